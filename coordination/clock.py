@@ -1,0 +1,20 @@
+"""The time, and how it leaves: UTC, ISO-8601, microseconds always written so that texts sort like times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import overload
+
+
+def now() -> datetime:
+    """The current time in UTC."""
+    return datetime.now(UTC)
+
+
+@overload
+def iso(moment: datetime) -> str: ...
+@overload
+def iso(moment: None) -> None: ...
+def iso(moment: datetime | None) -> str | None:
+    """`2026-01-31T12:00:00.000000Z`; null stays null."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None

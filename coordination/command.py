@@ -1,0 +1,53 @@
+"""The base of Nexus's management commands: settings as flags, errors with a code, no traceback."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from coordination.errors import Code, NexusError
+from coordination.knobs import TABLE, flag, variable
+
+
+class Parser(CommandParser):
+    """Answers a bad command line with CONFIG_ERROR and exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message}. See --help.\n")
+
+
+class NexusCommand(BaseCommand):
+    """A command whose `run` may raise NexusError; `examples` end its --help."""
+
+    requires_system_checks: list[str] = []
+    examples = ""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = Parser(
+            prog=f"nexus {subcommand}",
+            description=self.help,
+            epilog=self.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_arguments(parser)
+        knobs = parser.add_argument_group("settings (flag over environment over default)")
+        for name, field in TABLE.items():
+            # Parsed before Django starts; listed here for --help.
+            knobs.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")
+        for name in ("force_color", "no_color", "skip_checks", "traceback"):
+            parser.set_defaults(**{name: False})
+        parser.set_defaults(verbosity=1, settings=None, pythonpath=None)
+        return parser
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self.run(**options)
+        except NexusError as error:
+            raise CommandError(f"[nexus] {error.code}: {error.message}", returncode=1) from None
+
+    def run(self, **options: Any) -> None:
+        """What the command does; its own options come as keywords."""
+        raise NotImplementedError

@@ -1,0 +1,280 @@
+"""The tables of workspaces, agents, sessions, events, channels, tasks and artifacts (contract: Data Model)."""
+
+from __future__ import annotations
+
+import uuid_utils
+from django.db import models
+from django.db.models import Q
+
+from coordination.routing import Profile, Visibility, capability_set
+
+ID_LENGTH = 255
+
+
+def new_id(prefix: str) -> str:
+    """A server-assigned id: the prefix and a UUIDv7, so that ids sort in the order they were made."""
+    return f"{prefix}_{uuid_utils.uuid7().hex}"
+
+
+def not_empty(table: str, *fields: str) -> list[models.BaseConstraint]:
+    """Check constraints that refuse the empty string in each of `fields`."""
+    return [models.CheckConstraint(condition=~Q(**{name: ""}), name=f"{table}_{name}_not_empty") for name in fields]
+
+
+def one_of(table: str, field: str, values: type[models.TextChoices]) -> models.BaseConstraint:
+    """A check constraint that holds `field` to its vocabulary."""
+    return models.CheckConstraint(condition=Q(**{f"{field}__in": values.values}), name=f"{table}_{field}_known")
+
+
+class Workspace(models.Model):
+    """A project directory: the scope of everything but agents and inboxes."""
+
+    workspace_id = models.CharField(primary_key=True, max_length=64)  # sha256 of root_realpath
+    display_name = models.CharField(max_length=ID_LENGTH, null=True)
+    root_realpath = models.TextField()
+    created_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "workspaces"
+        constraints = not_empty("workspaces", "workspace_id", "root_realpath")
+
+    def __str__(self) -> str:
+        return self.display_name or self.root_realpath
+
+
+class Agent(models.Model):
+    """A global identity; it outlives sessions and belongs to no workspace."""
+
+    agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    role = models.CharField(max_length=ID_LENGTH, null=True)
+    capabilities = models.JSONField(null=True)  # as registered; `capability_set` reads it
+    metadata = models.JSONField(null=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action
+
+    class Meta:
+        db_table = "agents"
+        indexes = [models.Index(fields=["created_at", "agent_id"], name="agents_by_age")]
+        constraints = not_empty("agents", "agent_id")
+
+    def __str__(self) -> str:
+        return self.agent_id
+
+    @property
+    def profile(self) -> Profile:
+        """What routing knows of this agent."""
+        return Profile(self.agent_id, self.role, capability_set(self.capabilities))
+
+
+class AgentKey(models.Model):
+    """The API key of an agent, as a hash; the key itself is shown once and kept nowhere."""
+
+    agent = models.OneToOneField(Agent, on_delete=models.CASCADE, related_name="key")
+    key_hash = models.CharField(max_length=64, unique=True)  # sha256 of the key
+    is_active = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "agent_keys"
+        constraints = not_empty("agent_keys", "key_hash")
+
+    def __str__(self) -> str:
+        return f"key of {self.agent_id}"
+
+
+class SessionStatus(models.TextChoices):
+    """The states of a session."""
+
+    ACTIVE = "active"  # open; whether it is stale or present is derived from the heartbeat
+    CLOSED = "closed"  # ended by its agent, an operator or the reaper
+
+
+class Session(models.Model):
+    """A live instance of an agent inside a workspace."""
+
+    session_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="sessions", db_index=False)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="sessions", db_index=False)
+    status = models.CharField(max_length=16, choices=SessionStatus, default=SessionStatus.ACTIVE)
+    metadata = models.JSONField(null=True)
+    secret_hash = models.CharField(max_length=64)  # sha256 of session_secret
+    started_at = models.DateTimeField()
+    last_heartbeat_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "sessions"
+        indexes = [
+            models.Index(fields=["workspace", "status", "last_heartbeat_at"], name="sessions_by_presence"),
+            models.Index(fields=["workspace", "agent"], name="sessions_by_agent"),
+            models.Index(fields=["agent", "status"], name="sessions_of_agent"),
+            models.Index(fields=["status", "closed_at"], name="sessions_prunable"),
+        ]
+        constraints = [
+            *not_empty("sessions", "session_id", "secret_hash"),
+            one_of("sessions", "status", SessionStatus),
+            models.CheckConstraint(
+                condition=Q(status="closed", closed_at__isnull=False) | Q(status="active", closed_at__isnull=True),
+                name="sessions_closed_at_iff_closed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.session_id
+
+
+class Stream(models.TextChoices):
+    """The streams of the log: filters, not partitions."""
+
+    WORKSPACE = "workspace"  # sessions, messages, artifacts, channels
+    AGENT = "agent"  # identities and keys
+    HANDOFF = "handoff"  # the life of handoffs
+
+
+class Sight(models.TextChoices):
+    """Who may see an event or a handoff."""
+
+    PUBLIC = Visibility.PUBLIC.value
+    ELIGIBLE = Visibility.ELIGIBLE.value
+    PRIVATE = Visibility.PRIVATE.value
+
+
+class Event(models.Model):
+    """One line of the append-only log; a trigger refuses UPDATE, and DELETE outside a retention pass."""
+
+    event_id = models.BigAutoField(primary_key=True)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="events", db_index=False)
+    stream = models.CharField(max_length=16, choices=Stream)
+    type = models.CharField(max_length=64)
+    actor_agent_id = models.CharField(max_length=ID_LENGTH, null=True)
+    payload = models.JSONField(default=dict)
+    visibility = models.CharField(max_length=16, choices=Sight, null=True)
+    target = models.JSONField(null=True)
+    task_id = models.CharField(max_length=ID_LENGTH, null=True)
+    handoff_id = models.CharField(max_length=ID_LENGTH, null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "events"
+        indexes = [
+            models.Index(fields=["workspace", "event_id"], name="events_by_workspace"),
+            models.Index(fields=["workspace", "stream", "event_id"], name="events_by_stream"),
+            models.Index(fields=["workspace", "stream", "type", "event_id"], name="events_by_type"),
+            models.Index(fields=["workspace", "stream", "actor_agent_id", "event_id"], name="events_by_actor"),
+            models.Index(fields=["handoff_id"], name="events_of_handoff", condition=Q(handoff_id__isnull=False)),
+            models.Index(fields=["created_at"], name="events_by_age"),
+        ]
+        constraints = [
+            *not_empty("events", "type"),
+            one_of("events", "stream", Stream),
+            one_of("events", "visibility", Sight),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_id} {self.type}"
+
+
+class RetentionPass(models.Model):
+    """A row here, inside one transaction, is what lets the log's trigger allow that transaction's DELETE."""
+
+    class Meta:
+        db_table = "retention_passes"
+
+    def __str__(self) -> str:
+        return f"retention pass {self.pk}"
+
+
+class Channel(models.Model):
+    """A label on messages; it decides neither who receives nor who may read."""
+
+    channel_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="channels", db_index=False)
+    name = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "channels"
+        constraints = [
+            *not_empty("channels", "channel_id", "name"),
+            models.UniqueConstraint(fields=["workspace", "name"], name="channels_name_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TaskStatus(models.TextChoices):
+    """The states of a task."""
+
+    OPEN = "open"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class Task(models.Model):
+    """A unit of planned work that handoffs may refer to."""
+
+    task_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="tasks", db_index=False)
+    title = models.CharField(max_length=ID_LENGTH)
+    description = models.TextField(null=True)
+    status = models.CharField(max_length=16, choices=TaskStatus, default=TaskStatus.OPEN)
+    created_by = models.CharField(max_length=ID_LENGTH, null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "tasks"
+        indexes = [models.Index(fields=["workspace", "status"], name="tasks_by_status")]
+        constraints = [*not_empty("tasks", "task_id", "title"), one_of("tasks", "status", TaskStatus)]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class ArtifactType(models.TextChoices):
+    """What an artifact may be."""
+
+    FILE = "file"
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class Artifact(models.Model):
+    """Something an agent made: its text inline, or the path of a file below the workspace."""
+
+    artifact_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="artifacts", db_index=False)
+    artifact_type = models.CharField(max_length=16, choices=ArtifactType)
+    name = models.CharField(max_length=ID_LENGTH, null=True)
+    path = models.TextField(null=True)  # as given, relative to the workspace root
+    content = models.TextField(null=True)
+    metadata = models.JSONField(null=True)
+    size_bytes = models.BigIntegerField()
+    content_type = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "artifacts"
+        indexes = [
+            models.Index(fields=["workspace", "artifact_type"], name="artifacts_by_type"),
+            models.Index(fields=["workspace", "created_at"], name="artifacts_by_age"),
+        ]
+        constraints = [
+            *not_empty("artifacts", "artifact_id"),
+            one_of("artifacts", "artifact_type", ArtifactType),
+            models.CheckConstraint(condition=Q(size_bytes__gte=0), name="artifacts_size_not_negative"),
+            models.CheckConstraint(
+                condition=Q(path__isnull=False) | Q(content__isnull=False), name="artifacts_path_or_content"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or self.artifact_id
+
+    @property
+    def stored(self) -> str:
+        """`inline` where the content is here, `path` where only its place is."""
+        return "path" if self.content is None else "inline"

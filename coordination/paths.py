@@ -1,0 +1,47 @@
+"""Paths are resolved before they are trusted: workspace identity and containment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from coordination.errors import Code, NexusError
+
+
+def resolve_root(project_root: str) -> str:
+    """The real path of a project directory (contract: Workspace isolation).
+
+    Raises WORKSPACE_UNRESOLVED when it is empty, broken, missing or no directory.
+    """
+    try:
+        root = os.path.realpath(project_root, strict=True) if project_root else ""
+    except (OSError, ValueError):
+        root = ""
+    if not root or not Path(root).is_dir():
+        raise NexusError(
+            Code.WORKSPACE_UNRESOLVED,
+            "project_root does not lead to an existing directory; pass the project's absolute path.",
+            {"project_root": project_root[:200]},
+        )
+    return root
+
+
+def workspace_id_of(root: str) -> str:
+    """sha256 of the real path, 64 lowercase hex digits."""
+    return hashlib.sha256(os.fsencode(root)).hexdigest()
+
+
+def resolve_inside(root: str, path: str) -> str:
+    """The real path of `path` below `root`.
+
+    Raises PATH_OUTSIDE_WORKSPACE when `..`, an absolute path or a symbolic link leaves it.
+    """
+    resolved = os.path.realpath(os.path.join(root, path))
+    if not Path(os.path.normcase(resolved)).is_relative_to(os.path.normcase(root)):
+        raise NexusError(
+            Code.PATH_OUTSIDE_WORKSPACE,
+            "path leads outside the workspace; use one below project_root.",
+            {"path": path[:200]},
+        )
+    return resolved

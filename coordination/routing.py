@@ -1,0 +1,254 @@
+"""Who is meant and who may see: the target grammar, eligibility and visibility.
+
+Total functions over plain values: no Django, no clock, no I/O (contract: Routing / visibility / eligibility).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from coordination.errors import NexusError, invalid
+
+Target = dict[str, Any]
+"""A target that passed `parse_target`: `strategy` in its canonical spelling, only known keys."""
+
+MAX_DEPTH = 8  # deeper nesting has no use and only serves to exhaust a parser
+MAX_RULES = 64
+MAX_FALLBACK_SECONDS = 10 * 365 * 86_400
+
+
+class Visibility(StrEnum):
+    """Who may see an item; whether one may claim it is the target's business alone."""
+
+    PUBLIC = "public"  # every agent in the workspace
+    ELIGIBLE = "eligible"  # agents that the target admits
+    PRIVATE = "private"  # like eligible: never wider than the target
+
+
+class Strategy(StrEnum):
+    """The six ways to name recipients."""
+
+    DIRECT = "direct"  # one agent by id
+    CAPABILITY = "capability"  # anyone with one of these skills
+    ROLE = "role"  # anyone in this role
+    BROADCAST = "broadcast"  # everyone in the workspace
+    MIXED = "mixed"  # anyone that one of several rules admits
+    DIRECT_WITH_FALLBACK = "direct_with_fallback"  # one agent now, a wider target later
+
+
+FIELDS: Mapping[Strategy, frozenset[str]] = {
+    Strategy.DIRECT: frozenset({"agent_id"}),
+    Strategy.CAPABILITY: frozenset({"capability", "preferred"}),
+    Strategy.ROLE: frozenset({"role"}),
+    Strategy.BROADCAST: frozenset(),
+    Strategy.MIXED: frozenset({"rules"}),
+    Strategy.DIRECT_WITH_FALLBACK: frozenset({"agent_id", "fallback_after_seconds", "fallback"}),
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What routing knows of an agent; an unregistered one has neither role nor capabilities."""
+
+    agent_id: str
+    role: str | None = None
+    capabilities: frozenset[str] = frozenset()
+
+
+def capability_set(value: Any) -> frozenset[str]:
+    """The capabilities that a stored value advertises.
+
+    A string is itself, a list its non-blank strings, a mapping its keys with a truthy flag; null is none.
+    Raises VALIDATION_ERROR for any other shape.
+    """
+    if value is None:
+        return frozenset()
+    if isinstance(value, str):
+        names: Iterable[Any] = [value]
+    elif isinstance(value, list):
+        names = value
+    elif isinstance(value, dict):
+        names = [name for name, flag in value.items() if flag]
+    else:
+        raise invalid("capabilities must be a string, a list of strings or a mapping of flags.", field="capabilities")
+    if not all(isinstance(name, str) for name in names):
+        raise invalid("capabilities must hold strings only.", field="capabilities")
+    return frozenset(name for name in names if name.strip())
+
+
+def parse_target(value: Any, *, timed: bool = True) -> Target | None:
+    """The canonical form of a target, or None where it is absent or blank (no restriction).
+
+    `timed=False` refuses `direct_with_fallback`, which a message cannot honour.
+    Raises VALIDATION_ERROR with `details.path` at the part that is wrong.
+    """
+    if value is None or value == {} or (isinstance(value, str) and not value.strip()):
+        return None
+    return _parse(value, "target", timed=timed, within_mixed=False, depth=1)
+
+
+def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int) -> Target:
+    if not isinstance(value, dict) or not value:
+        raise _wrong(path, 'must be an object such as {"strategy": "direct", "agent_id": "…"}')
+    if depth > MAX_DEPTH:
+        raise _wrong(path, f"is nested deeper than {MAX_DEPTH} levels")
+    strategy = _strategy(value, path)
+    unknown = value.keys() - FIELDS[strategy] - {"strategy", "kind"}
+    if unknown:
+        known = ", ".join(sorted(FIELDS[strategy])) or "no further field"
+        raise _wrong(path, f"has unknown fields {sorted(map(str, unknown))}; {strategy} takes {known}")
+
+    target: Target = {"strategy": strategy.value}
+    match strategy:
+        case Strategy.DIRECT:
+            target["agent_id"] = _name(value, "agent_id", path)
+        case Strategy.ROLE:
+            target["role"] = _name(value, "role", path)
+        case Strategy.CAPABILITY:
+            target["capability"] = _capability(value, path)
+            if "preferred" in value:
+                target["preferred"] = value["preferred"]
+        case Strategy.BROADCAST:
+            if within_mixed:
+                raise _wrong(path, "is a broadcast inside a mixed target; use a bare broadcast target instead")
+        case Strategy.MIXED:
+            rules = value.get("rules")
+            if not isinstance(rules, list) or not 1 <= len(rules) <= MAX_RULES:
+                raise _wrong(f"{path}.rules", f"must be a list of 1 to {MAX_RULES} targets")
+            target["rules"] = [
+                _parse(rule, f"{path}.rules[{i}]", timed=timed, within_mixed=True, depth=depth + 1)
+                for i, rule in enumerate(rules)
+            ]
+        case Strategy.DIRECT_WITH_FALLBACK:
+            if not timed:
+                raise _wrong(path, "is direct_with_fallback, which messages do not take; create a handoff instead")
+            target["agent_id"] = _name(value, "agent_id", path)
+            target["fallback_after_seconds"] = _seconds(value, path)
+            target["fallback"] = _parse(
+                {"strategy": "broadcast"} if value.get("fallback") is None else value["fallback"],
+                f"{path}.fallback",
+                timed=timed,
+                within_mixed=within_mixed,
+                depth=depth + 1,
+            )
+    return target
+
+
+def _wrong(path: str, why: str) -> NexusError:
+    return invalid(f"{path} {why}.", path=path)
+
+
+def _strategy(value: Mapping[str, Any], path: str) -> Strategy:
+    spellings = {_canonical(value[key]) for key in ("strategy", "kind") if value.get(key) is not None}
+    known = ", ".join(Strategy)
+    if len(spellings) != 1:
+        raise _wrong(f"{path}.strategy", f"must be exactly one of {known}")
+    try:
+        return Strategy(spellings.pop())
+    except ValueError:
+        raise _wrong(f"{path}.strategy", f"must be one of {known}") from None
+
+
+def _canonical(strategy: Any) -> str:
+    return strategy.strip().lower().replace("-", "_").replace(" ", "_") if isinstance(strategy, str) else ""
+
+
+def _name(value: Mapping[str, Any], key: str, path: str) -> str:
+    name = value.get(key)
+    if not isinstance(name, str) or not name.strip():
+        raise _wrong(f"{path}.{key}", "must be a non-empty string")
+    return name
+
+
+def _capability(value: Mapping[str, Any], path: str) -> str | list[str]:
+    wanted = value.get("capability")
+    names = wanted if isinstance(wanted, list) else [wanted]
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        raise _wrong(f"{path}.capability", "must be a non-empty string or a non-empty list of them")
+    return wanted  # type: ignore[return-value]  # the line above leaves only str and list[str]
+
+
+def _seconds(value: Mapping[str, Any], path: str) -> int | float:
+    seconds = value.get("fallback_after_seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise _wrong(f"{path}.fallback_after_seconds", "must be a number of seconds")
+    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_FALLBACK_SECONDS:
+        raise _wrong(f"{path}.fallback_after_seconds", f"must be from 0 to {MAX_FALLBACK_SECONDS}")
+    return seconds
+
+
+def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, now: datetime) -> bool:
+    """Whether `target` (parsed) admits `agent`; no target admits everyone.
+
+    The boundary of a fallback is inclusive: it opens at created_at + fallback_after_seconds.
+    """
+    if target is None:
+        return True
+    match target["strategy"]:
+        case Strategy.DIRECT:
+            return bool(agent.agent_id == target["agent_id"])
+        case Strategy.ROLE:
+            return bool(agent.role == target["role"])
+        case Strategy.CAPABILITY:
+            wanted = target["capability"]
+            return not agent.capabilities.isdisjoint([wanted] if isinstance(wanted, str) else wanted)
+        case Strategy.MIXED:
+            return any(is_eligible(rule, agent, created_at=created_at, now=now) for rule in target["rules"])
+        case Strategy.DIRECT_WITH_FALLBACK:
+            return agent.agent_id == target["agent_id"] or (
+                now >= _opens(target, created_at)
+                and is_eligible(target["fallback"], agent, created_at=created_at, now=now)
+            )
+        case Strategy.BROADCAST:
+            return True
+    return False
+
+
+def _opens(target: Target, created_at: datetime) -> datetime:
+    return created_at + timedelta(seconds=target["fallback_after_seconds"])
+
+
+def next_opening(target: Target | None, *, created_at: datetime, now: datetime) -> datetime | None:
+    """When after `now` a fallback within `target` next opens; None where time changes nothing any more."""
+    moments: list[datetime] = []
+    pending = [target] if target else []
+    while pending:
+        part = pending.pop()
+        pending.extend(part.get("rules", ()))
+        if part["strategy"] == Strategy.DIRECT_WITH_FALLBACK:
+            pending.append(part["fallback"])
+            moments.append(_opens(part, created_at))
+    return min((moment for moment in moments if moment > now), default=None)
+
+
+def can_see(
+    *,
+    visibility: str | None,
+    target: Target | None,
+    actor: str | None,
+    item_workspace: str | None,
+    workspace: str | None,
+    agent: Profile,
+    created_at: datetime,
+    now: datetime,
+) -> bool:
+    """Whether `agent`, looking from `workspace`, sees an item of `item_workspace`.
+
+    The actor always sees its own item; no visibility means public. A poisoned item (unknown visibility, malformed
+    target) is seen by nobody else, so that one bad row never wedges a stream.
+    """
+    if not workspace or workspace != item_workspace:
+        return False
+    if visibility in (None, Visibility.PUBLIC) or (actor is not None and actor == agent.agent_id):
+        return True
+    if visibility not in (Visibility.ELIGIBLE, Visibility.PRIVATE):
+        return False
+    try:
+        return is_eligible(target, agent, created_at=created_at, now=now)
+    except (KeyError, TypeError):
+        return False

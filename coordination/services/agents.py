@@ -1,0 +1,57 @@
+"""Agents: global identities, and the keys that bind a connection to one."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Any
+
+from django.db import OperationalError, transaction
+
+from coordination.clock import now
+from coordination.limits import json_within_limit
+from coordination.models import Agent, AgentKey
+from coordination.routing import capability_set
+from coordination.store import without_waiting
+
+
+def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
+    """Upsert an identity (contract: agent_register).
+
+    `given` holds those of role, capabilities and metadata that the call named: what it left out keeps its value.
+    Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata.
+    """
+    capability_set(given.get("capabilities"))
+    for field in ("capabilities", "metadata"):
+        json_within_limit(given.get(field), field)
+    moment = now()
+    changes = {**given, "updated_at": moment, "last_seen_at": moment}
+    with transaction.atomic():
+        agent, _ = Agent.objects.update_or_create(
+            agent_id=agent_id, defaults=changes, create_defaults={**changes, "created_at": moment}
+        )
+    return agent
+
+
+def touch(agent_id: str, moment: datetime) -> None:
+    """Stamp the agent's last action, inside the transaction of that action; nothing for an unregistered one."""
+    Agent.objects.filter(pk=agent_id).update(last_seen_at=moment)
+
+
+def touch_in_passing(agent_id: str) -> None:
+    """Stamp the agent's last action beside a read, unless a writer holds the store: reads do not queue for it."""
+    with without_waiting():
+        try:
+            touch(agent_id, now())
+        except OperationalError:
+            return
+
+
+def hash_secret(secret: str) -> str:
+    """How keys and session secrets lie in the store; both are random, so a plain SHA-256 suffices."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def agent_of_key(key: str) -> str | None:
+    """The agent that an API key is for; None when it is unknown or deactivated."""
+    return AgentKey.objects.filter(key_hash=hash_secret(key), is_active=True).values_list("agent_id", flat=True).first()

@@ -1,0 +1,103 @@
+"""Artifacts: what agents make, inline or as a path below the workspace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import invalid, not_found
+from coordination.limits import json_within_limit, within_limit
+from coordination.models import Artifact, ArtifactType, Stream, new_id
+from coordination.paths import resolve_inside
+from coordination.services import workspaces
+from coordination.services.events import emit
+
+CONTENT_TYPES = {
+    ArtifactType.FILE: "application/octet-stream",
+    ArtifactType.TEXT: "text/plain",
+    ArtifactType.JSON: "application/json",
+    ArtifactType.MARKDOWN: "text/markdown",
+}
+
+
+def put(
+    *,
+    project_root: str,
+    artifact_type: str,
+    name: str | None,
+    path: str | None,
+    content: str | None,
+    metadata: Any,
+    actor: str | None,
+) -> Artifact:
+    """Register an artifact (contract: artifact_put). A path may name a file that is not there yet; its size is 0 then.
+
+    Raises VALIDATION_ERROR, CONTENT_TOO_LARGE (before JSON is parsed), WORKSPACE_UNRESOLVED, PATH_OUTSIDE_WORKSPACE.
+    """
+    kind = artifact_type.strip().lower()
+    if kind not in ArtifactType.values:
+        raise invalid(f"artifact_type must be one of {', '.join(ArtifactType.values)}.", field="artifact_type")
+    if content is None and path is None:
+        raise invalid("Pass content or path.", field="content")
+    within_limit(content, "content")
+    json_within_limit(metadata, "metadata")
+    if kind == ArtifactType.JSON and content is not None:
+        _require_json(content)
+    place, moment = workspaces.locate(project_root), now()
+    file = resolve_inside(place.root, path) if path is not None else None
+    with transaction.atomic():
+        workspaces.ensure(place, moment)
+        artifact = Artifact.objects.create(
+            artifact_id=new_id("art"),
+            workspace_id=place.workspace_id,
+            artifact_type=kind,
+            name=name,
+            path=path,
+            content=content,
+            metadata=metadata,
+            size_bytes=_file_size(file) if content is None else len(content.encode()),
+            content_type=CONTENT_TYPES[ArtifactType(kind)],
+            created_at=moment,
+        )
+        emit(
+            workspace_id=place.workspace_id,
+            stream=Stream.WORKSPACE,
+            type="artifact.created",
+            actor=actor,
+            payload={
+                "artifact_id": artifact.artifact_id,
+                "artifact_type": kind,
+                "name": name,
+                "stored": artifact.stored,
+                "size_bytes": artifact.size_bytes,
+            },
+            moment=moment,
+        )
+    return artifact
+
+
+def get(*, project_root: str, artifact_id: str) -> Artifact:
+    """One artifact of the workspace (contract: artifact_get). Raises NOT_FOUND for an id unknown here."""
+    place = workspaces.locate(project_root)
+    artifact = Artifact.objects.filter(workspace_id=place.workspace_id, pk=artifact_id).first()
+    if artifact is None:
+        raise not_found("artifact", artifact_id)
+    return artifact
+
+
+def _require_json(content: str) -> None:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        raise invalid("content is not well-formed JSON.", field="content") from None
+
+
+def _file_size(file: str | None) -> int:
+    try:
+        return Path(file).stat().st_size if file and Path(file).is_file() else 0
+    except OSError:
+        return 0

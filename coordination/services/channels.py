@@ -1,0 +1,50 @@
+"""Channels: labels that messages are filed under."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import datetime
+
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import invalid
+from coordination.models import Channel, new_id
+from coordination.services import workspaces
+
+DEFAULT_CHANNEL = "general"
+MAX_NAME = 64
+
+
+def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
+    """The channel of this name, and whether it is new (contract: channel_create).
+
+    Raises VALIDATION_ERROR for a blank or overlong name or one with control characters, WORKSPACE_UNRESOLVED.
+    """
+    name = name.strip()
+    if not name or len(name) > MAX_NAME:
+        raise invalid(f"name must have 1 to {MAX_NAME} characters.", field="name")
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise invalid("name must not contain control characters.", field="name")
+    place, moment = workspaces.locate(project_root), now()
+    with transaction.atomic():
+        workspaces.ensure(place, moment)
+        return _named(place.workspace_id, name, moment)
+
+
+def list_and_seed(*, project_root: str) -> list[Channel]:
+    """The workspace's channels by name; `general` is made when it is missing (contract: channel_list)."""
+    place = workspaces.locate(project_root)
+    channels = Channel.objects.filter(workspace_id=place.workspace_id)
+    if not channels.filter(name=DEFAULT_CHANNEL).exists():
+        moment = now()
+        with transaction.atomic():
+            workspaces.ensure(place, moment)
+            _named(place.workspace_id, DEFAULT_CHANNEL, moment)
+    return list(channels.order_by("name"))
+
+
+def _named(workspace_id: str, name: str, moment: datetime) -> tuple[Channel, bool]:
+    return Channel.objects.get_or_create(
+        workspace_id=workspace_id, name=name, defaults={"channel_id": new_id("chn"), "created_at": moment}
+    )

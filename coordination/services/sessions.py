@@ -1,0 +1,145 @@
+"""Sessions: a live agent in a workspace, its presence and its credentials."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import Code, NexusError, invalid, not_found
+from coordination.limits import json_within_limit
+from coordination.models import Agent, Session, SessionStatus, Stream, new_id
+from coordination.services import agents, workspaces
+from coordination.services.events import emit
+
+REAPED_AT_ONCE = 100  # an opening session must not pay for a year of dead ones
+
+
+def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Session, str]:
+    """Open a session and return it with its secret, which is kept only as a hash (contract: session_open).
+
+    Raises NOT_FOUND for an unknown workspace or agent, CONTENT_TOO_LARGE for oversized metadata.
+    """
+    json_within_limit(metadata, "metadata")
+    secret, moment = str(uuid.uuid4()), now()
+    with transaction.atomic():
+        workspaces.require(workspace_id)
+        if not Agent.objects.filter(pk=agent_id).exists():
+            raise not_found("agent", agent_id)
+        session = Session.objects.create(
+            session_id=new_id("ses"),
+            agent_id=agent_id,
+            workspace_id=workspace_id,
+            metadata=metadata,
+            secret_hash=agents.hash_secret(secret),
+            started_at=moment,
+            last_heartbeat_at=moment,
+        )
+        _emit(session, "session.opened", moment)
+        agents.touch(agent_id, moment)
+        _reap(workspace_id, moment)
+    return session, secret
+
+
+def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
+    """Advance a session's heartbeat (contract: session_heartbeat); a closed session stays as it is.
+
+    Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
+    """
+    moment = now()
+    with transaction.atomic():
+        session = _find(session_id, workspace_id, bound_to)
+        if session.status == SessionStatus.ACTIVE:
+            session.last_heartbeat_at = moment
+            session.save(update_fields=["last_heartbeat_at"])
+            _emit(session, "session.heartbeat", moment)
+            agents.touch(session.agent_id, moment)
+        _reap(session.workspace_id, moment)
+    return session
+
+
+def close(*, session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
+    """Close a session; closing it again changes nothing (contract: session_close). Raises as `heartbeat` does."""
+    moment = now()
+    with transaction.atomic():
+        session = _find(session_id, workspace_id, bound_to)
+        if session.status == SessionStatus.ACTIVE:
+            _close(session, "closed", moment)
+            agents.touch(session.agent_id, moment)
+    return session
+
+
+def derived_status(session: Session, moment: datetime) -> str:
+    """`active`, `stale` or `closed`: staleness is computed when read and never stored."""
+    if session.status == SessionStatus.CLOSED:
+        return "closed"
+    stale = moment - session.last_heartbeat_at > timedelta(seconds=settings.NEXUS.session_stale_ttl_seconds)
+    return "stale" if stale else "active"
+
+
+def check_credentials(*, agent_id: str, session_id: str | None, secret: str | None, required: bool) -> None:
+    """Check what a sensitive verb was given to prove that `agent_id` acts (contract: Trust mode).
+
+    Raises VALIDATION_ERROR when credentials are required, or half of them given; NOT_FOUND for an unknown session;
+    NOT_OWNER for another agent's session, a closed one or a wrong secret.
+    """
+    if required and (session_id is None or secret is None):
+        raise invalid("This server runs in strict trust: pass session_id and session_secret from your session_open.")
+    if session_id is None:
+        if secret is not None:
+            raise invalid("session_secret needs the session_id it belongs to.", field="session_secret")
+        return
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        raise not_found("session", session_id)
+    if session.agent_id != agent_id:
+        raise NexusError(Code.NOT_OWNER, f"That session is not one of {agent_id!r}.", {"session_id": session_id})
+    if secret is None:
+        return
+    if not secrets.compare_digest(session.secret_hash, agents.hash_secret(secret)):
+        raise NexusError(Code.NOT_OWNER, "session_secret does not fit this session.", {"session_id": session_id})
+    if session.status == SessionStatus.CLOSED:
+        raise NexusError(Code.NOT_OWNER, "That session is closed; open a new one.", {"session_id": session_id})
+
+
+def _find(session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        raise not_found("session", session_id)
+    if workspace_id is not None and session.workspace_id != workspace_id:
+        raise workspaces.mismatch("session", session_id)
+    if bound_to is not None and session.agent_id != bound_to:
+        raise NexusError(Code.NOT_OWNER, f"That session is not one of {bound_to!r}.", {"session_id": session_id})
+    return session
+
+
+def _close(session: Session, reason: str, moment: datetime) -> None:
+    session.status, session.closed_at = SessionStatus.CLOSED, moment
+    session.save(update_fields=["status", "closed_at"])
+    _emit(session, "session.closed", moment, reason=reason)
+
+
+def _reap(workspace_id: str, moment: datetime) -> None:
+    """Close, in passing, the workspace's sessions that have been silent past session_reap_seconds."""
+    horizon = moment - timedelta(seconds=settings.NEXUS.session_reap_seconds)
+    dead = Session.objects.filter(
+        workspace_id=workspace_id, status=SessionStatus.ACTIVE, last_heartbeat_at__lt=horizon
+    ).order_by("last_heartbeat_at")
+    for session in dead[:REAPED_AT_ONCE]:
+        _close(session, "stale", moment)
+
+
+def _emit(session: Session, type: str, moment: datetime, **more: Any) -> None:
+    emit(
+        workspace_id=session.workspace_id,
+        stream=Stream.WORKSPACE,
+        type=type,
+        actor=session.agent_id,
+        payload={"session_id": session.session_id, "agent_id": session.agent_id, **more},
+        moment=moment,
+    )

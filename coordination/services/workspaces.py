@@ -1,0 +1,72 @@
+"""Workspaces: a real directory and what is coordinated in it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import Code, NexusError, invalid
+from coordination.models import Workspace
+from coordination.paths import resolve_root, workspace_id_of
+
+
+class Place(NamedTuple):
+    """A project directory, resolved; its workspace row may not exist yet."""
+
+    workspace_id: str
+    root: str
+
+
+def locate(project_root: str) -> Place:
+    """The workspace that `project_root` belongs to, without touching the store. Raises WORKSPACE_UNRESOLVED."""
+    root = resolve_root(project_root)
+    return Place(workspace_id_of(root), root)
+
+
+def ensure(place: Place, moment: datetime) -> bool:
+    """Make the workspace's row inside the caller's transaction; whether it was new."""
+    if Workspace.objects.filter(pk=place.workspace_id).exists():
+        return False
+    Workspace.objects.create(
+        workspace_id=place.workspace_id, root_realpath=place.root, created_at=moment, last_seen_at=moment
+    )
+    return True
+
+
+def resolve(*, project_root: str, display_name: str | None) -> Workspace:
+    """Resolve a path to its workspace and upsert the row (contract: workspace_resolve).
+
+    An omitted display_name keeps the one there is. Raises VALIDATION_ERROR for a blank or relative path,
+    WORKSPACE_UNRESOLVED for one that leads nowhere.
+    """
+    if not project_root.strip() or not Path(project_root).is_absolute():
+        raise invalid("project_root must be an absolute path.", field="project_root")
+    place, moment = locate(project_root), now()
+    with transaction.atomic():
+        ensure(place, moment)
+        workspace = Workspace.objects.get(pk=place.workspace_id)
+        workspace.last_seen_at = moment
+        workspace.display_name = display_name if display_name is not None else workspace.display_name
+        workspace.save(update_fields=["last_seen_at", "display_name"])
+    return workspace
+
+
+def require(workspace_id: str) -> Workspace:
+    """The workspace with this id. Raises NOT_FOUND."""
+    workspace = Workspace.objects.filter(pk=workspace_id).first()
+    if workspace is None:
+        raise NexusError(
+            Code.NOT_FOUND, "No such workspace; call workspace_resolve first.", {"workspace_id": workspace_id}
+        )
+    return workspace
+
+
+def mismatch(what: str, value: str) -> NexusError:
+    """The error for an id that lives in another workspace; it tells nothing about the row."""
+    return NexusError(
+        Code.WORKSPACE_MISMATCH, f"This {what} belongs to another workspace; check project_root.", {f"{what}_id": value}
+    )

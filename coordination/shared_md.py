@@ -1,0 +1,108 @@
+"""shared.md: a readable snapshot of one workspace, written and never read back (contract: shared.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+
+from coordination.clock import iso
+from coordination.errors import Code, NexusError, invalid
+from coordination.models import Event, Session, SessionStatus, Task, TaskStatus
+from coordination.services import workspaces
+from coordination.store import snapshot
+
+
+class Rendered(NamedTuple):
+    """Where the file is, its size in bytes and how many sections it has."""
+
+    path: Path
+    size: int
+    sections: int
+
+
+Section = Callable[[str, int], list[str]]  # (workspace_id, limit_events) → lines
+SECTIONS: dict[int, tuple[str, Section]] = {}
+
+
+def section(position: int, title: str) -> Callable[[Section], Section]:
+    """Register the section at this position: each app renders what it owns."""
+
+    def register(lines: Section) -> Section:
+        SECTIONS[position] = (title, lines)
+        return lines
+
+    return register
+
+
+def render(*, workspace_id: str, limit_events: int) -> Rendered:
+    """Write the workspace's shared.md, whole or not at all; one state always gives the same bytes.
+
+    Raises VALIDATION_ERROR (id not 64 lowercase hex digits, limit out of range), NOT_FOUND, RENDER_ERROR.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", workspace_id):
+        raise invalid("workspace_id must be 64 lowercase hex digits; workspace_resolve gives it.", field="workspace_id")
+    ceiling = settings.NEXUS.max_shared_md_events
+    if not 1 <= limit_events <= ceiling:
+        raise invalid(f"limit_events must be from 1 to {ceiling}.", field="limit_events")
+    with snapshot():
+        workspace = workspaces.require(workspace_id)
+        text = f"# {one_line(str(workspace))}\n\n`{one_line(workspace.root_realpath)}`\n"
+        for _, (title, lines) in sorted(SECTIONS.items()):
+            body = "\n".join(lines(workspace_id, limit_events)) or "_None._"
+            text += f"\n## {title}\n\n{body}\n"
+    path = settings.NEXUS.home / "workspaces" / workspace_id / "shared.md"
+    _replace(path, text.encode())
+    return Rendered(path, len(text.encode()), len(SECTIONS))
+
+
+def one_line(text: str | None) -> str:
+    """Text of unknown origin as one line of Markdown that stays text."""
+    printable = "".join(character if character.isprintable() else " " for character in text or "-")
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", printable[:200])
+
+
+@section(1, "Agents and active sessions")
+def _sessions(workspace_id: str, limit_events: int) -> list[str]:
+    rows = Session.objects.filter(workspace_id=workspace_id, status=SessionStatus.ACTIVE).select_related("agent")
+    return [
+        f"- {one_line(row.agent_id)} (role: {one_line(row.agent.role)}), session {row.session_id}, "
+        f"last heartbeat {iso(row.last_heartbeat_at)}"
+        for row in rows.order_by("agent_id", "session_id")
+    ]
+
+
+@section(2, "Open tasks")
+def _tasks(workspace_id: str, limit_events: int) -> list[str]:
+    rows = Task.objects.filter(workspace_id=workspace_id, status=TaskStatus.OPEN)
+    return [f"- {one_line(row.title)} ({row.task_id})" for row in rows.order_by("created_at", "task_id")]
+
+
+@section(4, "Recent events")
+def _events(workspace_id: str, limit_events: int) -> list[str]:
+    rows = Event.objects.filter(workspace_id=workspace_id).order_by("-event_id")[:limit_events]
+    return [
+        f"- {row.event_id} {iso(row.created_at)} {one_line(row.type)} by {one_line(row.actor_agent_id)}" for row in rows
+    ]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".shared-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise NexusError(
+            Code.RENDER_ERROR, f"shared.md could not be written: {error.strerror}.", {"path": str(path)}
+        ) from None

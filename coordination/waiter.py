@@ -1,0 +1,146 @@
+"""The one place where anything waits: a parked wait holds no thread, no database connection and no lock.
+
+While somebody is parked, one task per process watches the event log: a commit of this process wakes it at once, one of
+another process is seen in `PRAGMA data_version`. It reads the new events once and wakes the waits they concern.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from django.db import connection
+
+from coordination.models import Event
+
+T = TypeVar("T")
+
+PROBE_SECONDS = 0.015  # how often the data_version is looked at: a read of shared memory, some 10 µs
+READ_AT_ONCE = 500  # events a look takes into memory
+
+# One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
+WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
+READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
+
+
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """Run `function` (which uses the ORM) on a thread of `pool`."""
+    return await asyncio.get_running_loop().run_in_executor(pool, function)
+
+
+class Parked:
+    """One wait: the events it is interested in, and whether one has come."""
+
+    def __init__(self, interested: Callable[[Event], bool]) -> None:
+        self.interested = interested
+        self.woken = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when woken or when the time is over, whichever is first."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.woken.wait(), seconds)
+        self.woken.clear()
+
+
+class Waiter:
+    """The waits of one event loop and the task that watches for them."""
+
+    def __init__(self) -> None:
+        self.parked: set[Parked] = set()
+        self._committed = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._primed: asyncio.Future[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def park(self, interested: Callable[[Event], bool]) -> AsyncIterator[Parked]:
+        """Be woken by every event from here on that `interested` admits; look at the store after entering."""
+        wait = Parked(interested)
+        self.parked.add(wait)
+        try:
+            if self._watching is None or self._watching.done():
+                self._primed = asyncio.get_running_loop().create_future()
+                self._watching = asyncio.create_task(self._watch(self._primed))
+            assert self._primed is not None
+            await asyncio.shield(self._primed)
+            yield wait
+        finally:
+            self.parked.discard(wait)
+            if not self.parked:
+                self._committed.set()  # lets the watch end
+
+    def committed(self) -> None:
+        """This process committed an event."""
+        self._committed.set()
+
+    async def _watch(self, primed: asyncio.Future[None]) -> None:
+        probe = sqlite3.connect(connection.settings_dict["NAME"], timeout=0, isolation_level=None)
+        try:
+            version = _data_version(probe)
+            seen = await in_thread(READERS, _newest)
+            primed.set_result(None)
+            while self.parked:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._committed.wait(), PROBE_SECONDS)
+                before, version = version, _data_version(probe)
+                if self._committed.is_set() or version != before:
+                    self._committed.clear()
+                    seen = await self._wake(seen)
+        except BaseException as error:
+            if not primed.done():
+                primed.set_exception(error)
+            self._wake_all()  # they look for themselves, and the next to park starts a new watch
+            raise
+        finally:
+            probe.close()
+
+    async def _wake(self, seen: int) -> int:
+        """Wake whom the events after `seen` concern; the id of the last one read."""
+        while events := await in_thread(READERS, partial(_after, seen)):
+            for event in events:
+                for wait in self.parked:
+                    if not wait.woken.is_set() and wait.interested(event):
+                        wait.woken.set()
+            seen = events[-1].event_id
+            if len(events) < READ_AT_ONCE:
+                break
+        return seen
+
+    def _wake_all(self) -> None:
+        for wait in self.parked:
+            wait.woken.set()
+
+
+def _data_version(probe: sqlite3.Connection) -> int:
+    try:
+        return int(probe.execute("PRAGMA data_version").fetchone()[0])
+    except sqlite3.OperationalError:
+        return -1  # busy for a moment: counts as a change, so nothing is missed
+
+
+def _newest() -> int:
+    return Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+
+
+def _after(seen: int) -> Sequence[Event]:
+    return list(Event.objects.filter(event_id__gt=seen).order_by("event_id")[:READ_AT_ONCE])
+
+
+_waiters: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiter] = WeakKeyDictionary()
+
+
+def waiter() -> Waiter:
+    """The waiter of the running event loop."""
+    return _waiters.setdefault(asyncio.get_running_loop(), Waiter())
+
+
+def announce_commit() -> None:
+    """Tell every waiter of this process that an event was committed; called from any thread."""
+    for loop, waiting in list(_waiters.items()):
+        if waiting.parked and not loop.is_closed():
+            loop.call_soon_threadsafe(waiting.committed)

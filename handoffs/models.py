@@ -1,0 +1,82 @@
+"""Handoffs: work that exactly one agent takes (contract: Handoffs & leases, Data Model)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from coordination.models import ID_LENGTH, Sight, Task, Workspace, not_empty, one_of
+
+
+class HandoffQuerySet(models.QuerySet["Handoff"]):
+    """Handoffs by state."""
+
+    def open(self) -> HandoffQuerySet:
+        return self.filter(status=HandoffStatus.OPEN)
+
+    def claimed(self) -> HandoffQuerySet:
+        return self.filter(status=HandoffStatus.CLAIMED)
+
+    def lapsed(self, now: datetime) -> HandoffQuerySet:
+        """Claimed with a lease that has run out, strictly before `now`."""
+        return self.claimed().filter(lease_expires_at__lt=now)
+
+
+class HandoffStatus(models.TextChoices):
+    """The states of a handoff."""
+
+    OPEN = "OPEN"  # may be claimed by whoever the target admits
+    CLAIMED = "CLAIMED"  # one agent holds it until its lease runs out
+    COMPLETED = "COMPLETED"  # done; result holds the outcome
+    REJECTED = "REJECTED"  # refused; rejected_reason says why
+    CANCELLED = "CANCELLED"  # retracted by its creator
+
+
+class Handoff(models.Model):
+    """A unit of work, from its creation to its single outcome."""
+
+    handoff_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="handoffs", db_index=False)
+    task = models.ForeignKey(Task, on_delete=models.SET_NULL, null=True, related_name="handoffs")
+    from_agent_id = models.CharField(max_length=ID_LENGTH)
+    target = models.JSONField()  # canonical
+    visibility = models.CharField(max_length=16, choices=Sight)
+    status = models.CharField(max_length=16, choices=HandoffStatus, default=HandoffStatus.OPEN)
+    claimed_by = models.CharField(max_length=ID_LENGTH, null=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    payload = models.TextField(null=True)  # a string as given, anything else as JSON text
+    result = models.TextField(null=True)  # likewise
+    rejected_reason = models.TextField(null=True)
+    created_event_id = models.BigIntegerField(unique=True)  # its handoff.created event: the order pages go by
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    objects = HandoffQuerySet.as_manager()
+
+    class Meta:
+        db_table = "handoffs"
+        indexes = [
+            models.Index(fields=["workspace", "status", "created_event_id"], name="handoffs_by_status"),
+            models.Index(fields=["workspace", "updated_at"], name="handoffs_by_change"),
+            models.Index(
+                fields=["workspace", "lease_expires_at"], name="handoffs_by_lease", condition=Q(status="CLAIMED")
+            ),
+        ]
+        constraints = [
+            *not_empty("handoffs", "handoff_id", "from_agent_id"),
+            one_of("handoffs", "status", HandoffStatus),
+            one_of("handoffs", "visibility", Sight),
+            models.CheckConstraint(
+                condition=(
+                    Q(status="CLAIMED", claimed_by__isnull=False, lease_expires_at__isnull=False)
+                    | Q(status="OPEN", claimed_by__isnull=True, lease_expires_at__isnull=True)
+                    | Q(status__in=["COMPLETED", "REJECTED", "CANCELLED"], lease_expires_at__isnull=True)
+                ),
+                name="handoffs_claim_iff_claimed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.handoff_id

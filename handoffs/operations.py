@@ -1,0 +1,258 @@
+"""What this app offers: handing work over so that exactly one agent takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+import handoffs.shared_md  # noqa: F401  # contributes its section
+from coordination.clock import iso
+from coordination.errors import Code, invalid
+from coordination.models import Event, Stream
+from coordination.operation import (
+    MAX_INTEGER,
+    Caller,
+    Data,
+    Id,
+    Limit,
+    Params,
+    ProjectRoot,
+    SessionId,
+    SessionSecret,
+    Wait,
+    operation,
+)
+from coordination.services import workspaces
+from handoffs import selectors, services
+from handoffs.models import HandoffStatus
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 500
+
+IN_WORKSPACE = (Code.WORKSPACE_REQUIRED, Code.WORKSPACE_UNRESOLVED, Code.VALIDATION_ERROR)
+OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, Code.WORKSPACE_MISMATCH, Code.NOT_OWNER)
+
+
+class HandoffCreate(Params):
+    project_root: ProjectRoot
+    from_agent_id: Id
+    target: Annotated[Any, Field(description="Who may claim; grammar: nexus://reference/targets.")]
+    visibility: Annotated[
+        Literal["private", "eligible", "public"], Field(description="Who sees it; claiming is the target's business.")
+    ]
+    payload: Annotated[Any, Field(description="The work: a string, or any JSON kept as its text.")] = None
+    session_id: Id | None = None
+
+
+@operation(
+    HandoffCreate,
+    *IN_WORKSPACE,
+    Code.NOT_FOUND,
+    Code.NOT_OWNER,
+    Code.CONTENT_TOO_LARGE,
+    acts_as="from_agent_id",
+)
+def handoff_create(p: HandoffCreate, caller: Caller) -> Data:
+    """Offer work that exactly one of the agents the target admits will take. Its outcome comes to your inbox;
+    handoff_get has it whole."""
+    created = services.create(
+        project_root=p.project_root,
+        from_agent_id=p.from_agent_id,
+        target=p.target,
+        visibility=p.visibility,
+        payload=p.payload,
+    )
+    data: dict[str, Any] = {
+        "handoff_id": created.handoff.handoff_id,
+        "workspace_id": created.handoff.workspace_id,
+        "status": created.handoff.status,
+        "created_at": iso(created.handoff.created_at),
+    }
+    if created.notified:
+        data["notified"] = created.notified
+    if created.eligible_count is not None:
+        data["eligible_count"] = created.eligible_count
+    if created.eligible_count == 0:
+        data["warning"] = (
+            "No registered agent matches the target yet. It stays open for later ones; handoff_cancel retracts it."
+        )
+    return data
+
+
+class HandoffListAvailable(Params):
+    project_root: ProjectRoot
+    agent_id: Id
+    cursor: Annotated[str | int | None, Field(description="next_cursor.")] = None
+    limit: Limit | None = None
+    timeout_seconds: Annotated[float | None, Field(ge=0, description="0: answer at once.")] = None
+
+    @property
+    def after(self) -> int:
+        """Where the page starts. Raises VALIDATION_ERROR for what is no cursor."""
+        text = str(self.cursor or 0)
+        if not text.isascii() or not text.isdigit() or int(text) > MAX_INTEGER:
+            raise invalid("cursor must be a whole number from 0; pass next_cursor back as it came.", field="cursor")
+        return int(text)
+
+
+def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
+    workspace_id = workspaces.locate(p.project_root).workspace_id
+
+    def interested(event: Event) -> bool:
+        return event.stream == Stream.HANDOFF and event.workspace_id == workspace_id
+
+    return interested
+
+
+@operation(
+    HandoffListAvailable,
+    *IN_WORKSPACE,
+    acts_as="agent_id",
+    read_only=True,
+    wait=Wait[HandoffListAvailable](
+        timeout=lambda p: p.timeout_seconds or 0,
+        interested=_handoff_events,
+        done=lambda data: bool(data["handoffs"]),
+        expired=lambda p, data: {**data, "timed_out": True},
+        next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
+    ),
+)
+def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> Data:
+    """The open handoffs you may claim, payload included; timeout_seconds > 0 waits for one."""
+    after = p.after
+    workspace_id = workspaces.locate(p.project_root).workspace_id
+    services.expire_leases(workspace_id)
+    page = selectors.available(
+        workspace_id=workspace_id, agent_id=p.agent_id, after=after, limit=min(p.limit or DEFAULT_LIMIT, MAX_LIMIT)
+    )
+    return {
+        "handoffs": [
+            {
+                "handoff_id": handoff.handoff_id,
+                "status": handoff.status,
+                "target": handoff.target,
+                "visibility": handoff.visibility,
+                "from_agent_id": handoff.from_agent_id,
+                "payload": handoff.payload,
+                "created_at": iso(handoff.created_at),
+            }
+            for handoff in page.handoffs
+        ],
+        "next_cursor": page.next_cursor,
+        "has_more": page.next_cursor is not None,
+        "timed_out": False,
+    }
+
+
+class HandoffRef(Params):
+    project_root: ProjectRoot
+    handoff_id: Id
+    agent_id: Id
+
+
+class HandoffTrusted(HandoffRef):
+    session_id: SessionId = None
+    session_secret: SessionSecret = None
+
+
+@operation(
+    HandoffTrusted,
+    *OF_ONE,
+    Code.NOT_ELIGIBLE_TO_CLAIM,
+    Code.HANDOFF_ALREADY_CLAIMED,
+    acts_as="agent_id",
+    session="session_id",
+)
+def handoff_claim(p: HandoffTrusted, caller: Caller) -> Data:
+    """Take a handoff; one agent wins. Complete or reject it before lease_expires_at, or it reopens for others."""
+    handoff = services.claim(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
+    return {
+        "handoff_id": handoff.handoff_id,
+        "workspace_id": handoff.workspace_id,
+        "status": handoff.status,
+        "claimed_by": handoff.claimed_by,
+        "lease_expires_at": iso(handoff.lease_expires_at),
+        "payload": handoff.payload,
+    }
+
+
+class HandoffComplete(HandoffTrusted):
+    result: Annotated[Any, Field(description="A string, or any JSON kept as its text.")] = None
+
+
+@operation(
+    HandoffComplete,
+    *OF_ONE,
+    Code.CONTENT_TOO_LARGE,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    session="session_id",
+)
+def handoff_complete(p: HandoffComplete, caller: Caller) -> Data:
+    """Finish a handoff you claimed; result goes to its creator."""
+    notified = services.complete(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, result=p.result
+    )
+    return _outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
+
+
+class HandoffWithReason(HandoffTrusted):
+    reason: str | None = None
+
+
+@operation(
+    HandoffWithReason,
+    *OF_ONE,
+    Code.CONTENT_TOO_LARGE,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    session="session_id",
+    destructive=True,
+)
+def handoff_reject(p: HandoffWithReason, caller: Caller) -> Data:
+    """Refuse, for good, a handoff you claimed, or an open one whose direct target you are."""
+    notified = services.reject(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
+    )
+    return _outcome(p.handoff_id, HandoffStatus.REJECTED, notified)
+
+
+@operation(
+    HandoffWithReason,
+    *OF_ONE,
+    Code.CONTENT_TOO_LARGE,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    session="session_id",
+    destructive=True,
+)
+def handoff_cancel(p: HandoffWithReason, caller: Caller) -> Data:
+    """Retract an open handoff you created."""
+    services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
+    return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
+
+
+def _outcome(handoff_id: str, status: HandoffStatus, notified: list[str]) -> Data:
+    return {"handoff_id": handoff_id, "status": status.value, **({"notified": notified} if notified else {})}
+
+
+@operation(HandoffRef, *OF_ONE, acts_as="agent_id", read_only=True)
+def handoff_get(p: HandoffRef, caller: Caller) -> Data:
+    """One handoff with its status, claimant, payload and outcome."""
+    handoff = services.get(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
+    return {
+        "handoff_id": handoff.handoff_id,
+        "workspace_id": handoff.workspace_id,
+        "status": handoff.status,
+        "from_agent_id": handoff.from_agent_id,
+        "target": handoff.target,
+        "visibility": handoff.visibility,
+        "claimed_by": handoff.claimed_by,
+        "lease_expires_at": iso(handoff.lease_expires_at),
+        "payload": handoff.payload,
+        "result": handoff.result,
+        "rejected_reason": handoff.rejected_reason,
+        "created_at": iso(handoff.created_at),
+        "updated_at": iso(handoff.updated_at),
+    }

@@ -1,0 +1,261 @@
+"""The verbs of handoffs: create, claim, complete, reject, cancel. One transaction each, exactly one winner."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+
+from coordination import selectors as agents_known
+from coordination.clock import now
+from coordination.errors import Code, NexusError, invalid, not_found
+from coordination.limits import opaque_text, within_limit
+from coordination.models import Agent, Event, Stream, new_id
+from coordination.routing import Strategy, Target, parse_target
+from coordination.services import agents, workspaces
+from coordination.services.events import emit
+from handoffs import lifecycle, selectors
+from handoffs.models import Handoff, HandoffStatus
+from inbox import services as mail
+
+RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
+
+
+class Created(NamedTuple):
+    """A new handoff, whom a notice reached, and how many agents a pool target admits (None for a direct one)."""
+
+    handoff: Handoff
+    notified: list[str]
+    eligible_count: int | None
+
+
+def create(*, project_root: str, from_agent_id: str, target: Any, visibility: str, payload: Any) -> Created:
+    """Create an OPEN handoff (contract: handoff_create).
+
+    Raises VALIDATION_ERROR (missing or malformed target), CONTENT_TOO_LARGE, WORKSPACE_UNRESOLVED, and NOT_FOUND for a
+    direct target that is no registered agent.
+    """
+    parsed = parse_target(target)
+    if parsed is None:
+        raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
+    text = opaque_text(payload, "payload")
+    place, moment = workspaces.locate(project_root), now()
+    with transaction.atomic():
+        workspaces.ensure(place, moment)
+        if parsed["strategy"] == Strategy.DIRECT and not Agent.objects.filter(pk=parsed["agent_id"]).exists():
+            raise not_found("agent", parsed["agent_id"])
+        handoff_id = new_id("hnd")
+        event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)
+        handoff = Handoff.objects.create(
+            handoff_id=handoff_id,
+            workspace_id=place.workspace_id,
+            from_agent_id=from_agent_id,
+            target=parsed,
+            visibility=visibility,
+            payload=text,
+            created_event_id=event.event_id,
+            created_at=moment,
+            updated_at=moment,
+        )
+        notified = _notify_target(handoff, moment)
+        agents.touch(from_agent_id, moment)
+    return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
+
+
+def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
+    """Take an OPEN handoff; of many that try, one conditional update lets one win (contract: handoff_claim).
+
+    Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_ELIGIBLE_TO_CLAIM, HANDOFF_ALREADY_CLAIMED.
+    """
+    place = workspaces.locate(project_root)
+    expire_leases(place.workspace_id)
+    moment = now()
+    lease = moment + timedelta(seconds=settings.NEXUS.handoff_lease_ttl_seconds)
+    with transaction.atomic():
+        handoff = _find(place.workspace_id, handoff_id)
+        if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
+            raise NexusError(
+                Code.NOT_ELIGIBLE_TO_CLAIM, "The target of this handoff does not admit you.", {"handoff_id": handoff_id}
+            )
+        won = Handoff.objects.open().filter(pk=handoff_id, workspace_id=place.workspace_id)
+        if not won.update(status=HandoffStatus.CLAIMED, claimed_by=agent_id, lease_expires_at=lease, updated_at=moment):
+            raise NexusError(
+                Code.HANDOFF_ALREADY_CLAIMED,
+                "Another agent has this handoff; look for others with handoff_list_available.",
+                {"handoff_id": handoff_id},
+            )
+        handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
+        _record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
+        agents.touch(agent_id, moment)
+    return handoff
+
+
+def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> list[str]:
+    """Finish a claimed handoff with its result; whom the notice reached (contract: handoff_complete).
+
+    Raises CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    """
+    text = opaque_text(result, "result")
+    place, moment = workspaces.locate(project_root), now()
+    with transaction.atomic():
+        handoff = _find(place.workspace_id, handoff_id)
+        lifecycle.check_complete(status=handoff.status, claimed_by=handoff.claimed_by, agent_id=agent_id)
+        _settle(handoff, HandoffStatus.COMPLETED, moment, result=text)
+        _record(handoff, "completed", agent_id, moment)
+        notified = _notify_creator(handoff, agent_id, "completed", text, moment)
+        agents.touch(agent_id, moment)
+    return notified
+
+
+def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> list[str]:
+    """Refuse a handoff one holds or is the direct target of; whom the notice reached (contract: handoff_reject).
+
+    Raises as `complete` does.
+    """
+    within_limit(reason, "reason")
+    place, moment = workspaces.locate(project_root), now()
+    with transaction.atomic():
+        handoff = _find(place.workspace_id, handoff_id)
+        lifecycle.check_reject(
+            status=handoff.status, claimed_by=handoff.claimed_by, target=handoff.target, agent_id=agent_id
+        )
+        _settle(handoff, HandoffStatus.REJECTED, moment, rejected_reason=reason)
+        _record(handoff, "rejected", agent_id, moment, reason=reason)
+        notified = _notify_creator(handoff, agent_id, "rejected", reason, moment)
+        agents.touch(agent_id, moment)
+    return notified
+
+
+def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> None:
+    """Retract an open handoff one created (contract: handoff_cancel).
+
+    Raises CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
+    """
+    within_limit(reason, "reason")
+    place = workspaces.locate(project_root)
+    expire_leases(place.workspace_id)
+    moment = now()
+    with transaction.atomic():
+        handoff = _find(place.workspace_id, handoff_id)
+        lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=agent_id)
+        _settle(handoff, HandoffStatus.CANCELLED, moment)
+        _record(handoff, "cancelled", agent_id, moment, reason=reason)
+        agents.touch(agent_id, moment)
+
+
+def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
+    """One handoff, for its creator, its claimant and whoever its visibility admits (contract: handoff_get).
+
+    Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
+    """
+    place = workspaces.locate(project_root)
+    expire_leases(place.workspace_id)
+    handoff = _find(place.workspace_id, handoff_id)
+    if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
+        raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
+    return handoff
+
+
+def expire_leases(workspace_id: str) -> None:
+    """Reopen the workspace's handoffs whose lease has lapsed, with an event each.
+
+    A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
+    """
+    if not Handoff.objects.lapsed(now()).filter(workspace_id=workspace_id).exists():
+        return
+    with transaction.atomic():
+        moment = now()
+        for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
+            former = handoff.claimed_by
+            if (
+                Handoff.objects.lapsed(moment)
+                .filter(pk=handoff.pk)
+                .update(status=HandoffStatus.OPEN, claimed_by=None, lease_expires_at=None, updated_at=moment)
+            ):
+                _record(handoff, "expired", None, moment, claimed_by=former)
+
+
+def _find(workspace_id: str, handoff_id: str) -> Handoff:
+    handoff = Handoff.objects.filter(pk=handoff_id).first()
+    if handoff is None:
+        raise not_found("handoff", handoff_id)
+    if handoff.workspace_id != workspace_id:
+        raise workspaces.mismatch("handoff", handoff_id)
+    return handoff
+
+
+def _settle(handoff: Handoff, status: HandoffStatus, moment: datetime, **outcome: str | None) -> None:
+    """Move to a terminal state from the state that was checked."""
+    unchanged = Handoff.objects.filter(pk=handoff.pk, status=handoff.status, claimed_by=handoff.claimed_by)
+    if not unchanged.update(status=status, lease_expires_at=None, updated_at=moment, **outcome):
+        raise NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
+
+
+def _named_agent(target: Target) -> str | None:
+    """The agent that a directed target names."""
+    directed = target["strategy"] in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK)
+    return target["agent_id"] if directed else None
+
+
+def _count_eligible(handoff: Handoff) -> int:
+    """The registered agents that the target admits, now or once its fallbacks have opened."""
+    in_the_end = datetime.max.replace(tzinfo=UTC)
+    return sum(selectors.eligible(handoff, agent, in_the_end) for agent in agents_known.profiles())
+
+
+def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
+    named = _named_agent(handoff.target)
+    if named is None:
+        return []
+    return mail.notify(
+        workspace_id=handoff.workspace_id,
+        from_agent_id=handoff.from_agent_id,
+        recipient=named,
+        subject=f"Handoff {handoff.handoff_id} is for you",
+        body=f"{handoff.from_agent_id} hands work to you. "
+        f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it.",
+        moment=moment,
+    )
+
+
+def _notify_creator(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:
+    if handoff.from_agent_id == agent_id:
+        return []
+    quoted = "" if text is None else f"\n\n{text[:RESULT_IN_NOTICE]}{'…' if len(text) > RESULT_IN_NOTICE else ''}"
+    return mail.notify(
+        workspace_id=handoff.workspace_id,
+        from_agent_id=agent_id,
+        recipient=handoff.from_agent_id,
+        subject=f"Handoff {handoff.handoff_id} was {outcome}",
+        body=f"{agent_id} {outcome} it; handoff_get has the whole outcome.{quoted}",
+        moment=moment,
+    )
+
+
+def _record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> None:
+    _emit(handoff.workspace_id, handoff.handoff_id, handoff.target, handoff.visibility, what, actor, moment, **more)
+
+
+def _emit(
+    workspace_id: str,
+    handoff_id: str,
+    target: Target,
+    visibility: str,
+    what: str,
+    actor: str | None,
+    moment: datetime,
+    **more: str | None,
+) -> Event:
+    return emit(
+        workspace_id=workspace_id,
+        stream=Stream.HANDOFF,
+        type=f"handoff.{what}",
+        actor=actor,
+        payload={"handoff_id": handoff_id, "target": target, "visibility": visibility, **more},
+        moment=moment,
+        visibility=visibility,
+        target=target,
+        handoff_id=handoff_id,
+    )

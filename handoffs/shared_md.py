@@ -1,0 +1,26 @@
+"""The section of shared.md that handoffs own."""
+
+from __future__ import annotations
+
+import json
+
+from coordination.clock import iso
+from coordination.routing import Visibility
+from coordination.shared_md import one_line, section
+from handoffs.models import Handoff
+
+
+@section(3, "Open handoffs")
+def _handoffs(workspace_id: str, limit_events: int) -> list[str]:
+    rows = Handoff.objects.open().filter(workspace_id=workspace_id).order_by("created_event_id")
+    return [
+        f"- {row.handoff_id} from {one_line(row.from_agent_id)} for {_target(row)}, since {iso(row.created_at)}"
+        for row in rows
+    ]
+
+
+def _target(row: Handoff) -> str:
+    """shared.md is public: whom a handoff that is not public is for stays out of it."""
+    if row.visibility != Visibility.PUBLIC:
+        return "[private]"
+    return one_line(json.dumps(row.target, ensure_ascii=False, sort_keys=True))

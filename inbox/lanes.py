@@ -1,0 +1,48 @@
+"""The lanes of a delivery: total functions over plain values (contract: Message delivery & the inbox).
+
+unread ──pull──▶ delivered ──ack──▶ read
+          ▲           │ lease lapses
+          └───────────┤
+                      └─ pulled the most times allowed ──▶ parked
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+MAX_ATTEMPTS = 5  # a delivery is handed out at most this often; the next claim parks it
+MIN_LEASE_SECONDS, MAX_LEASE_SECONDS = 10, 3600
+
+
+def lapsed(lease_expires_at: datetime | None, now: datetime) -> bool:
+    """Whether a lease has run out: strictly before `now`."""
+    return lease_expires_at is not None and lease_expires_at < now
+
+
+def effective(status: str, lease_expires_at: datetime | None, now: datetime) -> str:
+    """The lane a delivery counts in: in flight with a lapsed lease, it is unread again."""
+    return "unread" if status == "delivered" and lapsed(lease_expires_at, now) else status
+
+
+def exhausted(attempts: int) -> bool:
+    """Whether the next claim parks the delivery instead of handing it out."""
+    return attempts >= MAX_ATTEMPTS
+
+
+def clamp_lease(seconds: int) -> int:
+    """A lease that a caller asked for, within 10 to 3600 seconds."""
+    return max(MIN_LEASE_SECONDS, min(seconds, MAX_LEASE_SECONDS))
+
+
+def why_not_extendable(status: str | None, lease_expires_at: datetime | None, now: datetime) -> str | None:
+    """Why a lease cannot be renewed; None when it can. `status` is None for a message not in this inbox."""
+    match status:
+        case None:
+            return "not in your inbox"
+        case "unread":
+            return "never pulled"
+        case "read":
+            return "already acknowledged"
+        case "parked":
+            return "parked after too many attempts"
+    return "lease already expired; pull it again" if lapsed(lease_expires_at, now) else None

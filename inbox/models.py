@@ -1,0 +1,110 @@
+"""Messages and their deliveries, one per recipient (contract: Data Model, Message delivery & the inbox)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from coordination.models import ID_LENGTH, Agent, Channel, Workspace, not_empty, one_of
+
+
+class Message(models.Model):
+    """What an agent sent; immutable."""
+
+    message_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="messages", db_index=False)
+    from_agent_id = models.CharField(max_length=ID_LENGTH)
+    from_session_id = models.CharField(max_length=ID_LENGTH, null=True)  # no foreign key: sessions are pruned
+    channel = models.ForeignKey(Channel, on_delete=models.PROTECT, null=True, related_name="messages", db_index=False)
+    parent = models.ForeignKey(
+        "self", on_delete=models.PROTECT, null=True, related_name="replies", db_column="parent_message_id"
+    )
+    target = models.JSONField(null=True)  # canonical; null is a broadcast
+    subject = models.TextField()
+    body = models.TextField()
+    artifacts = models.JSONField(default=list)  # artifact ids
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "messages"
+        indexes = [
+            models.Index(fields=["workspace", "created_at"], name="messages_by_workspace"),
+            models.Index(fields=["workspace", "channel", "created_at"], name="messages_by_channel"),
+            models.Index(fields=["from_agent_id", "created_at"], name="messages_by_sender"),
+            models.Index(fields=["created_at"], name="messages_by_age"),
+        ]
+        constraints = not_empty("messages", "message_id", "from_agent_id", "subject", "body")
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    """Deliveries by lane."""
+
+    def of(self, agent_id: str) -> DeliveryQuerySet:
+        return self.filter(recipient_id=agent_id)
+
+    def unread(self) -> DeliveryQuerySet:
+        return self.filter(status=DeliveryStatus.UNREAD)
+
+    def lapsed(self, now: datetime) -> DeliveryQuerySet:
+        """In flight with a lease that has run out (strictly before `now`): redelivered by the next pull."""
+        return self.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=now)
+
+    def leased(self, now: datetime) -> DeliveryQuerySet:
+        """In flight with a running lease."""
+        return self.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=now)
+
+
+class DeliveryStatus(models.TextChoices):
+    """The states of a delivery."""
+
+    UNREAD = "unread"  # waiting to be pulled
+    DELIVERED = "delivered"  # in flight: pulled and leased, not yet acknowledged
+    READ = "read"  # acknowledged; history
+    PARKED = "parked"  # dead letter: handed out the most times allowed and never acknowledged
+
+
+class Delivery(models.Model):
+    """One message in one agent's inbox."""
+
+    delivery_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
+    recipient = models.ForeignKey(
+        Agent, on_delete=models.CASCADE, related_name="deliveries", db_column="recipient_agent_id", db_index=False
+    )
+    status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.UNREAD)
+    attempts = models.PositiveIntegerField(default=0)  # how often it was handed out
+    delivered_at = models.DateTimeField(null=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    read_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        db_table = "message_deliveries"
+        indexes = [
+            models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
+            models.Index(fields=["status", "lease_expires_at"], name="deliveries_by_lease"),
+            models.Index(fields=["recipient", "status", "-read_at", "-delivery_id"], name="deliveries_history"),
+        ]
+        constraints = [
+            *not_empty("deliveries", "delivery_id"),
+            one_of("deliveries", "status", DeliveryStatus),
+            models.UniqueConstraint(fields=["message", "recipient"], name="deliveries_once"),
+            models.CheckConstraint(condition=Q(attempts__gte=0), name="deliveries_attempts_not_negative"),
+            models.CheckConstraint(
+                condition=~Q(status="delivered") | Q(lease_expires_at__isnull=False, delivered_at__isnull=False),
+                name="deliveries_in_flight_has_lease",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="read") | Q(read_at__isnull=False), name="deliveries_read_has_time"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} → {self.recipient_id}"

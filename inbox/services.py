@@ -1,0 +1,239 @@
+"""The verbs of the inbox: send, pull, acknowledge, extend. One transaction each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from coordination import selectors as agents_known
+from coordination.clock import now
+from coordination.errors import invalid, not_found
+from coordination.limits import within_limit
+from coordination.models import Agent, Channel, Stream, new_id
+from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
+from coordination.services import agents, workspaces
+from coordination.services.events import emit
+from coordination.services.workspaces import Place
+from inbox import lanes, selectors
+from inbox.models import Delivery, DeliveryStatus, Message
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as it was sent: whom it reached, and whom it passed over as stale."""
+
+    message: Message
+    event_id: int
+    recipients: list[str]
+    excluded_stale: list[str]
+    workspace_created: bool
+
+
+def send(
+    *,
+    project_root: str,
+    from_agent_id: str,
+    subject: str,
+    body: str,
+    channel_id: str | None = None,
+    from_session_id: str | None = None,
+    target: Any = None,
+    artifacts: Sequence[str] = (),
+    parent_message_id: str | None = None,
+) -> Sent:
+    """Persist a message, one delivery per recipient and the event, all or nothing (contract: message_create).
+
+    Raises VALIDATION_ERROR (blank subject or body, malformed target), CONTENT_TOO_LARGE, WORKSPACE_UNRESOLVED,
+    NOT_FOUND (channel, parent, or the agent of a direct target).
+    """
+    for field, text in (("subject", subject), ("body", body)):
+        if not text.strip():
+            raise invalid(f"{field} must not be blank.", field=field)
+        within_limit(text, field)
+    parsed = parse_target(target, timed=False)
+    place, moment = workspaces.locate(project_root), now()
+    with transaction.atomic():
+        workspace_created = workspaces.ensure(place, moment)
+        _check_place(place, channel_id, parent_message_id)
+        recipients, excluded_stale = _resolve(parsed, place.workspace_id, from_agent_id, moment)
+        message = Message.objects.create(
+            message_id=new_id("msg"),
+            workspace_id=place.workspace_id,
+            from_agent_id=from_agent_id,
+            from_session_id=from_session_id,
+            channel_id=channel_id,
+            parent_id=parent_message_id,
+            target=parsed,
+            subject=subject,
+            body=body,
+            artifacts=list(artifacts),
+            created_at=moment,
+        )
+        _deliver(message, recipients)
+        event = emit(
+            workspace_id=place.workspace_id,
+            stream=Stream.WORKSPACE,
+            type="message.created",
+            actor=from_agent_id,
+            payload={
+                "message_id": message.message_id,
+                "from_agent_id": from_agent_id,
+                "subject": subject,
+                "channel_id": channel_id,
+                "parent_message_id": parent_message_id,
+                "recipients": recipients,
+            },
+            moment=moment,
+            visibility=Visibility.ELIGIBLE if parsed else Visibility.PUBLIC,
+            target=parsed,
+        )
+        agents.touch(from_agent_id, moment)
+    return Sent(message, event.event_id, recipients, excluded_stale, workspace_created)
+
+
+def notify(
+    *, workspace_id: str, from_agent_id: str, recipient: str, subject: str, body: str, moment: datetime
+) -> list[str]:
+    """Put a notice of the system into one inbox, inside the caller's transaction; the agents it reached.
+
+    Nobody when the recipient is unregistered. It has no event of its own: the change it tells of has one.
+    """
+    if not Agent.objects.filter(pk=recipient).exists():
+        return []
+    message = Message.objects.create(
+        message_id=new_id("msg"),
+        workspace_id=workspace_id,
+        from_agent_id=from_agent_id,
+        target={"strategy": Strategy.DIRECT.value, "agent_id": recipient},
+        subject=subject,
+        body=body,
+        created_at=moment,
+    )
+    _deliver(message, [recipient])
+    return [recipient]
+
+
+def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delivery]:
+    """Lease the oldest claimable deliveries to their recipient and return them (contract: inbox_pull).
+
+    Claimable is unread, or in flight with a lapsed lease. One handed out MAX_ATTEMPTS times is parked instead, and
+    takes its place in `limit`.
+    """
+    moment = now()
+    if not selectors.claimable(agent_id, 1, moment):
+        agents.touch_in_passing(agent_id)  # an empty inbox is a read and must not queue behind writers
+        return []
+    ttl = settings.NEXUS.inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
+    with transaction.atomic():
+        claimed = selectors.claimable(agent_id, limit, moment)
+        handed = [delivery for delivery in claimed if not lanes.exhausted(delivery.attempts)]
+        _move(
+            (delivery for delivery in claimed if lanes.exhausted(delivery.attempts)),
+            status=DeliveryStatus.PARKED,
+            lease_expires_at=None,
+        )
+        _move(
+            handed,
+            status=DeliveryStatus.DELIVERED,
+            attempts=F("attempts") + 1,
+            delivered_at=moment,
+            lease_expires_at=moment + timedelta(seconds=ttl),
+        )
+        agents.touch(agent_id, moment)
+    for delivery in handed:
+        delivery.status, delivery.delivered_at = DeliveryStatus.DELIVERED, moment
+        delivery.lease_expires_at = moment + timedelta(seconds=ttl)
+    return handed
+
+
+def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
+    """Settle messages into history, from whatever lane; how many moved (contract: inbox_ack). Idempotent."""
+    moment = now()
+    with transaction.atomic():
+        moved = (
+            Delivery.objects.of(agent_id)
+            .filter(message_id__in=set(message_ids))
+            .exclude(status=DeliveryStatus.READ)
+            .update(status=DeliveryStatus.READ, read_at=moment, lease_expires_at=None)
+        )
+        agents.touch(agent_id, moment)
+    return moved
+
+
+def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) -> tuple[int, datetime]:
+    """Renew the leases of messages in flight, all of them or none; how many, and until when (contract: inbox_extend).
+
+    Raises VALIDATION_ERROR with a reason per message when any of them is not in flight.
+    """
+    moment = now()
+    until = moment + timedelta(seconds=lanes.clamp_lease(extend_seconds))
+    wanted = list(dict.fromkeys(message_ids))
+    with transaction.atomic():
+        held = {row.message_id: row for row in Delivery.objects.of(agent_id).filter(message_id__in=wanted)}
+        reasons = {
+            message_id: why
+            for message_id in wanted
+            if (why := _why_not_extendable(held.get(message_id), moment)) is not None
+        }
+        if reasons:
+            listed = "; ".join(f"{message_id}: {why}" for message_id, why in list(reasons.items())[:5])
+            raise invalid(f"Nothing was extended. {listed}.", messages=reasons)
+        extended = Delivery.objects.of(agent_id).leased(moment).filter(message_id__in=wanted)
+        count = extended.update(lease_expires_at=until)
+        agents.touch(agent_id, moment)
+    return count, until
+
+
+def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | None:
+    if delivery is None:
+        return lanes.why_not_extendable(None, None, moment)
+    return lanes.why_not_extendable(delivery.status, delivery.lease_expires_at, moment)
+
+
+def _check_place(place: Place, channel_id: str | None, parent_message_id: str | None) -> None:
+    """The channel is one of the workspace; the parent too and, when a channel is set, of that channel."""
+    if channel_id is not None and not Channel.objects.filter(workspace_id=place.workspace_id, pk=channel_id).exists():
+        raise not_found("channel", channel_id)
+    if parent_message_id is not None:
+        parents = Message.objects.filter(workspace_id=place.workspace_id, pk=parent_message_id)
+        if not (parents.filter(channel_id=channel_id) if channel_id is not None else parents).exists():
+            raise not_found("parent message", parent_message_id)
+
+
+def _resolve(target: Target | None, workspace_id: str, sender: str, moment: datetime) -> tuple[list[str], list[str]]:
+    """The recipients of a message and the agents left out as stale (contract: Recipient resolution)."""
+    if target is None or target["strategy"] == Strategy.BROADCAST:
+        present, stale = agents_known.participants(workspace_id, moment)
+        return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
+    if target["strategy"] == Strategy.DIRECT:
+        if not Agent.objects.filter(pk=target["agent_id"]).exists():
+            raise not_found("agent", target["agent_id"])
+        return [target["agent_id"]], []
+    return [
+        agent.agent_id
+        for agent in agents_known.profiles()
+        if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
+    ], []
+
+
+def _deliver(message: Message, recipients: Iterable[str]) -> None:
+    Delivery.objects.bulk_create(
+        Delivery(delivery_id=new_id("dlv"), message=message, recipient_id=recipient, created_at=message.created_at)
+        for recipient in recipients
+    )
+
+
+def _move(deliveries: Iterable[Delivery], **changes: Any) -> None:
+    """Update deliveries that are still in the lane they were read in."""
+    chosen = list(deliveries)
+    if chosen:
+        Delivery.objects.filter(
+            pk__in=[delivery.pk for delivery in chosen],
+            status__in=[DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED],
+        ).update(**changes)

@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class NexusSiteConfig(AppConfig):
+    name = "nexus_site"

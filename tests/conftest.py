@@ -1,0 +1,49 @@
+"""What many tests need: an operation called as a transport calls it, and a project directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordination.operation import Caller
+from coordination.runner import run
+
+Call = Callable[..., dict[str, Any]]
+LOCAL = Caller(transport="test")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> str:
+    """A real project directory."""
+    root = tmp_path / "project"
+    root.mkdir()
+    return str(root)
+
+
+@pytest.fixture
+def call(db: None) -> Call:
+    """Call an operation and get its data; the test fails on an error."""
+
+    def ok(name: str, **arguments: Any) -> dict[str, Any]:
+        envelope = run(LOCAL, name, arguments)
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    return ok
+
+
+@pytest.fixture
+def refused(db: None) -> Call:
+    """Call an operation that must fail and get its error."""
+
+    def error(name: str, **arguments: Any) -> dict[str, Any]:
+        envelope = run(LOCAL, name, arguments)
+        assert not envelope["ok"], envelope
+        failure: dict[str, Any] = envelope["error"]
+        return failure
+
+    return error
