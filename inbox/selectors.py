@@ -38,10 +38,11 @@ def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
 def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
     """`{unread, in_flight, read}`, a lapsed lease counted as unread."""
     in_flight = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=moment)
+    lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
     return Delivery.objects.of(agent_id).aggregate(
         unread=Count(
             "pk",
-            filter=Q(status=DeliveryStatus.UNREAD) | Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment),
+            filter=Q(status=DeliveryStatus.UNREAD) | lapsed,
         ),
         in_flight=Count("pk", filter=in_flight),
         read=Count("pk", filter=Q(status=DeliveryStatus.READ)),

@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from coordination.knobs import Knobs
 from nexus_site import launch
-from nexus_site.launch import CORE_APPS
+
+BASE_DIR = Path(__file__).resolve().parent.parent
 
 NEXUS: Knobs = launch.resolved().knobs
 NEXUS_SOURCES = launch.resolved().sources
 
-INSTALLED_APPS = [*CORE_APPS]
 DATABASES = {"default": launch.database(NEXUS)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LOGGING = launch.LOGGING
 USE_TZ = True
 TIME_ZONE = "UTC"
-SECRET_KEY = "unused: nothing is signed yet"  # noqa: S105
-LOGGING = launch.LOGGING
+SECRET_KEY = "replaced by `serve` with the home's own"  # noqa: S105
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    *launch.CORE_APPS,
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "nexus_site.urls"
+ASGI_APPLICATION = "nexus_site.asgi.application"
+STATIC_URL = "static/"
+WHITENOISE_USE_FINDERS = True
