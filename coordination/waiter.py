@@ -104,7 +104,7 @@ class Waiter:
         while events := await in_thread(READERS, partial(_after, seen)):
             for event in events:
                 for wait in self.parked:
-                    if not wait.woken.is_set() and wait.interested(event):
+                    if wait.interested(event):
                         wait.woken.set()
             seen = events[-1].event_id
             if len(events) < READ_AT_ONCE:

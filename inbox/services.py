@@ -15,7 +15,7 @@ from coordination import selectors as agents_known
 from coordination.clock import now
 from coordination.errors import invalid, not_found
 from coordination.limits import within_limit
-from coordination.models import Agent, Channel, Stream, new_id
+from coordination.models import Agent, Channel, Event, Stream, new_id
 from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
@@ -62,7 +62,7 @@ def send(
         workspace_created = workspaces.ensure(place, moment)
         _check_place(place, channel_id, parent_message_id)
         recipients, excluded_stale = _resolve(parsed, place.workspace_id, from_agent_id, moment)
-        message = Message.objects.create(
+        message = Message(
             message_id=new_id("msg"),
             workspace_id=place.workspace_id,
             from_agent_id=from_agent_id,
@@ -75,24 +75,7 @@ def send(
             artifacts=list(artifacts),
             created_at=moment,
         )
-        _deliver(message, recipients)
-        event = emit(
-            workspace_id=place.workspace_id,
-            stream=Stream.WORKSPACE,
-            type="message.created",
-            actor=from_agent_id,
-            payload={
-                "message_id": message.message_id,
-                "from_agent_id": from_agent_id,
-                "subject": subject,
-                "channel_id": channel_id,
-                "parent_message_id": parent_message_id,
-                "recipients": recipients,
-            },
-            moment=moment,
-            visibility=Visibility.ELIGIBLE if parsed else Visibility.PUBLIC,
-            target=parsed,
-        )
+        event = _post(message, recipients)
         agents.touch(from_agent_id, moment)
     return Sent(message, event.event_id, recipients, excluded_stale, workspace_created)
 
@@ -102,11 +85,11 @@ def notify(
 ) -> list[str]:
     """Put a notice of the system into one inbox, inside the caller's transaction; the agents it reached.
 
-    Nobody when the recipient is unregistered. It has no event of its own: the change it tells of has one.
+    Nobody when the recipient is unregistered.
     """
     if not Agent.objects.filter(pk=recipient).exists():
         return []
-    message = Message.objects.create(
+    message = Message(
         message_id=new_id("msg"),
         workspace_id=workspace_id,
         from_agent_id=from_agent_id,
@@ -115,7 +98,7 @@ def notify(
         body=body,
         created_at=moment,
     )
-    _deliver(message, [recipient])
+    _post(message, [recipient])
     return [recipient]
 
 
@@ -222,10 +205,29 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
     ], []
 
 
-def _deliver(message: Message, recipients: Iterable[str]) -> None:
+def _post(message: Message, recipients: list[str]) -> Event:
+    """Write a message, one delivery per recipient and the event, inside the caller's transaction."""
+    message.save(force_insert=True)
     Delivery.objects.bulk_create(
         Delivery(delivery_id=new_id("dlv"), message=message, recipient_id=recipient, created_at=message.created_at)
         for recipient in recipients
+    )
+    return emit(
+        workspace_id=message.workspace_id,
+        stream=Stream.WORKSPACE,
+        type="message.created",
+        actor=message.from_agent_id,
+        payload={
+            "message_id": message.message_id,
+            "from_agent_id": message.from_agent_id,
+            "subject": message.subject,
+            "channel_id": message.channel_id,
+            "parent_message_id": message.parent_id,
+            "recipients": recipients,
+        },
+        moment=message.created_at,
+        visibility=Visibility.ELIGIBLE if message.target else Visibility.PUBLIC,
+        target=message.target,
     )
 
 
