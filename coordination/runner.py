@@ -39,10 +39,14 @@ PRECEDENCE = (Code.WORKSPACE_REQUIRED, Code.INVALID_STREAM, Code.VALIDATION_ERRO
 
 def run(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Envelope:
     """Call an operation and answer its envelope; blocks while a waiting operation waits."""
-    operation = REGISTRY.get(name)
-    if operation is not None and operation.wait is not None:
-        return async_to_sync(arun)(caller, name, arguments)
-    return _enveloped(lambda: _call(*_admit(caller, name, arguments), caller))
+
+    def call() -> Data:
+        operation, params = _admit(caller, name, arguments)
+        if operation.wait is None or operation.wait.timeout(params) <= 0:
+            return _call(operation, params, caller)
+        return async_to_sync(_wait)(caller, operation, params)
+
+    return _enveloped(call)
 
 
 async def arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Envelope:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 
+from coordination.models import Event, RetentionPass
 from coordination.operation import Caller
 from coordination.runner import run
 
@@ -47,3 +49,13 @@ def refused(db: None) -> Call:
         return failure
 
     return error
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> Iterator[None]:
+    """What the test writes is committed, so that other threads see it; it is cleared afterwards."""
+    yield
+    with transaction.atomic():  # the log refuses the DELETE that clears every other table
+        RetentionPass.objects.create()
+        Event.objects.all().delete()
+        RetentionPass.objects.all().delete()
