@@ -44,15 +44,19 @@ class Nothing(Params):
 @operation(Nothing, read_only=True)
 def nexus_info(p: Nothing, caller: Caller) -> Data:
     """Versions of package, schema and tool surface. Call it when tools behave unlike your cached schemas."""
-    try:
-        package = version("nexus-hub")
-    except PackageNotFoundError:
-        package = "dev"
     return {
-        "package_version": package,
+        "package_version": package_version(),
         "schema_version": schema_version(),
         "surface_revision": SURFACE_REVISION,
     }
+
+
+def package_version() -> str:
+    """The installed distribution's version; `dev` for a source checkout that is not installed."""
+    try:
+        return version("nexus-hub")
+    except PackageNotFoundError:
+        return "dev"
 
 
 # Workspaces

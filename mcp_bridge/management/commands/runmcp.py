@@ -1,0 +1,61 @@
+"""`nexus runmcp`: the MCP server of one agent, on stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from typing import Any
+
+from coordination import store
+from coordination.command import NexusCommand
+from coordination.errors import Code, NexusError
+from coordination.operation import Caller
+from coordination.services.agents import agent_of_key
+
+API_KEY = "NEXUS_API_KEY"
+
+
+class Command(NexusCommand):
+    help = (
+        "Serve MCP on stdin and stdout, as an agent's harness starts it.\n"
+        f"With {API_KEY} set, the connection acts as that key's agent only."
+    )
+    examples = """examples:
+  nexus runmcp
+  nexus runmcp --home ~/team --trust-mode strict
+  claude mcp add nexus -- nexus runmcp"""
+
+    def run(self, **options: Any) -> None:
+        store.prepare()
+        caller = Caller(transport="stdio", agent_id=_bound_agent())
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(_serve(caller))
+        sys.stderr.flush()
+        os._exit(0)  # a plain file's reader thread may still be blocked on its read
+
+
+def _bound_agent() -> str | None:
+    """The agent that the environment's key is for. Raises CONFIG_ERROR for a key that is not valid."""
+    key = os.environ.get(API_KEY)
+    if key is None:
+        return None
+    agent_id = agent_of_key(key)
+    if agent_id is None:
+        raise NexusError(
+            Code.CONFIG_ERROR, f"{API_KEY} is no valid key of this store. Issue a new one, or unset it to run unbound."
+        )
+    return agent_id
+
+
+async def _serve(caller: Caller) -> None:
+    from mcp_bridge import stdio
+    from mcp_bridge.server import build_server
+
+    loop = asyncio.get_running_loop()
+    serving = asyncio.ensure_future(stdio.serve(build_server(lambda context: caller)))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, serving.cancel)
+    await serving

@@ -1,0 +1,138 @@
+"""The MCP server: the registry's operations over any transport of the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+
+from coordination.errors import failure, not_found
+from coordination.operation import REGISTRY, Caller
+from coordination.operations import package_version
+from coordination.runner import arun
+from mcp_bridge import resources
+from mcp_bridge.subscriptions import InboxBus
+from mcp_bridge.tools import result, tools
+
+Context = ServerRequestContext[Any, Any]
+
+
+def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
+    """The server whose every request acts as the caller that `caller_of` finds in its context."""
+    bus = InboxBus()
+    listen = ListenHandler(bus)
+    subscribed: dict[tuple[int, str], Callable[[], None]] = {}
+    sendings: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
+
+    async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=tools())
+
+    async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        operation = REGISTRY.get(params.name)
+        if operation is None or not operation.tool:
+            return result(failure(not_found("tool", params.name[:200])))
+        return result(await arun(caller_of(ctx), params.name, params.arguments))
+
+    async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        return ListResourcesResult(resources=resources.resources())
+
+    async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=resources.templates())
+
+    async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        return await resources.read(str(params.uri), caller_of(ctx))
+
+    async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        return ListPromptsResult(prompts=resources.prompts())
+
+    async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        return resources.prompt(params.name, params.arguments)
+
+    async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
+        uri = str(params.uri)
+        _check_inbox(uri, caller_of(ctx))
+        connection = ctx.session._connection  # the SDK offers no public way to a connection's end
+        key = (id(connection), uri)
+        if key in subscribed:
+            return EmptyResult()
+        await bus.start()
+
+        def notify(event: ServerEvent) -> None:
+            if event == ResourceUpdated(uri=uri):
+                sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
+                sendings.add(sending)
+                sending.add_done_callback(sendings.discard)
+
+        stop = bus.subscribe(notify)
+
+        def forget() -> None:
+            if subscribed.pop(key, None):
+                stop()
+
+        subscribed[key] = forget
+        connection.exit_stack.callback(forget)
+        return EmptyResult()
+
+    async def unsubscribe(ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        forget = subscribed.get((id(ctx.session._connection), str(params.uri)))
+        if forget is not None:
+            forget()
+        return EmptyResult()
+
+    async def listen_to(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Clients of the current protocol: updates ride the response of this request."""
+        for uri in params.notifications.resource_subscriptions or ():
+            _check_inbox(str(uri), caller_of(ctx))
+        await bus.start()
+        return await listen(ctx, params)
+
+    return Server(
+        "nexus",
+        version=package_version(),
+        title="Nexus",
+        instructions=resources.text("instructions"),
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
+        on_subscriptions_listen=listen_to,
+    )
+
+
+def _check_inbox(uri: str, caller: Caller) -> None:
+    agent_id = resources.agent_of_inbox(uri)
+    if agent_id is None:
+        raise MCPError(INVALID_PARAMS, "Only nexus://inbox/{agent_id} can be subscribed to.", {"uri": uri[:200]})
+    if caller.agent_id is not None and caller.agent_id != agent_id:
+        raise MCPError(INVALID_PARAMS, f"This connection may follow the inbox of {caller.agent_id!r} only.")

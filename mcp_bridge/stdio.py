@@ -1,0 +1,106 @@
+"""MCP on stdin and stdout: the SDK's transport over the event loop's own pipes, and an answer to every line.
+
+Pipes of the event loop cost no thread hop per line and can be cancelled, so a signal ends the process cleanly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from pydantic import ValidationError
+
+from coordination.errors import failure, invalid
+from mcp_bridge.tools import result
+
+LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
+
+
+async def serve(server: Server[Any]) -> None:
+    """Serve one client until stdin closes or the task is cancelled; nothing but protocol reaches its stdout."""
+    wire = os.dup(1)
+    os.dup2(2, 1)  # stray output goes to stderr
+    try:
+        async with stdio_server(await _lines(), await _output(wire)) as (read, write):
+            await server.run(cast(Any, _Answered(read, write)), write, server.create_initialization_options())
+    finally:
+        os.dup2(wire, 1)
+        os.close(wire)
+
+
+async def _lines() -> anyio.AsyncFile[str] | None:
+    """stdin as lines of the event loop; None (the SDK's own reader) when it is a plain file."""
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    try:
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    except ValueError:
+        return None
+    return cast("anyio.AsyncFile[str]", reader)
+
+
+class _Pipe:
+    """The two methods of a text file that the SDK's writer calls."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def write(self, text: str) -> None:
+        self._writer.write(text.encode())
+
+    async def flush(self) -> None:
+        await self._writer.drain()
+
+
+async def _output(wire: int) -> anyio.AsyncFile[str]:
+    loop = asyncio.get_running_loop()
+    file = os.fdopen(os.dup(wire), "wb")
+    try:
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+    except ValueError:
+        return anyio.wrap_file(os.fdopen(os.dup(wire), "w", encoding="utf-8"))
+    return cast("anyio.AsyncFile[str]", _Pipe(asyncio.StreamWriter(transport, protocol, None, loop)))
+
+
+class _Answered:
+    """The SDK's read stream, with an answer for the lines that it would drop because their JSON cannot be parsed."""
+
+    def __init__(self, read: Any, write: Any) -> None:
+        self._read, self._write = read, write
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage]:
+        async for item in self._read:
+            if isinstance(item, Exception):
+                await self._write.send(SessionMessage(_answer(item)))
+            else:
+                yield item
+
+    async def aclose(self) -> None:
+        await self._read.aclose()
+
+
+def _answer(error: Exception) -> JSONRPCResponse | JSONRPCError:
+    """A tool call gets the envelope, anything else JSON-RPC's parse error."""
+    line = error.errors()[0]["input"] if isinstance(error, ValidationError) else ""
+    text = line.decode(errors="replace") if isinstance(line, bytes) else str(line)
+    request_id = _request_id(text)
+    message = "This is not JSON that can be taken: check its syntax, nesting, numbers and escapes."
+    if request_id is not None and re.search(r'"method"\s*:\s*"tools/call"', text):
+        answer = result(failure(invalid(message))).model_dump(by_alias=True, mode="json", exclude_none=True)
+        return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer)
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=message))
+
+
+def _request_id(text: str) -> RequestId | None:
+    """The id of a request that cannot be parsed as a whole; the envelope of JSON-RPC comes first in practice."""
+    found = re.search(r'"id"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?[0-9]{1,18})', text)
+    return cast(RequestId, json.loads(found[1])) if found else None
