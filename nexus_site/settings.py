@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coordination import access
 from coordination.knobs import Knobs
 from nexus_site import launch
 
@@ -18,7 +19,8 @@ LOGGING = launch.LOGGING
 USE_TZ = True
 TIME_ZONE = "UTC"
 SECRET_KEY = "replaced by `serve` with the home's own"  # noqa: S105
-ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its bind
+NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never while bound beyond loopback
 
 INSTALLED_APPS = [
     "unfold",
