@@ -16,6 +16,7 @@ def resolve_root(project_root: str) -> str:
     """
     try:
         root = os.path.realpath(project_root, strict=True) if project_root else ""
+        root.encode()  # a link may lead to a name that is not UTF-8, which no transport can carry
     except (OSError, ValueError):
         root = ""
     if not root or not Path(root).is_dir():

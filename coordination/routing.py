@@ -5,7 +5,6 @@ Total functions over plain values: no Django, no clock, no I/O (contract: Routin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -101,7 +100,8 @@ def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int
     unknown = value.keys() - FIELDS[strategy] - {"strategy", "kind"}
     if unknown:
         known = ", ".join(sorted(FIELDS[strategy])) or "no further field"
-        raise _wrong(path, f"has unknown fields {sorted(map(str, unknown))}; {strategy} takes {known}")
+        named = sorted(str(key)[:50] for key in unknown)[:5]
+        raise _wrong(path, f"has unknown fields {named}; {strategy} takes {known}")
 
     target: Target = {"strategy": strategy.value}
     match strategy:
@@ -177,7 +177,7 @@ def _seconds(value: Mapping[str, Any], path: str) -> int | float:
     seconds = value.get("fallback_after_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise _wrong(f"{path}.fallback_after_seconds", "must be a number of seconds")
-    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_FALLBACK_SECONDS:
+    if not 0 <= seconds <= MAX_FALLBACK_SECONDS:  # nor is NaN
         raise _wrong(f"{path}.fallback_after_seconds", f"must be from 0 to {MAX_FALLBACK_SECONDS}")
     return seconds
 
@@ -250,5 +250,5 @@ def can_see(
         return False
     try:
         return is_eligible(target, agent, created_at=created_at, now=now)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return False

@@ -110,12 +110,15 @@ def _validate(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
     model: type[Params] = operation.params
     if operation.accepts_anything:
         return model()
-    refuse_unstorable(arguments or {})
+    given = arguments or {}
+    faults = unstorable(given)
     try:
-        return model.model_validate(arguments or {})
+        params = model.model_validate(given)
     except ValidationError as error:
-        faults = [_fault(operation, detail) for detail in error.errors(include_url=False, include_context=True)]
-        raise min(faults, key=lambda fault: PRECEDENCE.index(fault.code)) from None
+        faults += [_fault(operation, detail) for detail in error.errors(include_url=False, include_context=True)]
+    if faults:
+        raise min(faults, key=lambda fault: PRECEDENCE.index(fault.code))
+    return params
 
 
 def _permit(caller: Caller, operation: Operation[Any], params: Params) -> tuple[Operation[Any], Params]:
@@ -185,14 +188,13 @@ def is_busy(error: DatabaseError) -> bool:
     return code & 0xFF in BUSY
 
 
-def refuse_unstorable(arguments: Mapping[str, Any]) -> None:
-    """Refuse what JSON can carry and a store or a peer cannot. Raises VALIDATION_ERROR naming the argument.
+def unstorable(arguments: Mapping[str, Any]) -> list[NexusError]:
+    """A VALIDATION_ERROR for each argument with what JSON can carry and a store or a peer cannot.
 
     That is NUL characters, lone surrogates, NaN and infinities, and nesting deeper than 64.
     """
-    for name, value in arguments.items():
-        if problem := next(_unstorable({name: value}), None):
-            raise invalid(f"{name[:200]!r} {problem}.", field=name[:200])
+    problems = ((name, next(_unstorable({name: value}), None)) for name, value in arguments.items())
+    return [invalid(f"{name[:200]!r} {problem}.", field=name[:200]) for name, problem in problems if problem]
 
 
 def _unstorable(root: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +14,8 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 
 from coordination.errors import Code, NexusError
+
+log = logging.getLogger(__name__)
 
 OWN_APPS = ("coordination", "inbox", "handoffs")
 LOCK_SECONDS = 120  # a migration by another process may take this long
@@ -52,8 +55,8 @@ def _pending(database: Path) -> bool:
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
     except sqlite3.DatabaseError as error:
         raise NexusError(
-            Code.DB_ERROR, f"{database} cannot be read as a store ({error}). Point --db-path at a Nexus store."
-        ) from None
+            Code.DB_ERROR, f"{database} cannot be read as a store. Point --db-path at a Nexus store, or at a new file."
+        ) from error
     applied = {(app, name) for app, name in rows}
     shipped = {
         (config.label, path.stem)
@@ -82,8 +85,10 @@ def _migrate(database: Path) -> None:
             f"Another process has been migrating {database} for {LOCK_SECONDS} s. Try again later.",
         ) from None
     except (DatabaseError, OSError) as error:
+        log.exception("migrating %s failed", database)
         raise NexusError(
-            Code.MIGRATION_ERROR, f"Migrating {database} failed ({error}). The steps before it stay applied."
+            Code.MIGRATION_ERROR,
+            f"Migrating {database} failed; the log has the cause. The steps before it stay applied.",
         ) from error
     finally:
         connection.close()

@@ -91,9 +91,13 @@ def get(*, project_root: str, artifact_id: str) -> Artifact:
 
 def _require_json(content: str) -> None:
     try:
-        json.loads(content)
+        json.loads(content, parse_constant=_refuse_constant, parse_int=str)
     except (ValueError, RecursionError):
         raise invalid("content is not well-formed JSON.", field="content") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and the infinities: Python reads them, JSON has none
 
 
 def _file_size(file: str | None) -> int:
