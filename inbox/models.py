@@ -91,6 +91,7 @@ class Delivery(models.Model):
             models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
             models.Index(fields=["status", "lease_expires_at"], name="deliveries_by_lease"),
             models.Index(fields=["recipient", "status", "-read_at", "-delivery_id"], name="deliveries_history"),
+            models.Index(fields=["status", "read_at"], name="deliveries_prunable"),
         ]
         constraints = [
             *not_empty("deliveries", "delivery_id"),
