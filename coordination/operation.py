@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from coordination.errors import Code
 
@@ -50,7 +50,14 @@ MAX_ID = 255
 MAX_INTEGER = 2**63 - 1
 MAX_IDS_A_CALL = 1000
 
-Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")  # a blank id could be registered and never addressed
+    return text
+
+
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID), AfterValidator(_not_blank)]
 Label = Annotated[str, Field(max_length=MAX_ID)]
 ProjectRoot = Annotated[
     str, Fault(absent=Code.WORKSPACE_REQUIRED), Field(max_length=4096, description="Absolute path of the project.")

@@ -72,8 +72,8 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params) -> Da
     deadline = time.monotonic() + min(wait.timeout(params), settings.NEXUS.max_wait_timeout_seconds)
 
     def look(position: Params) -> tuple[Data, datetime | None]:
-        data = _call(operation, position, caller)
-        return data, wait.next_change(position) if wait.next_change and not wait.done(data) else None
+        change = wait.next_change(position) if wait.next_change else None  # first: what opens meanwhile, the call sees
+        return _call(operation, position, caller), change
 
     position = params
     async with waiter.waiter().park(wait.interested(params)) as parked:
@@ -241,10 +241,11 @@ def _fault(operation: Operation[Any], detail: ErrorDetails) -> NexusError:
     if detail["type"] == "extra_forbidden":
         takes = ", ".join(operation.params.model_fields) or "no arguments"
         return invalid(f"Unknown argument {name[:200]!r}; {operation.name} takes {takes}.", field=name[:200])
-    absent = detail["type"] == "missing" or detail["input"] in (None, "")
+    given = detail["input"]
+    absent = detail["type"] == "missing" or given is None or (isinstance(given, str) and not given.strip())
     info = operation.params.model_fields.get(name)
     fault = next((mark for mark in info.metadata if isinstance(mark, Fault)), Fault()) if info else Fault()
-    kind = "missing" if detail["input"] is None else detail["type"]
+    kind = "missing" if given is None else detail["type"]
     problem = PROBLEMS.get(kind, "is not valid")
     return NexusError(
         fault.absent if absent else fault.malformed,
