@@ -90,8 +90,8 @@ class HandoffListAvailable(Params):
     @property
     def after(self) -> int:
         """Where the page starts. Raises VALIDATION_ERROR for what is no cursor."""
-        text = str(self.cursor or 0)
-        if not text.isascii() or not text.isdigit() or int(text) > MAX_INTEGER:
+        text = str(0 if self.cursor is None else self.cursor)
+        if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:
             raise invalid("cursor must be a whole number from 0; pass next_cursor back as it came.", field="cursor")
         return int(text)
 

@@ -34,14 +34,14 @@ class Created(NamedTuple):
 def create(*, project_root: str, from_agent_id: str, target: Any, visibility: str, payload: Any) -> Created:
     """Create an OPEN handoff (contract: handoff_create).
 
-    Raises VALIDATION_ERROR (missing or malformed target), CONTENT_TOO_LARGE, WORKSPACE_UNRESOLVED, and NOT_FOUND for a
+    Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, and NOT_FOUND for a
     direct target that is no registered agent.
     """
     parsed = parse_target(target)
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
-    text = opaque_text(payload, "payload")
     place, moment = workspaces.locate(project_root), now()
+    text = opaque_text(payload, "payload")
     with transaction.atomic():
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not Agent.objects.filter(pk=parsed["agent_id"]).exists():
@@ -83,8 +83,8 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
         if not won.update(status=HandoffStatus.CLAIMED, claimed_by=agent_id, lease_expires_at=lease, updated_at=moment):
             raise NexusError(
                 Code.HANDOFF_ALREADY_CLAIMED,
-                "Another agent has this handoff; look for others with handoff_list_available.",
-                {"handoff_id": handoff_id},
+                f"This handoff is {handoff.status} already; look for others with handoff_list_available.",
+                {"handoff_id": handoff_id, "status": handoff.status},
             )
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
         _record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
@@ -95,10 +95,10 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
 def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> list[str]:
     """Finish a claimed handoff with its result; whom the notice reached (contract: handoff_complete).
 
-    Raises CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
-    text = opaque_text(result, "result")
     place, moment = workspaces.locate(project_root), now()
+    text = opaque_text(result, "result")
     with transaction.atomic():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_complete(status=handoff.status, claimed_by=handoff.claimed_by, agent_id=agent_id)
@@ -114,8 +114,8 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 
     Raises as `complete` does.
     """
-    within_limit(reason, "reason")
     place, moment = workspaces.locate(project_root), now()
+    within_limit(reason, "reason")
     with transaction.atomic():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_reject(
@@ -131,10 +131,10 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> None:
     """Retract an open handoff one created (contract: handoff_cancel).
 
-    Raises CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
+    Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
     """
-    within_limit(reason, "reason")
     place = workspaces.locate(project_root)
+    within_limit(reason, "reason")
     expire_leases(place.workspace_id)
     moment = now()
     with transaction.atomic():

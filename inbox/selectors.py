@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
@@ -76,7 +76,7 @@ def _decode(cursor: str) -> tuple[datetime, str]:
     try:
         read_at, delivery_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         moment = datetime.fromisoformat(read_at)
-        if moment.tzinfo is None or not isinstance(delivery_id, str):
+        if moment.tzinfo != UTC or not isinstance(delivery_id, str) or not delivery_id.isascii():
             raise ValueError
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise invalid(

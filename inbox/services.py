@@ -49,15 +49,16 @@ def send(
 ) -> Sent:
     """Persist a message, one delivery per recipient and the event, all or nothing (contract: message_create).
 
-    Raises VALIDATION_ERROR (blank subject or body, malformed target), CONTENT_TOO_LARGE, WORKSPACE_UNRESOLVED,
-    NOT_FOUND (channel, parent, or the agent of a direct target).
+    Raises, first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
+    CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target).
     """
     for field, text in (("subject", subject), ("body", body)):
         if not text.strip():
             raise invalid(f"{field} must not be blank.", field=field)
-        within_limit(text, field)
     parsed = parse_target(target, timed=False)
     place, moment = workspaces.locate(project_root), now()
+    within_limit(subject, "subject")
+    within_limit(body, "body")
     with transaction.atomic():
         workspace_created = workspaces.ensure(place, moment)
         _check_place(place, channel_id, parent_message_id)
