@@ -158,13 +158,10 @@ class Event(models.Model):
 
     class Meta:
         db_table = "events"
-        indexes = [
+        indexes = [  # each one costs every writer: ids rise with time, so a scan by id serves a search by age
             models.Index(fields=["workspace", "event_id"], name="events_by_workspace"),
             models.Index(fields=["workspace", "stream", "event_id"], name="events_by_stream"),
-            models.Index(fields=["workspace", "stream", "type", "event_id"], name="events_by_type"),
-            models.Index(fields=["workspace", "stream", "actor_agent_id", "event_id"], name="events_by_actor"),
             models.Index(fields=["handoff_id"], name="events_of_handoff", condition=Q(handoff_id__isnull=False)),
-            models.Index(fields=["created_at"], name="events_by_age"),
         ]
         constraints = [
             *not_empty("events", "type"),

@@ -19,7 +19,12 @@ class Message(models.Model):
     from_session_id = models.CharField(max_length=ID_LENGTH, null=True)  # no foreign key: sessions are pruned
     channel = models.ForeignKey(Channel, on_delete=models.PROTECT, null=True, related_name="messages", db_index=False)
     parent = models.ForeignKey(
-        "self", on_delete=models.PROTECT, null=True, related_name="replies", db_column="parent_message_id"
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="replies",
+        db_column="parent_message_id",
+        db_index=False,
     )
     target = models.JSONField(null=True)  # canonical; null is a broadcast
     subject = models.TextField()
@@ -31,9 +36,11 @@ class Message(models.Model):
         db_table = "messages"
         indexes = [
             models.Index(fields=["workspace", "created_at"], name="messages_by_workspace"),
-            models.Index(fields=["workspace", "channel", "created_at"], name="messages_by_channel"),
             models.Index(fields=["from_agent_id", "created_at"], name="messages_by_sender"),
-            models.Index(fields=["created_at"], name="messages_by_age"),
+            models.Index(
+                fields=["channel", "created_at"], name="messages_by_channel", condition=Q(channel__isnull=False)
+            ),
+            models.Index(fields=["parent"], name="messages_by_parent", condition=Q(parent__isnull=False)),
         ]
         constraints = not_empty("messages", "message_id", "from_agent_id", "subject", "body")
 
@@ -89,9 +96,11 @@ class Delivery(models.Model):
         db_table = "message_deliveries"
         indexes = [
             models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
-            models.Index(fields=["status", "lease_expires_at"], name="deliveries_by_lease"),
-            models.Index(fields=["recipient", "status", "-read_at", "-delivery_id"], name="deliveries_history"),
-            models.Index(fields=["status", "read_at"], name="deliveries_prunable"),
+            models.Index(fields=["lease_expires_at"], name="deliveries_by_lease", condition=Q(status="delivered")),
+            models.Index(
+                fields=["recipient", "-read_at", "-delivery_id"], name="deliveries_history", condition=Q(status="read")
+            ),
+            models.Index(fields=["read_at"], name="deliveries_prunable", condition=Q(status="read")),
         ]
         constraints = [
             *not_empty("deliveries", "delivery_id"),
