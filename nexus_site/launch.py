@@ -10,7 +10,7 @@ from typing import Any
 from coordination.errors import Code, NexusError
 from coordination.knobs import TABLE, Knobs, Resolved, flag, resolve
 
-CORE_APPS = ["coordination", "inbox", "handoffs", "mcp_bridge", "nexus_site"]
+CORE_APPS = ["coordination", "inbox", "handoffs", "hooks", "mcp_bridge", "nexus_site"]
 AGENT_COMMANDS = {"runmcp"}  # these get the small settings
 
 LOGGING = {

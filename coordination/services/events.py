@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.dispatch import Signal
 
 from coordination.errors import Code, NexusError
 from coordination.models import Event, Sight, Stream
 from coordination.routing import Target
 from coordination.waiter import announce_commit
+
+committed = Signal()  # sent in this process, with the `event`, once its transaction is committed
 
 
 def emit(
@@ -45,4 +49,5 @@ def emit(
         created_at=moment,
     )
     transaction.on_commit(announce_commit)
+    transaction.on_commit(partial(committed.send_robust, Event, event=event))
     return event

@@ -1,0 +1,40 @@
+"""Signal files: `{home}/signals/<sha256 of the agent's id>` changes its time when something new waits for the agent.
+
+The file is made by whoever wants to be told; where there is none, nothing is written. Only the standard library is
+imported here: a hook looks at its file before anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+
+
+def path(home: Path, agent_id: str) -> Path:
+    """Where an agent's signal file is. Ids are free text, so a hash stands for them."""
+    return home / "signals" / hashlib.sha256(agent_id.encode()).hexdigest()
+
+
+def arm(home: Path, agent_id: str) -> Path:
+    """Make the file, so that signals come from now on."""
+    file = path(home, agent_id)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.touch(mode=0o600)
+    return file
+
+
+def stamp(home: Path, agent_id: str) -> int | None:
+    """The file's time: different from an earlier one when there was a signal since. None where there is no file."""
+    with contextlib.suppress(OSError):
+        return path(home, agent_id).stat().st_mtime_ns
+    return None
+
+
+def send(home: Path, agent_id: str) -> None:
+    """Signal one agent, if anybody listens for it. Never fails: a signal is a hint, the store is the truth."""
+    moment = time.time_ns()  # finer than the kernel's own clock of files, so that no two signals look alike
+    with contextlib.suppress(OSError):
+        os.utime(path(home, agent_id), ns=(moment, moment))

@@ -1,0 +1,28 @@
+"""What happens in this process after a commit: the agents that it concerns are signalled."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+
+from coordination import selectors
+from coordination.models import Event
+from coordination.routing import is_eligible
+from hooks import signal_files
+
+IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
+OFFERS = {"handoff.created", "handoff.expired"}
+
+
+def announce(sender: Any, event: Event, **_: Any) -> None:
+    """Signal whoever got mail or may now claim a handoff; too many rather than too few."""
+    home = settings.NEXUS.home
+    if event.type == "message.created":
+        for recipient in event.payload["recipients"]:
+            signal_files.send(home, recipient)
+    elif event.type in OFFERS and (home / "signals").is_dir():
+        for agent in selectors.profiles():
+            if is_eligible(event.target, agent, created_at=event.created_at, now=IN_THE_END):
+                signal_files.send(home, agent.agent_id)
