@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import transaction
+from pytest_django.fixtures import SettingsWrapper
 
 from coordination.models import Event, RetentionPass
 from coordination.operation import Caller
@@ -59,3 +61,21 @@ def committed(transactional_db: None) -> Iterator[None]:
         RetentionPass.objects.create()
         Event.objects.all().delete()
         RetentionPass.objects.all().delete()
+
+
+@pytest.fixture
+def knobs(settings: SettingsWrapper) -> Callable[..., None]:
+    """Change Nexus's own settings for one test: `knobs(trust_mode="strict")`."""
+
+    def change(**values: Any) -> None:
+        settings.NEXUS = replace(settings.NEXUS, **values)
+
+    return change
+
+
+@pytest.fixture
+def team(call: Call) -> None:
+    """Three registered agents: ana, who asks; bob, a reviewer who reads scans; cleo, a coder."""
+    call("agent_register", agent_id="ana")
+    call("agent_register", agent_id="bob", role="reviewer", capabilities=["ocr", "python"])
+    call("agent_register", agent_id="cleo", role="coder", capabilities={"python": True, "ocr": False})
