@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,11 +42,14 @@ class Parked:
         self.interested = interested
         self.woken = asyncio.Event()
 
-    async def wait(self, seconds: float) -> None:
-        """Return when woken or when the time is over, whichever is first."""
+    async def wait(self, seconds: float) -> bool:
+        """Return when woken or when the time is over, whichever is first; tells whether it was woken."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.woken.wait(), seconds)
+            async with asyncio.timeout(None if seconds == math.inf else seconds):
+                await self.woken.wait()
+        woken = self.woken.is_set()
         self.woken.clear()
+        return woken
 
 
 class Waiter:
@@ -53,6 +57,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self.parked: set[Parked] = set()
+        self.closing = False  # the server goes down: a wait answers with what it has
         self._committed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._primed: asyncio.Future[None] | None = None
@@ -77,6 +82,11 @@ class Waiter:
     def committed(self) -> None:
         """This process committed an event."""
         self._committed.set()
+
+    def close(self) -> None:
+        """The server goes down: wake every wait, so that each answers now."""
+        self.closing = True
+        self._wake_all()
 
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         probe = sqlite3.connect(connection.settings_dict["NAME"], timeout=0, isolation_level=None)
