@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from django.db import DatabaseError, connection
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from coordination import waiter
+from coordination import store, waiter
 from coordination.errors import Code, NexusError, failure, invalid, not_found, ok
 from coordination.operation import REGISTRY, Caller, Data, Fault, Operation, Params
 from coordination.services import sessions
@@ -33,7 +32,6 @@ Envelope = dict[str, Any]
 
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
 MAX_NESTING = 64
-BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 PRECEDENCE = (Code.WORKSPACE_REQUIRED, Code.INVALID_STREAM, Code.VALIDATION_ERROR)
 
 
@@ -82,7 +80,7 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params) -> Da
             left = deadline - time.monotonic()
             if wait.done(data):
                 return data
-            if left <= 0:
+            if left <= 0 or waiter.waiter().closing:
                 return wait.expired(params, data)
             position = wait.resume(position, data)
             await parked.wait(min(left, _seconds_until(change)))
@@ -150,7 +148,7 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
             return operation.call(params, caller)
         except DatabaseError as error:
             connection.close()  # the next attempt starts on a sound connection
-            if attempt == ATTEMPTS or not is_busy(error):
+            if attempt == ATTEMPTS or not store.is_busy(error):
                 raise
             time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311  # spreads the retries of many processes
     raise AssertionError("unreachable")
@@ -168,24 +166,14 @@ def _normal(error: Exception) -> NexusError:
     if isinstance(error, NexusError):
         return error
     if isinstance(error, DatabaseError):
-        if is_busy(error):
-            return NexusError(
-                Code.DB_ERROR,
-                "The store is busy with another writer. Send the same call again in a second or two.",
-                {"retryable": True},
-            )
-        log.exception("the store failed", exc_info=error)
-        return NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
+        known = store.failure(error)
+        if known is None or not known.details.get("retryable"):
+            log.exception("the store failed", exc_info=error)
+        return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
     log.exception("an operation failed unexpectedly", exc_info=error)
     return NexusError(
         Code.INTERNAL_ERROR, "An unexpected internal error occurred.", {"exception": type(error).__name__}
     )
-
-
-def is_busy(error: DatabaseError) -> bool:
-    """Whether another connection's lock is all that is wrong."""
-    code = getattr(error.__cause__, "sqlite_errorcode", 0)
-    return code & 0xFF in BUSY
 
 
 def unstorable(arguments: Mapping[str, Any]) -> list[NexusError]:

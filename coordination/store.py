@@ -1,17 +1,19 @@
-"""The store on disk: made, migrated under a lock, refused when it is newer than the code."""
+"""The store on disk: made, migrated under a lock, refused when it is newer than the code or damaged."""
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
-from django.db import DatabaseError, connection
+from django.db import connection
 
 from coordination.errors import Code, NexusError
 
@@ -19,6 +21,31 @@ log = logging.getLogger(__name__)
 
 OWN_APPS = ("coordination", "inbox", "handoffs")
 LOCK_SECONDS = 120  # a migration by another process may take this long
+HEADER = b"SQLite format 3\0"  # how every SQLite file starts
+FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
+BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+DAMAGED = "The store is damaged. Stop Nexus's processes and run `nexus doctor`: it says what can be saved, and how."
+READ_ONLY = "This process may not write the store or its directory. Make both writable for the user it runs as."
+CAUSES: Mapping[int, tuple[str, str]] = {
+    sqlite3.SQLITE_CORRUPT: ("damaged", DAMAGED),
+    sqlite3.SQLITE_NOTADB: ("damaged", DAMAGED),
+    sqlite3.SQLITE_FULL: (
+        "disk_full",
+        "The disk of the store is full; nothing of this call was written. Free space, then send it again.",
+    ),
+    sqlite3.SQLITE_READONLY: ("read_only", READ_ONLY),
+    sqlite3.SQLITE_PERM: ("read_only", READ_ONLY),
+    sqlite3.SQLITE_CANTOPEN: (
+        "cannot_open",
+        "The store cannot be opened: its directory is missing, not writable, or this process has too many open files.",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "io_error",
+        "The disk refused a read or a write of the store; nothing of this call was written. "
+        "Look at the disk's state, quotas and file size limits, then run `nexus doctor`.",
+    ),
+}
 
 
 def prepare() -> None:
@@ -29,6 +56,7 @@ def prepare() -> None:
     database: Path = settings.NEXUS.database
     try:
         settings.NEXUS.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        refuse_damaged(database)
         if not database.exists():
             database.touch(mode=0o600)
     except OSError as error:
@@ -36,8 +64,83 @@ def prepare() -> None:
             Code.DB_ERROR,
             f"Cannot create the store at {database}: {error.strerror}. Choose another --home or --db-path.",
         ) from None
+    if not all(os.access(path, os.W_OK) for path in (database, database.parent)):
+        raise NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {READ_ONLY}", {"cause": "read_only"})
     if _pending(database):
         _migrate(database)
+
+
+def refuse_damaged(database: Path) -> None:
+    """Look at a store before SQLite does, which would take a lost log or an emptied file for a new store.
+
+    Raises DB_ERROR for a file that is no SQLite database or whose write-ahead log is gone. A missing file passes.
+    """
+    if not database.exists():
+        return
+    with database.open("rb") as file:
+        start = file.read(len(HEADER))
+    if start != HEADER and (start or beside(database, "-wal").exists()):
+        raise NexusError(
+            Code.DB_ERROR,
+            f"{database} is not a Nexus store, or its beginning was overwritten. It was left as it is. "
+            "Choose another --db-path, or run `nexus doctor`: it says what can be saved.",
+            {"cause": "damaged"},
+        )
+    if log_is_missing(database):
+        raise NexusError(
+            Code.DB_ERROR,
+            f"The write-ahead log {beside(database, '-wal').name} of {database} was removed, and with it the latest "
+            "commits. Put it back; or accept the loss with `nexus doctor --fix`; or use `nexus restore`.",
+            {"cause": "damaged"},
+        )
+
+
+def log_is_missing(database: Path) -> bool:
+    """Whether the log's index is there without the log: SQLite makes the log first and removes it last."""
+    index, log = beside(database, "-shm"), beside(database, "-wal")
+    return index.exists() and not log.exists() and index.exists() and not log.exists()  # twice: one may just be closing
+
+
+def beside(database: Path, suffix: str) -> Path:
+    """The file next to the store that SQLite keeps under this suffix."""
+    return database.with_name(database.name + suffix)
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another connection's lock is all that is wrong."""
+    return _primary_code(error) in BUSY
+
+
+def failure(error: Exception) -> NexusError | None:
+    """The DB_ERROR for an error of SQLite, from Django or direct, with its cause and what to do; None when unknown.
+
+    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`.
+    """
+    if is_busy(error):
+        return NexusError(
+            Code.DB_ERROR,
+            "The store is busy with another writer. Send the same call again in a second or two.",
+            {"retryable": True},
+        )
+    code = _primary_code(error)
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _disk_is_full():
+        code = sqlite3.SQLITE_FULL
+    if code not in CAUSES:
+        return None
+    cause, message = CAUSES[code]
+    return NexusError(Code.DB_ERROR, message, {"cause": cause})
+
+
+def _primary_code(error: Exception) -> int:
+    source = error if isinstance(error, sqlite3.Error) else error.__cause__
+    return int(getattr(source, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _disk_is_full() -> bool:
+    try:
+        return shutil.disk_usage(settings.NEXUS.database.parent).free < FULL_BYTES
+    except OSError:
+        return False
 
 
 def schema_version() -> int:
@@ -53,23 +156,38 @@ def _pending(database: Path) -> bool:
         with closing(sqlite3.connect(database, timeout=settings.NEXUS.busy_timeout_ms / 1000)) as store:
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
-    except sqlite3.DatabaseError as error:
-        raise NexusError(
-            Code.DB_ERROR, f"{database} cannot be read as a store. Point --db-path at a Nexus store, or at a new file."
-        ) from error
+    except sqlite3.Error as error:
+        raise _cannot_open(database, error) from None
     applied = {(app, name) for app, name in rows}
-    shipped = {
+    refuse_newer(database, applied)
+    return bool(shipped_migrations() - applied)
+
+
+def shipped_migrations() -> set[tuple[str, str]]:
+    """(app, name) of every migration of this version, from the file names: nothing is imported."""
+    return {
         (config.label, path.stem)
         for config in apps.get_app_configs()
         for path in Path(config.path, "migrations").glob("[0-9]*.py")
     }
-    if newer := {row for row in applied - shipped if row[0] in OWN_APPS}:
+
+
+def refuse_newer(database: Path, applied: set[tuple[str, str]]) -> None:
+    """Raises MIGRATION_ERROR when a store has steps of Nexus's own apps that this version does not know."""
+    if newer := {row for row in applied - shipped_migrations() if row[0] in OWN_APPS}:
         raise NexusError(
             Code.MIGRATION_ERROR,
             f"The store at {database} was written by a newer version. Upgrade Nexus or choose another --db-path.",
             {"unknown_migrations": sorted(".".join(row) for row in newer)},
         )
-    return bool(shipped - applied)
+
+
+def _cannot_open(database: Path, error: Exception) -> NexusError:
+    log.error("opening %s failed", database, exc_info=error)
+    known = failure(error)
+    if known is None:
+        return NexusError(Code.DB_ERROR, f"Cannot use the store at {database}; the log has the cause.")
+    return NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {known.message}", known.details)
 
 
 def _migrate(database: Path) -> None:
@@ -84,11 +202,16 @@ def _migrate(database: Path) -> None:
             Code.MIGRATION_ERROR,
             f"Another process has been migrating {database} for {LOCK_SECONDS} s. Try again later.",
         ) from None
-    except (DatabaseError, OSError) as error:
+    except NexusError:
+        raise
+    except Exception as error:  # whatever a step raises
         log.exception("migrating %s failed", database)
+        known = failure(error)
         raise NexusError(
             Code.MIGRATION_ERROR,
-            f"Migrating {database} failed; the log has the cause. The steps before it stay applied.",
+            f"Migrating {database} failed. {known.message if known else 'The log has the cause.'} The step that failed "
+            "was undone, those before it stay applied, nothing is lost. Start again once the cause is gone.",
+            known.details if known else {},
         ) from error
     finally:
         connection.close()
@@ -114,3 +237,13 @@ def snapshot() -> Iterator[None]:
             yield
         finally:
             cursor.execute("ROLLBACK")
+
+
+def compact() -> tuple[int, int]:
+    """Rewrite the store without its free pages; the file's size before and after, in bytes. No other writer meanwhile."""
+    database: Path = settings.NEXUS.database
+    before = database.stat().st_size
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the smaller file, at once
+    return before, database.stat().st_size
