@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from coordination.models import Event, RetentionPass
 from coordination.operation import Caller
@@ -64,7 +64,7 @@ def committed(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def knobs(settings: SettingsWrapper) -> Callable[..., None]:
+def knobs(settings: Settings) -> Callable[..., None]:
     """Change Nexus's own settings for one test: `knobs(trust_mode="strict")`."""
 
     def change(**values: Any) -> None:
