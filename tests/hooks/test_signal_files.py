@@ -11,13 +11,11 @@ from django.conf import settings
 from hooks import signal_files
 from tests.conftest import Call
 
-pytestmark = pytest.mark.django_db(transaction=True)  # signals are sent after the commit
-
 HOME = settings.NEXUS.home
 
 
 @pytest.fixture
-def armed(call: Call) -> int:
+def armed(committed: None, call: Call) -> int:
     """A registered agent `builder` with a signal file; its time."""
     call("agent_register", agent_id="builder", capabilities=["ocr"])
     signal_files.arm(HOME, "builder")
