@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> str:
 def call(db: None) -> Call:
     """Call an operation and get its data; the test fails on an error."""
 
-    def ok(name: str, **arguments: Any) -> dict[str, Any]:
+    def ok(name: str, /, **arguments: Any) -> dict[str, Any]:
         envelope = run(LOCAL, name, arguments)
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
@@ -44,7 +44,7 @@ def call(db: None) -> Call:
 def refused(db: None) -> Call:
     """Call an operation that must fail and get its error."""
 
-    def error(name: str, **arguments: Any) -> dict[str, Any]:
+    def error(name: str, /, **arguments: Any) -> dict[str, Any]:
         envelope = run(LOCAL, name, arguments)
         assert not envelope["ok"], envelope
         failure: dict[str, Any] = envelope["error"]

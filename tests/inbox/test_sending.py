@@ -1,0 +1,193 @@
+"""What message_create stores and refuses (contract: Channels & messages, message_create)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from coordination.models import Event, Workspace
+from inbox.models import Delivery, Message
+from tests.conftest import Call
+
+pytestmark = pytest.mark.usefixtures("team")
+
+TO_BOB = {"strategy": "direct", "agent_id": "bob"}
+
+
+@pytest.fixture
+def letter(project: str) -> dict[str, Any]:
+    """The arguments of a message that is sent as it is."""
+    return {"project_root": project, "from_agent_id": "ana", "subject": "Hello", "body": "World", "target": TO_BOB}
+
+
+def test_it_answers_the_message_whole(call: Call, letter: dict[str, Any]) -> None:
+    sent = call("message_create", **letter, artifacts=["art_1", "art_2"])
+
+    assert sent["message_id"].startswith("msg")
+    assert sent["from_agent_id"] == "ana"
+    assert (sent["subject"], sent["body"], sent["target"]) == ("Hello", "World", TO_BOB)
+    assert sent["artifacts"] == ["art_1", "art_2"]
+    assert (sent["channel_id"], sent["parent_message_id"], sent["from_session_id"]) == (None, None, None)
+    assert sent["event_id"] == Event.objects.get(type="message.created").event_id
+
+
+@pytest.mark.parametrize(
+    ("target", "visibility"), [(TO_BOB, "eligible"), (None, "public"), ({"strategy": "broadcast"}, "eligible")]
+)
+def test_it_records_the_message_on_the_workspace_stream(
+    call: Call, letter: dict[str, Any], target: Any, visibility: str
+) -> None:
+    sent = call("message_create", **letter | {"target": target})
+
+    event = Event.objects.get(event_id=sent["event_id"])
+    assert (event.stream, event.type, event.actor_agent_id) == ("workspace", "message.created", "ana")
+    assert (event.visibility, event.target) == (visibility, target)
+    assert event.payload["message_id"] == sent["message_id"]
+    assert event.payload["recipients"] == sent["recipients"]
+
+
+def test_it_shows_the_event_to_the_sender_and_the_target_only(call: Call, letter: dict[str, Any]) -> None:
+    call("message_create", **letter)
+
+    def sees(agent: str) -> bool:
+        page = call("event_get", project_root=letter["project_root"], agent_id=agent, stream="workspace")
+        return bool(page["events"])
+
+    assert [sees("ana"), sees("bob"), sees("cleo")] == [True, True, False]
+
+
+@pytest.mark.parametrize("field", ["subject", "body"])
+def test_it_measures_content_in_bytes_inclusively(
+    call: Call, refused: Call, letter: dict[str, Any], field: str
+) -> None:
+    fits = "é" * 32_768
+
+    assert call("message_create", **letter | {field: fits})[field] == fits
+    error = refused("message_create", **letter | {field: fits + "x"})
+
+    assert error["code"] == "CONTENT_TOO_LARGE"
+    assert error["details"] == {"field": field, "size": 65_537, "limit": 65_536}
+    assert "artifact_put" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"subject": " "}, "VALIDATION_ERROR"),
+        ({"body": ""}, "VALIDATION_ERROR"),
+        ({"body": None}, "VALIDATION_ERROR"),
+        ({"body": 7}, "VALIDATION_ERROR"),
+        ({"from_agent_id": ""}, "VALIDATION_ERROR"),
+        ({"artifacts": "art_1"}, "VALIDATION_ERROR"),
+        ({"artifacts": [{"content": "inline"}]}, "VALIDATION_ERROR"),
+        ({"urgent": True}, "VALIDATION_ERROR"),
+        ({"project_root": None}, "WORKSPACE_REQUIRED"),
+        ({"project_root": ""}, "WORKSPACE_UNRESOLVED"),
+        ({"project_root": "/no/such/place"}, "WORKSPACE_UNRESOLVED"),
+        ({"channel_id": "chn_x"}, "NOT_FOUND"),
+        ({"parent_message_id": "msg_x"}, "NOT_FOUND"),
+    ],
+)
+def test_it_refuses_what_cannot_be_sent_and_keeps_nothing_of_it(
+    refused: Call, letter: dict[str, Any], changes: dict[str, Any], code: str
+) -> None:
+    assert refused("message_create", **letter | changes)["code"] == code
+    assert [model.objects.count() for model in (Message, Delivery, Event, Workspace)] == [0, 0, 0, 0]
+
+
+def test_it_names_the_fault_that_comes_first(refused: Call, letter: dict[str, Any]) -> None:
+    wrong = {
+        "subject": "x" * 65_537,
+        "body": " ",
+        "channel_id": "chn_x",
+        "project_root": "/no/such/place",
+    }
+    mended = [{"body": "b"}, {"project_root": letter["project_root"]}, {"subject": "s"}]
+
+    codes = [refused("message_create", **letter | wrong)["code"]]
+    for repair in mended:
+        wrong |= repair
+        codes.append(refused("message_create", **letter | wrong)["code"])
+
+    assert codes == ["VALIDATION_ERROR", "WORKSPACE_UNRESOLVED", "CONTENT_TOO_LARGE", "NOT_FOUND"]
+
+
+def test_it_takes_json_looking_text_as_text(call: Call, letter: dict[str, Any]) -> None:
+    call("message_create", **letter | {"body": '{"a": 1}'})
+
+    assert call("inbox_pull", agent_id="bob")["messages"][0]["body"] == '{"a": 1}'
+
+
+class TestChannelsAndParents:
+    """A channel files a message; a parent threads it."""
+
+    def test_it_files_a_message_without_changing_who_receives_it(self, call: Call, letter: dict[str, Any]) -> None:
+        channel = call("channel_create", project_root=letter["project_root"], name="news")["channel"]["channel_id"]
+
+        sent = call("message_create", **letter, channel_id=channel)
+
+        assert (sent["channel_id"], sent["recipients"]) == (channel, ["bob"])
+        assert call("inbox_pull", agent_id="bob")["messages"][0]["channel_id"] == channel
+
+    def test_it_does_not_find_the_channel_of_another_workspace(
+        self, call: Call, refused: Call, letter: dict[str, Any], tmp_path: Path
+    ) -> None:
+        channel = call("channel_create", project_root=str(tmp_path), name="news")["channel"]["channel_id"]
+
+        assert refused("message_create", **letter, channel_id=channel)["code"] == "NOT_FOUND"
+
+    def test_it_threads_an_answer_below_its_parent(self, call: Call, letter: dict[str, Any]) -> None:
+        parent = call("message_create", **letter)["message_id"]
+
+        answer = call("message_create", **letter, parent_message_id=parent)
+
+        assert answer["parent_message_id"] == parent
+        assert call("inbox_pull", agent_id="bob")["messages"][1]["parent_message_id"] == parent
+
+    def test_it_does_not_find_a_parent_of_another_workspace(
+        self, call: Call, refused: Call, letter: dict[str, Any], tmp_path: Path
+    ) -> None:
+        parent = call("message_create", **letter | {"project_root": str(tmp_path)})["message_id"]
+
+        assert refused("message_create", **letter, parent_message_id=parent)["code"] == "NOT_FOUND"
+
+    def test_it_asks_for_the_parents_channel_only_when_a_channel_is_set(
+        self, call: Call, refused: Call, letter: dict[str, Any]
+    ) -> None:
+        news, talk = (
+            call("channel_create", project_root=letter["project_root"], name=name)["channel"]["channel_id"]
+            for name in ("news", "talk")
+        )
+        parent = call("message_create", **letter, channel_id=news)["message_id"]
+
+        assert call("message_create", **letter, parent_message_id=parent)["channel_id"] is None
+        assert call("message_create", **letter, parent_message_id=parent, channel_id=news)["channel_id"] == news
+        error = refused("message_create", **letter, parent_message_id=parent, channel_id=talk)
+        assert error["code"] == "NOT_FOUND"
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.parametrize("table", ["message_deliveries", "events", "agents"])
+def test_it_keeps_nothing_of_a_send_that_fails_halfway(refused: Call, letter: dict[str, Any], table: str) -> None:
+    verb = "UPDATE" if table == "agents" else "INSERT"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TEMP TRIGGER broken BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
+
+    error = refused("message_create", **letter)
+
+    assert error["code"] == "DB_ERROR"
+    assert "broken" not in error["message"]
+    assert [model.objects.count() for model in (Message, Delivery, Event, Workspace)] == [0, 0, 0, 0]
+
+
+def test_it_stamps_the_senders_last_action(call: Call, letter: dict[str, Any]) -> None:
+    sent = call("message_create", **letter)
+
+    assert call("agent_get", agent_id="ana")["last_seen_at"] == sent["created_at"]
+
+
+def test_it_takes_a_message_from_an_unregistered_sender(call: Call, letter: dict[str, Any]) -> None:
+    assert call("message_create", **letter | {"from_agent_id": "ghost"})["recipients"] == ["bob"]
