@@ -18,10 +18,16 @@ def path(home: Path, agent_id: str) -> Path:
     return home / "signals" / hashlib.sha256(agent_id.encode()).hexdigest()
 
 
+def private_directory(place: Path) -> None:
+    """Make a directory below the home, and the home, for their owner alone."""
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place.mkdir(exist_ok=True, mode=0o700)
+
+
 def arm(home: Path, agent_id: str) -> Path:
     """Make the file, so that signals come from now on."""
     file = path(home, agent_id)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_directory(file.parent)
     file.touch(mode=0o600)
     return file
 

@@ -11,7 +11,10 @@ from coordination.errors import Code, NexusError
 from coordination.knobs import TABLE, Knobs, Resolved, flag, resolve
 
 CORE_APPS = ["coordination", "inbox", "handoffs", "hooks", "mcp_bridge", "nexus_site"]
-AGENT_COMMANDS = {"runmcp"}  # these get the small settings
+AGENT_COMMANDS = {  # these get the small settings
+    *("runmcp", "hook", "tail", "prune"),
+    *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
+}
 
 LOGGING = {
     "version": 1,
@@ -66,19 +69,50 @@ def database(knobs: Knobs) -> dict[str, Any]:
     }
 
 
+def configure(arguments: list[str]) -> tuple[Knobs, list[str]]:
+    """Take the settings' flags: the settings, and the arguments left. Raises CONFIG_ERROR when one is invalid."""
+    flags, rest = take_flags(arguments)
+    _flags.update(flags)
+    return resolved().knobs, rest
+
+
+def choose_settings(command: str) -> None:
+    """Point Django at the settings that `command` needs."""
+    settings = "nexus_site.settings_agent" if command in AGENT_COMMANDS else "nexus_site.settings"
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run one command. Exit code 1 with `CONFIG_ERROR` on stderr when the configuration is invalid."""
     argv = list(sys.argv if argv is None else argv)
+    command = argv[1] if len(argv) > 1 else "help"
+    command = command if command.startswith("-") else command.replace("-", "_")  # as the command's module is named
+    if command == "hook" and _hooked(argv[2:]):
+        return
     try:
-        flags, rest = take_flags(argv[2:])
-        _flags.update(flags)
-        resolved()
+        _, rest = configure(argv[2:])
     except NexusError as error:
         sys.exit(f"[nexus] {error.code}: {error.message}")
-    command = argv[1] if len(argv) > 1 else "help"
-    settings = "nexus_site.settings_agent" if command in AGENT_COMMANDS else "nexus_site.settings"
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
+    choose_settings(command)
 
     from django.core.management import execute_from_command_line
 
     execute_from_command_line([argv[0], command, *rest])
+
+
+def _hooked(arguments: list[str]) -> bool:
+    """Answer a harness's call of `nexus hook`, without Django where that can be; False for what people call."""
+    from hooks import entry
+
+    if not entry.is_call(arguments):
+        return False
+
+    def start_django() -> None:
+        import django
+
+        choose_settings("hook")
+        django.setup(set_prefix=False)
+
+    _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
+    entry.main(lambda: configure(arguments), start_django)
+    return True

@@ -1,0 +1,131 @@
+"""`nexus hook` as a harness calls it: quick, silent when there is nothing, and never a reason for the harness to fail.
+
+Most calls end here, with the standard library alone; Django starts only when there is something to tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from coordination.knobs import Knobs
+from hooks import glance, harness, memory, signal_files
+from hooks.harness import SESSION_START, STOP, Call
+
+ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus hook` does for people
+BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
+PATIENCE_SECONDS = 5  # then the hook gives up; the harness's own limit is later
+
+Configure = Callable[[], tuple[Knobs, Sequence[str]]]
+
+
+def is_call(arguments: Sequence[str]) -> bool:
+    """Whether a harness calls, and not a person who installs."""
+    return not any(argument in ACTIONS for argument in arguments)
+
+
+def main(configure: Configure, start_django: Callable[[], None]) -> None:
+    """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
+    try:
+        with _patience():
+            knobs, arguments = configure()
+            text = "" if sys.stdin.isatty() else sys.stdin.read()
+            answer = respond(knobs, harness.read(arguments, os.environ, text), start_django)
+            sys.stdout.write(answer)
+            sys.stdout.flush()
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
+
+
+def respond(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
+    """What to print for a call; the empty string when there is nothing to tell."""
+    if call.event is None or (call.event == STOP and call.continued):
+        return ""
+    told = memory.told(knobs.home, call)
+    if call.event == SESSION_START:
+        told = memory.Told()  # a new context knows nothing
+    due, must_look = time.time() >= told.refresh_by, _must_look(knobs, call, told)
+    if not (due or must_look):
+        return ""
+    if due:
+        told.refresh_by = time.time() + knobs.session_stale_ttl_seconds / 2
+        _in_background(lambda: _refresh(call, start_django))
+    answer = _look(knobs, call, told, start_django) if must_look else ""
+    memory.keep_told(knobs.home, call, told)
+    return answer
+
+
+def _must_look(knobs: Knobs, call: Call, told: memory.Told) -> bool:
+    if time.time() >= told.look_by or (call.event == STOP and set(told.told) - set(told.pressed)):
+        return True
+    seen = signal_files.stamp(knobs.home, call.agent_id)
+    return seen is None or seen != told.signal
+
+
+def _look(knobs: Knobs, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
+    """Tell what is new, once; at Stop, once more what still waits."""
+    signal_files.arm(knobs.home, call.agent_id)
+    told.signal = signal_files.stamp(knobs.home, call.agent_id)  # before the look, so that none is missed
+    seen = glance.glance(knobs.database, agent_id=call.agent_id, root=call.root, busy_ms=knobs.busy_timeout_ms)
+    told.look_by = min(seen.changes_at, time.time() + knobs.session_stale_ttl_seconds / 2)
+    told.told = [item for item in told.told if item in seen.waiting]
+    told.pressed = [item for item in told.pressed if item in seen.waiting]
+    known = told.pressed if call.event == STOP else told.told
+    if seen.waiting <= set(known):
+        return ""
+    start_django()
+    from hooks import look
+
+    text, fresh = look.waiting(call, known)
+    told.told = sorted(seen.waiting | fresh)  # the notice counts what it does not show
+    if call.event == STOP:
+        told.pressed = told.told
+    return harness.render(call, text) if text else ""
+
+
+def _refresh(call: Call, start_django: Callable[[], None]) -> None:
+    start_django()
+    from hooks import look
+
+    look.refresh(call)
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    """Do what the harness need not wait for in a process of its own; at once where the system has none."""
+    if not hasattr(os, "fork"):
+        work()
+    elif os.fork() == 0:
+        try:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):  # the harness reads until its pipes are closed
+                os.dup2(null, stream)
+            signal.alarm(60)
+            work()
+        finally:
+            os._exit(0)
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Inside, a TimeoutError comes after PATIENCE_SECONDS."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def give_up(*_: Any) -> None:
+        raise TimeoutError(f"gave up after {PATIENCE_SECONDS} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,122 @@
+"""What a coding harness passes to a hook, and the form in which it takes what the hook says. Standard library alone.
+
+Claude Code and Codex: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block with its
+reason. Cursor: the same idea under its own names. `text`: any other harness, plain text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
+EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)
+CURSOR_EVENTS = {
+    "sessionStart": SESSION_START,
+    "beforeSubmitPrompt": PROMPT,
+    "postToolUse": TOOL_USED,
+    "stop": STOP,
+}
+CLIENTS = ("claude-code", "codex", "cursor", "text")
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
+MAX_ID = 255
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the hook, whatever harness it comes from."""
+
+    client: str
+    event: str | None  # one of EVENTS; None for a point of the harness that has nothing to do with mail
+    root: str  # the project, resolved
+    agent_id: str
+    continued: bool = False  # the agent goes on because a hook kept it from stopping: do not keep it again
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a call."""
+    parser.add_argument("--client", choices=CLIENTS, help="the harness's dialect; default: recognised from its input")
+    parser.add_argument("--agent-id", help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest")
+    parser.add_argument("--project-root", help="the project; default: the harness's, else the working directory")
+    parser.add_argument("--event", choices=EVENTS, help="the point of the session, where the input does not tell it")
+
+
+def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Call:
+    """Understand a call. Raises ValueError for an unknown option or input that is no JSON object."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    add_options(parser)
+    given = parser.parse_args(arguments)
+    payload = _object(text) if text.strip() else {}
+    name = payload.get("hook_event_name")
+    client = given.client or _client(name)
+    if given.event is None and name is None:
+        event: str | None = PROMPT
+    else:
+        event = given.event or CURSOR_EVENTS.get(str(name)) or (name if name in EVENTS else None)
+    root = os.path.realpath(given.project_root or _project(environ, payload))
+    return Call(
+        client=client,
+        event=event,
+        root=root,
+        agent_id=given.agent_id or environ.get("NEXUS_AGENT_ID") or derived_id(client, root),
+        continued=bool(payload.get("stop_hook_active") or payload.get("loop_count")),
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict):
+        raise ValueError("the input on stdin is no JSON object")
+    return payload
+
+
+def _client(name: Any) -> str:
+    if name in CURSOR_EVENTS:
+        return "cursor"
+    return "claude-code" if name is not None else "text"
+
+
+def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
+    roots = payload.get("workspace_roots")
+    places = [
+        *(environ.get(name) for name in PROJECT_VARIABLES),
+        roots[0] if isinstance(roots, list) and roots else None,
+        payload.get("cwd"),
+    ]
+    return next((place for place in places if isinstance(place, str) and place), None) or str(Path.cwd())
+
+
+def derived_id(client: str, root: str) -> str:
+    """The agent of a harness that was given no id: the same for every session of that harness in that project."""
+    place = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+    name = "".join(letter for letter in Path(root).name if letter.isprintable())
+    return f"{client}@{name[: MAX_ID - 50]}-{place}"
+
+
+def render(call: Call, text: str) -> str:
+    """What to print so that the harness puts `text` before its agent."""
+    if call.client == "text":
+        return text
+    if call.client == "cursor":
+        answer: dict[str, Any] = {"followup_message" if call.event == STOP else "additional_context": text}
+        if call.event == PROMPT:
+            answer["continue"] = True
+    elif call.event == STOP:
+        answer = {"decision": "block", "reason": text}
+    else:
+        answer = {"hookSpecificOutput": {"hookEventName": call.event, "additionalContext": text}}
+    return json.dumps(answer) + "\n"

@@ -1,0 +1,73 @@
+"""The part of a hook that needs the whole store: the agent's session, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.conf import settings
+
+from coordination import store
+from coordination.errors import Code, NexusError
+from coordination.operation import Caller
+from coordination.runner import run
+from hooks import memory, notice
+from hooks.harness import Call
+
+LIMIT = 200  # looked at in one page; more than an agent is told of at once
+
+
+def refresh(call: Call) -> None:
+    """Register the agent and open its session, or send a heartbeat for the one that is open. Raises NexusError."""
+    store.prepare()
+    home = settings.NEXUS.home
+    session = memory.credentials(home, call)
+    if session is not None and _heartbeat(call, session.session_id):
+        return
+    workspace = _data(call, "workspace_resolve", project_root=call.root)
+    _data(call, "agent_register", agent_id=call.agent_id)
+    opened = _data(
+        call,
+        "session_open",
+        agent_id=call.agent_id,
+        workspace_id=workspace["workspace_id"],
+        metadata={"client": call.client},
+    )
+    memory.keep_credentials(home, call, memory.Credentials(opened["session_id"], opened["session_secret"]))
+
+
+def _heartbeat(call: Call, session_id: str) -> bool:
+    """Whether the session is still open, and was refreshed."""
+    try:
+        return bool(_data(call, "session_heartbeat", session_id=session_id)["status"] != "closed")
+    except NexusError as error:
+        if error.code in (Code.NOT_FOUND, Code.NOT_OWNER):
+            return False
+        raise
+
+
+def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
+    """What to tell the agent of that it does not know, and the ids of it; the text is empty when there is nothing."""
+    unread = _data(call, "inbox_count", agent_id=call.agent_id)["unread"]
+    mail = _data(call, "inbox_peek", agent_id=call.agent_id, limit=LIMIT)["messages"] if unread else []
+    open_ones = _data(call, "handoff_list_available", project_root=call.root, agent_id=call.agent_id, limit=LIMIT)[
+        "handoffs"
+    ]
+    messages = [row for row in mail if row["status"] == "unread" and row["message_id"] not in known]
+    handoffs = [row for row in open_ones if row["handoff_id"] not in known]
+    fresh = {row["message_id"] for row in messages} | {row["handoff_id"] for row in handoffs}
+    if not fresh:
+        return "", fresh
+    text = notice.compose(
+        agent_id=call.agent_id, project_root=call.root, messages=messages, handoffs=handoffs, unread=unread
+    )
+    return text, fresh
+
+
+def _data(call: Call, name: str, **arguments: Any) -> dict[str, Any]:
+    envelope = run(Caller(transport="hook", agent_id=call.agent_id), name, arguments)
+    if not envelope["ok"]:
+        error = envelope["error"]
+        raise NexusError(Code(error["code"]), error["message"])
+    data: dict[str, Any] = envelope["data"]
+    return data

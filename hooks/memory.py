@@ -1,0 +1,81 @@
+"""What a hook keeps between calls, per agent and project, for its owner's eyes. Standard library alone."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hooks.harness import Call
+from hooks.signal_files import private_directory
+
+
+@dataclass
+class Told:
+    """What the agent was told, and what need not be looked at before."""
+
+    signal: int | None = None  # the signal file's time when the store was last looked at
+    look_by: float = 0.0  # unix time: look at the store by then, signal or not, for what time alone changes
+    refresh_by: float = 0.0  # unix time: refresh the session by then
+    told: list[str] = field(default_factory=list)  # waiting messages and handoffs it has been told of
+    pressed: list[str] = field(default_factory=list)  # those it was kept from stopping for
+
+
+@dataclass
+class Credentials:
+    """The session that the hook holds open for its agent."""
+
+    session_id: str
+    session_secret: str
+
+
+def _file(home: Path, call: Call, kind: str) -> Path:
+    name = hashlib.sha256(f"{call.agent_id}\0{call.root}".encode()).hexdigest()
+    return home / "hooks" / f"{name}.{kind}.json"
+
+
+def _load(file: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        content = json.loads(file.read_text())
+        if isinstance(content, dict):
+            return content
+    return {}  # a lost or broken memory costs one repeated notice, or one more session
+
+
+def _save(file: Path, content: dict[str, Any]) -> None:
+    private_directory(file.parent)
+    handle, temporary = tempfile.mkstemp(dir=file.parent)  # readable by its owner alone
+    with os.fdopen(handle, "w") as stream:
+        json.dump(content, stream)
+    Path(temporary).replace(file)
+
+
+def told(home: Path, call: Call) -> Told:
+    """What is remembered; a fresh memory where there is none."""
+    try:
+        return Told(**_load(_file(home, call, "told")))
+    except TypeError:
+        return Told()
+
+
+def keep_told(home: Path, call: Call, memory: Told) -> None:
+    """Remember, in one step: another call of the hook sees the old memory or the new."""
+    _save(_file(home, call, "told"), asdict(memory))
+
+
+def credentials(home: Path, call: Call) -> Credentials | None:
+    """The session held open, if one was."""
+    try:
+        return Credentials(**_load(_file(home, call, "session")))
+    except TypeError:
+        return None
+
+
+def keep_credentials(home: Path, call: Call, session: Credentials) -> None:
+    """Remember the session."""
+    _save(_file(home, call, "session"), asdict(session))
