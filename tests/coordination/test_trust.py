@@ -1,0 +1,150 @@
+"""Trust: what the sensitive verbs accept as proof that an agent acts, in open and in strict mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordination.operation import REGISTRY, Caller
+from coordination.runner import run
+from tests.conftest import Call
+
+SENSITIVE = {
+    "message_create",
+    "inbox_pull",
+    "inbox_ack",
+    "inbox_extend",
+    "handoff_claim",
+    "handoff_complete",
+    "handoff_reject",
+    "handoff_cancel",
+}
+Credentials = dict[str, str]
+
+
+@pytest.fixture
+def mine(call: Call, ann: str, workspace: str) -> Credentials:
+    opened = call("session_open", agent_id=ann, workspace_id=workspace)
+    return {"session_id": opened["session_id"], "session_secret": opened["session_secret"]}
+
+
+@pytest.fixture
+def theirs(call: Call, workspace: str) -> Credentials:
+    call("agent_register", agent_id="bob")
+    opened = call("session_open", agent_id="bob", workspace_id=workspace)
+    return {"session_id": opened["session_id"], "session_secret": opened["session_secret"]}
+
+
+@pytest.fixture
+def verbs(project: str) -> dict[str, dict[str, Any]]:
+    """Each sensitive verb with arguments that are valid but for the credentials."""
+    handoff = {"project_root": project, "handoff_id": "hnd_none", "agent_id": "ann"}
+    return {
+        "message_create": {"project_root": project, "from_agent_id": "ann", "subject": "s", "body": "b"},
+        "inbox_pull": {"agent_id": "ann"},
+        "inbox_ack": {"agent_id": "ann", "message_ids": "m"},
+        "inbox_extend": {"agent_id": "ann", "message_ids": "m", "extend_seconds": 60},
+        **dict.fromkeys(("handoff_claim", "handoff_complete", "handoff_reject", "handoff_cancel"), handoff),
+    }
+
+
+def named(verb: str, credentials: Credentials) -> Credentials:
+    """message_create calls its session by another name."""
+    names = {"session_id": "from_session_id"} if verb == "message_create" else {}
+    return {names.get(name, name): value for name, value in credentials.items()}
+
+
+def test_it_guards_exactly_the_verbs_of_the_contract() -> None:
+    assert {name for name, operation in REGISTRY.items() if operation.session} >= SENSITIVE
+    tools = {name for name, operation in REGISTRY.items() if operation.session and operation.tool}
+    assert tools == SENSITIVE
+
+
+@pytest.mark.parametrize("verb", sorted(SENSITIVE))
+def test_it_asks_for_both_credentials_in_strict_mode(
+    verb: str, verbs: dict[str, Any], mine: Credentials, refused: Call, knobs: Callable[..., None]
+) -> None:
+    knobs(trust_mode="strict")
+    for part in ({}, {"session_id": mine["session_id"]}, {"session_secret": mine["session_secret"]}):
+        assert refused(verb, **verbs[verb], **named(verb, part))["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("mode", ["open", "strict"])
+@pytest.mark.parametrize("verb", sorted(SENSITIVE))
+def test_it_never_ignores_a_credential_it_was_given(
+    verb: str,
+    mode: str,
+    verbs: dict[str, Any],
+    mine: Credentials,
+    theirs: Credentials,
+    refused: Call,
+    knobs: Callable[..., None],
+) -> None:
+    knobs(trust_mode=mode)
+    unknown = {"session_id": "ses_none", "session_secret": "s"}
+    wrong = {"session_id": mine["session_id"], "session_secret": theirs["session_secret"]}
+    for credentials, code in ((unknown, "NOT_FOUND"), (wrong, "NOT_OWNER"), (theirs, "NOT_OWNER")):
+        assert refused(verb, **verbs[verb], **named(verb, credentials))["code"] == code
+
+
+@pytest.mark.parametrize("mode", ["open", "strict"])
+@pytest.mark.parametrize("verb", sorted(SENSITIVE))
+def test_it_lets_the_right_credentials_through(
+    verb: str, mode: str, verbs: dict[str, Any], mine: Credentials, project: str, call: Call, knobs: Callable[..., None]
+) -> None:
+    knobs(trust_mode=mode)
+    envelope = run(Caller("test"), verb, {**verbs[verb], **named(verb, mine)})
+    past_the_gate = {"message_create": None, "inbox_pull": None, "inbox_ack": None, "inbox_extend": "VALIDATION_ERROR"}
+    expected = past_the_gate.get(verb, "NOT_FOUND")  # there is no such handoff
+    assert envelope.get("error", {}).get("code") == expected
+    if verb == "inbox_extend":
+        assert "Nothing was extended" in envelope["error"]["message"]
+
+
+def test_it_needs_no_credentials_in_open_mode(call: Call, ann: str) -> None:
+    assert call("inbox_pull", agent_id=ann)["count"] == 0
+
+
+@pytest.mark.parametrize("mode", ["open", "strict"])
+def test_it_refuses_the_secret_of_a_closed_session(
+    mode: str, call: Call, refused: Call, mine: Credentials, ann: str, knobs: Callable[..., None]
+) -> None:
+    call("session_close", session_id=mine["session_id"])
+    knobs(trust_mode=mode)
+    assert refused("inbox_pull", agent_id=ann, **mine)["code"] == "NOT_OWNER"
+
+
+def test_it_checks_a_session_named_without_its_secret(
+    refused: Call, call: Call, verbs: dict[str, Any], mine: Credentials, theirs: Credentials
+) -> None:
+    arguments = verbs["message_create"]
+    assert refused("message_create", **arguments, from_session_id="ses_none")["code"] == "NOT_FOUND"
+    assert refused("message_create", **arguments, from_session_id=theirs["session_id"])["code"] == "NOT_OWNER"
+    assert call("message_create", **arguments, from_session_id=mine["session_id"])
+
+
+def test_it_wants_the_session_that_a_secret_belongs_to(refused: Call, ann: str) -> None:
+    assert refused("inbox_pull", agent_id=ann, session_secret="s")["code"] == "VALIDATION_ERROR"
+
+
+def test_it_does_nothing_when_credentials_fail(
+    refused: Call, call: Call, verbs: dict[str, Any], mine: Credentials, project: str
+) -> None:
+    refused("message_create", **verbs["message_create"], **named("message_create", {**mine, "session_secret": "x"}))
+    events = call("event_get", project_root=project, agent_id="ann", stream="workspace")["events"]
+    assert [event["type"] for event in events] == ["session.opened"]
+
+
+def test_it_leaves_the_other_verbs_alone_in_strict_mode(
+    call: Call, ann: str, project: str, workspace: str, knobs: Callable[..., None]
+) -> None:
+    knobs(trust_mode="strict")
+    call("agent_register", agent_id=ann)
+    call("session_open", agent_id=ann, workspace_id=workspace)
+    call("inbox_peek", agent_id=ann)
+    call("event_get", project_root=project, agent_id=ann, stream="workspace")
+    call("artifact_put", project_root=project, artifact_type="text", content="c")
+    target = {"strategy": "direct", "agent_id": ann}
+    call("handoff_create", project_root=project, from_agent_id="boss", target=target, visibility="public")
