@@ -1,0 +1,27 @@
+"""How far a long command is, on stderr: nothing for a short one."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+QUIET_SECONDS = 2.0
+
+
+class Stream(Protocol):
+    """What a command's stdout and stderr have in common."""
+
+    def write(self, text: str) -> object:
+        """Write one line."""
+
+
+class Bar:
+    """Writes a line with the percentage, at most every two seconds."""
+
+    def __init__(self, stream: Stream, what: str) -> None:
+        self._stream, self._what, self._last = stream, what, time.monotonic()
+
+    def __call__(self, status: int, remaining: int, total: int) -> None:
+        if total and time.monotonic() - self._last >= QUIET_SECONDS:
+            self._last = time.monotonic()
+            self._stream.write(f"{self._what}: {100 * (total - remaining) // total} %")
