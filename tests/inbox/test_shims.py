@@ -1,0 +1,28 @@
+"""What reading by message became (contract: migration shims)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Call
+
+
+@pytest.mark.parametrize("arguments", [{}, {"message_id": "m"}, {"cursor": -1, "anything": [None]}, {"a": "\x00"}])
+@pytest.mark.parametrize(
+    ("shim", "replacements"),
+    [
+        ("message_get", ["inbox_pull", "inbox_peek", "inbox_history", "event_get"]),
+        ("message_list", ["inbox_peek", "inbox_history", "event_get"]),
+        ("message_wait", ["inbox_count", "inbox_pull", "event_wait"]),
+    ],
+)
+def test_it_answers_every_old_call_with_what_replaces_it(
+    refused: Call, shim: str, replacements: list[str], arguments: dict[str, Any]
+) -> None:
+    error = refused(shim, **arguments)
+
+    assert error["code"] == "MIGRATED"
+    assert error["details"] == {"replacements": replacements, "removed_in": "S3"}
+    assert all(tool in error["message"] for tool in replacements)
