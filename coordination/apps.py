@@ -9,4 +9,4 @@ class CoordinationConfig(AppConfig):
 
     def ready(self) -> None:
         redact_logs()
-        autodiscover_modules("operations")  # each module registers what its app offers
+        autodiscover_modules("operations", "operators")  # each module registers what its app offers

@@ -19,21 +19,29 @@ LARGEST = 2**31 - 1  # what every consumer (SQLite, timedelta, select) takes wit
 
 
 def knob(
-    default: Any, help: str, *, minimum: int | None = None, maximum: int = LARGEST, choices: tuple[str, ...] = ()
+    default: Any,
+    help: str,
+    *,
+    minimum: int | None = None,
+    maximum: int = LARGEST,
+    choices: tuple[str, ...] = (),
+    live: bool = True,
 ) -> Any:
-    """Declare one setting: its default, bounds and the sentence that documents it."""
-    return dataclasses.field(
-        default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum, "choices": choices}
-    )
+    """Declare one setting: its default, bounds and the sentence that documents it.
+
+    One that is not `live` is read once, at start, before the store is open: only a flag or a variable sets it.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "live": live}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Knobs:
     """The resolved settings of one process (contract: Configuration)."""
 
-    home: Path = knob(Path("~/.nexus"), "Server home directory; created when missing.")
-    db_path: Path | None = knob(None, "SQLite database file. Default: nexus.db in the home directory.")
-    busy_timeout_ms: int = knob(5000, "How long (ms) a connection waits for another writer.", minimum=0)
+    home: Path = knob(Path("~/.nexus"), "Server home directory; created when missing.", live=False)
+    db_path: Path | None = knob(None, "SQLite database file. Default: nexus.db in the home directory.", live=False)
+    busy_timeout_ms: int = knob(5000, "How long (ms) a connection waits for another writer.", minimum=0, live=False)
     poll_interval_ms: int = knob(
         200, "Shortest time (ms) between two looks of a wait at what time alone changes.", minimum=1
     )
@@ -57,6 +65,7 @@ class Knobs:
         "full",
         "full: an answered write survives a power cut. normal: faster, the last writes may be lost then.",
         choices=("full", "normal"),
+        live=False,
     )
     retention_events_keep_days: int = knob(
         30, "Events older than this (days) may be pruned.", minimum=0, maximum=36_500

@@ -43,8 +43,18 @@ class Workspace(models.Model):
         return self.display_name or self.root_realpath
 
 
+class AgentManager(models.Manager["Agent"]):
+    """The agents that are not deleted."""
+
+    def get_queryset(self) -> models.QuerySet[Agent]:
+        return super().get_queryset().filter(deleted_at=None)
+
+
 class Agent(models.Model):
-    """A global identity; it outlives sessions and belongs to no workspace."""
+    """A global identity; it outlives sessions and belongs to no workspace.
+
+    Deleting one keeps its row, because messages, deliveries and sessions of the past refer to it.
+    """
 
     agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     role = models.CharField(max_length=ID_LENGTH, null=True)
@@ -53,6 +63,10 @@ class Agent(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action
+    deleted_at = models.DateTimeField(null=True)  # registering the id again clears it
+
+    objects = AgentManager()
+    everyone = models.Manager["Agent"]()  # the deleted ones too
 
     class Meta:
         db_table = "agents"
@@ -171,6 +185,21 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event_id} {self.type}"
+
+
+class StoredSetting(models.Model):
+    """A setting that an operator changed at run time; a flag or variable of the same name outweighs it."""
+
+    name = models.CharField(primary_key=True, max_length=64)
+    value = models.TextField()  # as a flag would spell it
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=ID_LENGTH)  # the operator
+
+    class Meta:
+        db_table = "stored_settings"
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value}"
 
 
 class RetentionPass(models.Model):

@@ -202,7 +202,9 @@ def session_heartbeat(p: SessionRef, caller: Caller) -> Data:
 @operation(SessionRef, *SESSION_ERRORS, idempotent=True)
 def session_close(p: SessionRef, caller: Caller) -> Data:
     """End a session; closing twice is fine."""
-    session = sessions.close(session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id)
+    session = sessions.close(
+        session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id, operator=caller.operator
+    )
     return {**session_data(session), "closed_at": iso(session.closed_at)}
 
 

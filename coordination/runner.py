@@ -17,18 +17,22 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from coordination import store, waiter
+from coordination.clock import now
 from coordination.errors import Code, NexusError, failure, invalid, not_found, ok
 from coordination.operation import REGISTRY, Caller, Data, Fault, Operation, Params
-from coordination.services import sessions
+from coordination.services import audit, sessions
+from coordination.services import settings as stored_settings
 
 log = logging.getLogger(__name__)
 
 Envelope = dict[str, Any]
+
+observers: list[Callable[[str, Envelope, float], None]] = []  # told of every call: its name, envelope and seconds
 
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
 MAX_NESTING = 64
@@ -44,11 +48,23 @@ def run(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Envel
             return _call(operation, params, caller)
         return async_to_sync(_wait)(caller, operation, params)
 
-    return _enveloped(call)
+    started = time.perf_counter()
+    return _observed(name, started, _enveloped(call))
 
 
 async def arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Envelope:
     """Call an operation from an event loop: the store is used on a thread, a wait is parked without one."""
+    started = time.perf_counter()
+    return _observed(name, started, await _arun(caller, name, arguments))
+
+
+def _observed(name: str, started: float, envelope: Envelope) -> Envelope:
+    for observe in observers:
+        observe(name, envelope, time.perf_counter() - started)
+    return envelope
+
+
+async def _arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Envelope:
     try:
         operation = _find(name)
         params = _validate(operation, arguments)
@@ -121,6 +137,7 @@ def _validate(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
 
 def _permit(caller: Caller, operation: Operation[Any], params: Params) -> tuple[Operation[Any], Params]:
     """Identity first, then what the caller may, then the session's credentials."""
+    stored_settings.refresh()
     acting = getattr(params, operation.acts_as) if operation.acts_as else None
     if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
         raise NexusError(
@@ -145,13 +162,24 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
     """The call itself, tried again while another process holds the store."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return operation.call(params, caller)
+            return _perform(operation, params, caller)
         except DatabaseError as error:
             connection.close()  # the next attempt starts on a sound connection
             if attempt == ATTEMPTS or not store.is_busy(error):
                 raise
             time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311  # spreads the retries of many processes
     raise AssertionError("unreachable")
+
+
+def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
+    """The call; what an operator changes through an agent's verb is recorded with it, all or nothing."""
+    if caller.operator is None or operation.read_only or operation.operator_only:
+        return operation.call(params, caller)
+    with transaction.atomic():
+        data = operation.call(params, caller)
+        ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
+        audit.record(caller.operator, "operator.acted", now(), operation=operation.name, **ids)
+    return data
 
 
 def _enveloped(call: Callable[[], Data]) -> Envelope:

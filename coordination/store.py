@@ -66,7 +66,7 @@ def prepare() -> None:
         ) from None
     if not all(os.access(path, os.W_OK) for path in (database, database.parent)):
         raise NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {READ_ONLY}", {"cause": "read_only"})
-    if _pending(database):
+    if pending(database):
         _migrate(database)
 
 
@@ -150,7 +150,7 @@ def schema_version() -> int:
         return int(cursor.fetchone()[0])
 
 
-def _pending(database: Path) -> bool:
+def pending(database: Path) -> bool:
     """Whether a migration on disk is not applied. Reads file names and one table: a start must stay quick."""
     try:
         with closing(sqlite3.connect(database, timeout=settings.NEXUS.busy_timeout_ms / 1000)) as store:
@@ -195,7 +195,7 @@ def _migrate(database: Path) -> None:
 
     try:
         with FileLock(f"{database}.migrate.lock", timeout=LOCK_SECONDS, mode=0o600):
-            if _pending(database):
+            if pending(database):
                 call_command("migrate", interactive=False, verbosity=0)
     except Timeout:
         raise NexusError(
@@ -230,7 +230,13 @@ def without_waiting() -> Iterator[None]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Inside, every read sees the same committed state, and no lock is taken that a writer would wait for."""
+    """Inside, every read sees the same committed state, and no lock is taken that a writer would wait for.
+
+    Within a transaction that is so already.
+    """
+    if connection.in_atomic_block:
+        yield
+        return
     with connection.cursor() as cursor:
         cursor.execute("BEGIN DEFERRED")
         try:

@@ -233,6 +233,29 @@ def handoff_cancel(p: HandoffWithReason, caller: Caller) -> Data:
     return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 
+class HandoffWithdraw(Params):
+    handoff_id: Id
+    reason: str | None = None
+
+
+@operation(
+    HandoffWithdraw,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    Code.INVALID_TRANSITION,
+    operator_only=True,
+    tool=False,
+    destructive=True,
+)
+def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> Data:
+    """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
+    lapses."""
+    assert caller.operator is not None
+    services.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=caller.operator)
+    return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
+
+
 def _outcome(handoff_id: str, status: HandoffStatus, notified: list[str]) -> Data:
     return {"handoff_id": handoff_id, "status": status.value, **({"notified": notified} if notified else {})}
 

@@ -145,6 +145,25 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
         agents.touch(agent_id, moment)
 
 
+def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
+    """Retract any open handoff, as an operator; one that is claimed is its claimant's until the lease lapses.
+
+    Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
+    """
+    within_limit(reason, "reason")
+    handoff = Handoff.objects.filter(pk=handoff_id).first()
+    if handoff is None:
+        raise not_found("handoff", handoff_id)
+    expire_leases(handoff.workspace_id)
+    moment = now()
+    with transaction.atomic():
+        handoff.refresh_from_db()
+        lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=handoff.from_agent_id)
+        _settle(handoff, HandoffStatus.CANCELLED, moment)
+        _record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
+    return handoff
+
+
 def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     """One handoff, for its creator, its claimant and whoever its visibility admits (contract: handoff_get).
 
@@ -175,6 +194,12 @@ def expire_leases(workspace_id: str) -> None:
                 .update(status=HandoffStatus.OPEN, claimed_by=None, lease_expires_at=None, updated_at=moment)
             ):
                 _record(handoff, "expired", None, moment, claimed_by=former)
+
+
+def expire_leases_everywhere() -> None:
+    """Reopen what has lapsed in every workspace: for a reaper in the background."""
+    for workspace_id in set(Handoff.objects.lapsed(now()).values_list("workspace_id", flat=True)):
+        expire_leases(workspace_id)
 
 
 def _find(workspace_id: str, handoff_id: str) -> Handoff:

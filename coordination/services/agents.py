@@ -21,16 +21,21 @@ def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
     `given` holds those of role, capabilities and metadata that the call named: what it left out keeps its value.
     Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata.
     """
-    capability_set(given.get("capabilities"))
-    for field in ("capabilities", "metadata"):
-        json_within_limit(given.get(field), field)
+    check_profile(given)
     moment = now()
-    changes = {**given, "updated_at": moment, "last_seen_at": moment}
+    changes = {**given, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
     with transaction.atomic():
-        agent, _ = Agent.objects.update_or_create(
+        agent, _ = Agent.everyone.update_or_create(
             agent_id=agent_id, defaults=changes, create_defaults={**changes, "created_at": moment}
         )
     return agent
+
+
+def check_profile(given: dict[str, Any]) -> None:
+    """Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata."""
+    capability_set(given.get("capabilities"))
+    for field in ("capabilities", "metadata"):
+        json_within_limit(given.get(field), field)
 
 
 def touch(agent_id: str, moment: datetime) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from coordination.clock import now
 from coordination.errors import Code, NexusError, invalid, not_found
@@ -63,15 +64,29 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
     return session
 
 
-def close(*, session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
-    """Close a session; closing it again changes nothing (contract: session_close). Raises as `heartbeat` does."""
+def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:
+    """Close a session; closing it again changes nothing (contract: session_close). Raises as `heartbeat` does.
+
+    The event names the operator whose deed it is; the agent has not acted then.
+    """
     moment = now()
     with transaction.atomic():
         session = _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
-            _close(session, "closed", moment)
-            agents.touch(session.agent_id, moment)
+            end(session, "closed", moment, operator)
+            if operator is None:
+                agents.touch(session.agent_id, moment)
     return session
+
+
+def reap_everywhere() -> None:
+    """Close dead sessions of every workspace, at most REAPED_AT_ONCE a call: for a reaper in the background."""
+    if not _dead(now()).exists():
+        return
+    with transaction.atomic():
+        moment = now()
+        for session in _dead(moment)[:REAPED_AT_ONCE]:
+            end(session, "stale", moment)
 
 
 def derived_status(session: Session, moment: datetime) -> str:
@@ -118,20 +133,24 @@ def _find(session_id: str, workspace_id: str | None, bound_to: str | None) -> Se
     return session
 
 
-def _close(session: Session, reason: str, moment: datetime) -> None:
+def end(session: Session, reason: str, moment: datetime, operator: str | None = None) -> None:
+    """Close an active session inside the caller's transaction."""
     session.status, session.closed_at = SessionStatus.CLOSED, moment
     session.save(update_fields=["status", "closed_at"])
-    _emit(session, "session.closed", moment, reason=reason)
+    _emit(session, "session.closed", moment, reason=reason, **({"operator": operator} if operator else {}))
+
+
+def _dead(moment: datetime) -> QuerySet[Session]:
+    """The open sessions that have been silent past session_reap_seconds, longest first."""
+    horizon = moment - timedelta(seconds=settings.NEXUS.session_reap_seconds)
+    rows = Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__lt=horizon)
+    return rows.order_by("last_heartbeat_at")
 
 
 def _reap(workspace_id: str, moment: datetime) -> None:
-    """Close, in passing, the workspace's sessions that have been silent past session_reap_seconds."""
-    horizon = moment - timedelta(seconds=settings.NEXUS.session_reap_seconds)
-    dead = Session.objects.filter(
-        workspace_id=workspace_id, status=SessionStatus.ACTIVE, last_heartbeat_at__lt=horizon
-    ).order_by("last_heartbeat_at")
-    for session in dead[:REAPED_AT_ONCE]:
-        _close(session, "stale", moment)
+    """Close, in passing, the workspace's dead sessions."""
+    for session in _dead(moment).filter(workspace_id=workspace_id)[:REAPED_AT_ONCE]:
+        end(session, "stale", moment)
 
 
 def _emit(session: Session, type: str, moment: datetime, **more: Any) -> None:
@@ -139,7 +158,7 @@ def _emit(session: Session, type: str, moment: datetime, **more: Any) -> None:
         workspace_id=session.workspace_id,
         stream=Stream.WORKSPACE,
         type=type,
-        actor=session.agent_id,
+        actor=None if "operator" in more else session.agent_id,
         payload={"session_id": session.session_id, "agent_id": session.agent_id, **more},
         moment=moment,
     )

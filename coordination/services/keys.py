@@ -1,0 +1,53 @@
+"""Agents' API keys: issued by an operator, shown once, kept as a hash (contract: Authentication model)."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import not_found
+from coordination.models import Agent, AgentKey
+from coordination.services import agents, audit
+
+
+def issue(*, agent_id: str, operator: str) -> str:
+    """A new key for an agent; the one it had dies in the same moment. Raises NOT_FOUND for an unknown agent."""
+    moment = now()
+    with transaction.atomic():
+        if not Agent.objects.filter(pk=agent_id).exists():
+            raise not_found("agent", agent_id)
+        key, had_one = replace(agent_id, moment)
+        audit.record(operator, "agent.key_regenerated" if had_one else "agent.key_issued", moment, agent_id=agent_id)
+    return key
+
+
+def replace(agent_id: str, moment: datetime) -> tuple[str, bool]:
+    """Make a key inside the caller's transaction; the key, and whether it replaced another."""
+    key = f"nxs_{secrets.token_hex(24)}"
+    _, created = AgentKey.objects.update_or_create(
+        agent_id=agent_id,
+        defaults={"key_hash": agents.hash_secret(key), "is_active": True, "created_at": moment},
+    )
+    return key, not created
+
+
+def set_active(*, agent_id: str, active: bool, operator: str) -> AgentKey:
+    """Deactivate a key, or take it back into service; the key itself stays what it was.
+
+    What is so already changes nothing. Raises NOT_FOUND for an agent without a key.
+    """
+    moment = now()
+    with transaction.atomic():
+        key = AgentKey.objects.filter(agent_id=agent_id).first()
+        if key is None:
+            raise not_found("key of agent", agent_id)
+        if key.is_active != active:
+            key.is_active = active
+            key.save(update_fields=["is_active"])
+            audit.record(
+                operator, "agent.key_reactivated" if active else "agent.key_deactivated", moment, agent_id=agent_id
+            )
+    return key

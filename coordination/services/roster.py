@@ -1,0 +1,67 @@
+"""Agents as operators manage them: made with a key, changed, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import invalid, not_found
+from coordination.models import Agent, AgentKey, Session, SessionStatus
+from coordination.services import agents, audit, keys, sessions
+
+
+def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agent, str]:
+    """A new agent and its key, which is shown this once. `given` is as for `agents.register`.
+
+    Raises VALIDATION_ERROR when the id is taken, and what `agents.register` raises.
+    """
+    moment = now()
+    with transaction.atomic():
+        if Agent.objects.filter(pk=agent_id).exists():
+            raise invalid(
+                f"There is an agent {agent_id!r} already: agent_update changes it, agent_key_issue gives it a key.",
+                field="agent_id",
+            )
+        agent = agents.register(agent_id=agent_id, given=given)
+        Agent.objects.filter(pk=agent_id).update(last_seen_at=None)  # it has not acted itself
+        agent.last_seen_at = None
+        key, _ = keys.replace(agent_id, moment)
+        audit.record(operator, "agent.created", moment, agent_id=agent_id)
+    return agent, key
+
+
+def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
+    """Change what `given` names of role, capabilities and metadata. Raises NOT_FOUND and as `agents.register` does."""
+    moment = now()
+    agents.check_profile(given)
+    with transaction.atomic():
+        agent = Agent.objects.filter(pk=agent_id).first()
+        if agent is None:
+            raise not_found("agent", agent_id)
+        for name, value in given.items():
+            setattr(agent, name, value)
+        agent.updated_at = moment
+        agent.save(update_fields=[*given, "updated_at"])
+        audit.record(operator, "agent.updated", moment, agent_id=agent_id, changed=sorted(given))
+    return agent
+
+
+def delete(*, agent_id: str, operator: str) -> int:
+    """Take an agent out of the team; how many of its sessions were closed.
+
+    Its key dies and nothing reaches or lists it any more. Its row stays, out of sight, because messages, deliveries and
+    sessions of the past name it; registering the id again brings it back, unread mail and all.
+    Raises NOT_FOUND for an unknown agent.
+    """
+    moment = now()
+    with transaction.atomic():
+        if not Agent.objects.filter(pk=agent_id).update(deleted_at=moment, updated_at=moment):
+            raise not_found("agent", agent_id)
+        AgentKey.objects.filter(agent_id=agent_id).delete()
+        active = list(Session.objects.filter(agent_id=agent_id, status=SessionStatus.ACTIVE))
+        for session in active:
+            sessions.end(session, "agent deleted", moment, operator)
+        audit.record(operator, "agent.deleted", moment, agent_id=agent_id)
+    return len(active)

@@ -1,0 +1,139 @@
+"""Settings at run time: flag over environment over stored over default (contract: Settings).
+
+`settings.NEXUS` is what everybody reads. A process replaces it when what is stored has changed: at once where the
+change was made, elsewhere with the first call a second later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from coordination.clock import now
+from coordination.errors import Code, NexusError, invalid
+from coordination.knobs import TABLE, flag, parse, variable
+from coordination.models import StoredSetting
+from coordination.services import audit
+
+REFRESH_SECONDS = 1.0
+
+_applied: dict[str, str] = {}  # what is stored, as this process last saw it
+_looked = 0.0  # when it did, in seconds since the epoch
+
+
+def refresh() -> None:
+    """Take over what other processes stored, when the last look is a second old. Costs one small read then."""
+    global _looked
+    moment = time.time()
+    if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off
+        _looked = moment
+        apply()
+
+
+def apply() -> None:
+    """Bring `settings.NEXUS` to what is stored now."""
+    global _applied
+    stored = dict(StoredSetting.objects.values_list("name", "value"))
+    if stored == _applied:
+        return
+    changed = {name for name, _ in stored.items() ^ _applied.items() if name in TABLE and source(name, {}) == "default"}
+    values = {name: _value(name, stored) for name in changed}
+    settings.NEXUS = dataclasses.replace(settings.NEXUS, **values)
+    _applied = stored
+
+
+def update(*, values: Mapping[str, Any], operator: str) -> None:
+    """Store settings, all of them or none; null takes a stored one back.
+
+    Raises VALIDATION_ERROR for an unknown name or a value out of bounds, CONFIG_ERROR for a setting that a flag or a
+    variable pins, and for one that only they can set.
+    """
+    for name, value in values.items():
+        _check_editable(name)
+        if value is not None:
+            _spelled(name, value)
+    moment = now()
+    with transaction.atomic():
+        before = dict(StoredSetting.objects.values_list("name", "value"))
+        for name, value in values.items():
+            rows = StoredSetting.objects.filter(pk=name)
+            if value is None:
+                rows.delete()
+            else:
+                defaults = {"value": _spelled(name, value), "updated_at": moment, "updated_by": operator}
+                StoredSetting.objects.update_or_create(name=name, defaults=defaults)
+            audit.record(operator, "setting.changed", moment, name=name, value=value, before=before.get(name))
+        transaction.on_commit(apply)
+
+
+def source(name: str, stored: Mapping[str, str]) -> str:
+    """Where the value in force comes from: `flag`, `environment`, `stored` or `default`."""
+    started = settings.NEXUS_SOURCES[name]
+    return "stored" if started == "default" and name in stored else started
+
+
+def described() -> list[dict[str, Any]]:
+    """Every setting: value in force, source, whether it can be edited and why not, bounds, and what it means."""
+    stored = dict(StoredSetting.objects.values_list("name", "value"))
+    listed = []
+    for name, field in TABLE.items():
+        meta, value, origin = field.metadata, getattr(settings.NEXUS, name), source(name, stored)
+        listed.append(
+            {
+                "name": name,
+                "value": value if isinstance(value, int | str | None) else str(value),
+                "default": field.default if isinstance(field.default, int | str | None) else str(field.default),
+                "source": origin,
+                "pinned": origin in ("flag", "environment"),
+                "applies": "at once" if meta["live"] else "at start",
+                "description": meta["help"],
+                "minimum": meta["minimum"],
+                "maximum": None if meta["minimum"] is None else meta["maximum"],
+                "choices": list(meta["choices"]) or None,
+                "flag": flag(name),
+                "variable": variable(name),
+            }
+        )
+    return listed
+
+
+def _value(name: str, stored: Mapping[str, str]) -> Any:
+    """The stored value, or the default where there is none or none that this version understands."""
+    try:
+        return parse(name, stored[name], f"the stored {name}")
+    except (KeyError, NexusError):
+        return TABLE[name].default
+
+
+def _check_editable(name: str) -> None:
+    if name not in TABLE:
+        raise invalid(f"Unknown setting {name[:200]!r}; settings_list names them all.", field=name[:200])
+    started = settings.NEXUS_SOURCES[name]
+    if started != "default":
+        by = flag(name) if started == "flag" else variable(name)
+        raise NexusError(Code.CONFIG_ERROR, f"{by} pins this setting; change or drop it there.", {"setting": name})
+    if not TABLE[name].metadata["live"]:
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"{name} is read once, at start: start with {flag(name)} or {variable(name)}.",
+            {"setting": name},
+        )
+
+
+def _spelled(name: str, value: Any) -> str:
+    """`value` as a flag would spell it. Raises VALIDATION_ERROR for another type or a value out of bounds."""
+    wanted = type(TABLE[name].default)
+    if type(value) is not wanted:
+        kinds = {bool: "true or false", int: "a whole number", str: "a string"}
+        raise invalid(f"{name} must be {kinds[wanted]}, or null for the default.", field=name)
+    text = str(value)
+    try:
+        parse(name, text, name)
+    except NexusError as error:
+        raise invalid(error.message, field=name) from None
+    return text
