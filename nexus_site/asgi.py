@@ -1,7 +1,84 @@
-"""The ASGI application: Django for HTTP."""
+"""The hub as one ASGI application: `/mcp`, Django (REST, streams, health, admin) and `/ws/`, under any ASGI server."""
 
 from __future__ import annotations
 
-from django.core.asgi import get_asgi_application
+import asyncio
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-application = get_asgi_application()
+import django
+from asgiref.sync import ThreadSensitiveContext
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+
+from nexus_site.serving import secret_key
+
+django.setup()
+settings.SECRET_KEY = secret_key(settings.NEXUS.home)
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402  # the apps first
+from channels.routing import URLRouter  # noqa: E402
+from django.urls import path, re_path  # noqa: E402
+
+from coordination import store, waiter  # noqa: E402
+from coordination.consumers import EventsConsumer, refuse  # noqa: E402
+from mcp_bridge.http import Endpoint  # noqa: E402
+from nexus_site import metrics  # noqa: E402
+from nexus_site.limits import Bounded  # noqa: E402
+
+DJANGO_THREADS = 8
+
+
+class Django(ASGIHandler):
+    """Django on a fixed set of threads: its own way holds one for each request, for as long as a wait is parked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        lanes = [ThreadPoolExecutor(1, thread_name_prefix="nexus-django") for _ in range(DJANGO_THREADS)]
+        self.lanes = itertools.cycle(lanes)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with ThreadSensitiveContext(executor=next(self.lanes)):
+            await self.handle(scope, receive, send)
+
+
+class Hub:
+    """Routes by protocol and path; the lifespan starts and ends what lives as long as the server."""
+
+    def __init__(self) -> None:
+        self.django = Django()
+        self.mcp = Endpoint()
+        self.websockets = AuthMiddlewareStack(
+            URLRouter([path("ws/events/", EventsConsumer.as_asgi()), re_path("", refuse)])  # type: ignore[arg-type]
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        match scope["type"]:
+            case "lifespan":
+                await self.lifespan(receive, send)
+            case "websocket":
+                await self.websockets(scope, receive, send)
+            case _ if scope["path"].rstrip("/") == "/mcp":
+                await self.mcp(scope, receive, send)
+            case _:
+                await self.django(scope, receive, send)
+
+    async def lifespan(self, receive: Any, send: Any) -> None:
+        """Startup brings the store to this version; shutdown lets every parked wait answer."""
+        await receive()
+        try:
+            await asyncio.to_thread(store.prepare)
+            await self.mcp.start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        waiter.waiter().close()
+        await self.mcp.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+metrics.observe_calls()
+application = Bounded(Hub())
