@@ -1,0 +1,221 @@
+"""What is offered to whom, and who may look (contract: handoff_list_available, handoff_get, Routing)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handoffs.selectors import READ_AT_ONCE
+from tests.conftest import Call
+from tests.handoffs.conftest import PYTHON, TO_BOB, Clock, Offer
+
+INSTANT = timedelta(microseconds=1)
+REVIEWER_IN_A_MINUTE = {
+    "strategy": "direct_with_fallback",
+    "agent_id": "bob",
+    "fallback_after_seconds": 60,
+    "fallback": {"strategy": "role", "role": "coder"},
+}
+
+
+@pytest.fixture
+def listed(call: Call, project: str) -> Call:
+    """A page of what an agent may claim."""
+
+    def listed(agent: str, **more: Any) -> dict[str, Any]:
+        return call("handoff_list_available", project_root=project, agent_id=agent, **more)
+
+    return listed
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [handoff["handoff_id"] for handoff in page["handoffs"]]
+
+
+def test_it_lists_what_one_may_see_and_claim_the_oldest_first(listed: Call, offer: Offer, clock: Clock) -> None:
+    first, second = offer(payload="one"), offer(payload=[2], visibility="private")
+
+    page = listed("bob")
+
+    assert ids(page) == [first, second]
+    assert page["handoffs"][1] == {
+        "handoff_id": second,
+        "status": "OPEN",
+        "target": PYTHON,
+        "visibility": "private",
+        "from_agent_id": "ana",
+        "payload": "[2]",
+        "created_at": "2026-03-01T12:00:00.000000Z",
+    }
+    assert (page["next_cursor"], page["has_more"], page["timed_out"]) == (None, False, False)
+
+
+@pytest.mark.parametrize(
+    ("target", "workers"),
+    [
+        (TO_BOB, ["bob"]),
+        (PYTHON, ["bob", "cleo"]),
+        ({"strategy": "role", "role": "coder"}, ["cleo"]),
+        ({"strategy": "broadcast"}, ["ana", "bob", "cleo", "ghost"]),
+        ({"strategy": "mixed", "rules": [TO_BOB, {"strategy": "role", "role": "coder"}]}, ["bob", "cleo"]),
+        (REVIEWER_IN_A_MINUTE, ["bob"]),
+    ],
+)
+@pytest.mark.parametrize("visibility", ["public", "eligible", "private"])
+def test_it_offers_work_to_those_the_target_admits_whatever_the_visibility(
+    listed: Call, offer: Offer, visibility: str, target: dict[str, Any], workers: list[str]
+) -> None:
+    offer(target=target, visibility=visibility)
+
+    assert [agent for agent in ("ana", "bob", "cleo", "ghost") if ids(listed(agent))] == workers
+
+
+def test_it_opens_a_fallback_at_its_very_instant(listed: Call, offer: Offer, clock: Clock) -> None:
+    handoff = offer(target=REVIEWER_IN_A_MINUTE, visibility="private")
+
+    clock.shift(timedelta(seconds=60) - INSTANT)
+    assert ids(listed("cleo")) == []
+    clock.shift(INSTANT)
+    assert ids(listed("cleo")) == [handoff]
+    assert ids(listed("bob")) == [handoff]
+    assert ids(listed("ana")) == []
+
+
+def test_it_admits_the_fallback_to_a_claim_no_earlier(
+    call: Call, refused: Call, offer: Offer, clock: Clock, project: str
+) -> None:
+    at = {"project_root": project, "handoff_id": offer(target=REVIEWER_IN_A_MINUTE), "agent_id": "cleo"}
+
+    clock.shift(timedelta(seconds=60) - INSTANT)
+    assert refused("handoff_claim", **at)["code"] == "NOT_ELIGIBLE_TO_CLAIM"
+    clock.shift(INSTANT)
+    assert call("handoff_claim", **at)["claimed_by"] == "cleo"
+
+
+def test_it_lists_neither_taken_nor_ended_work_nor_that_of_other_workspaces(
+    listed: Call, call: Call, offer: Offer, project: str, tmp_path: Any
+) -> None:
+    for verb, agent in (("handoff_claim", "bob"), ("handoff_cancel", "ana")):
+        call(verb, project_root=project, handoff_id=offer(), agent_id=agent)
+    offer(project_root=str(tmp_path))
+
+    assert ids(listed("cleo")) == []
+
+
+class TestPages:
+    def test_it_pages_without_repeating_or_skipping(self, listed: Call, offer: Offer) -> None:
+        offered = [offer(target=TO_BOB if number % 2 else PYTHON) for number in range(9)]
+
+        pages, cursor, more = [], None, True
+        while more:
+            page = listed("cleo", cursor=cursor, limit=2)
+            pages.append(ids(page))
+            cursor, more = page["next_cursor"], page["has_more"]
+
+        assert pages == [offered[0:4:2], offered[4:8:2], offered[8:]]
+        assert cursor is None
+
+    def test_it_holds_its_place_while_work_is_taken_and_added(
+        self, listed: Call, call: Call, offer: Offer, project: str
+    ) -> None:
+        offered = [offer() for _ in range(4)]
+        cursor = listed("cleo", limit=2)["next_cursor"]
+        assert isinstance(cursor, str)
+        for handoff in offered[:3]:
+            call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+        offered.append(offer())
+
+        assert ids(listed("cleo", cursor=cursor)) == offered[3:]
+
+    def test_it_tells_of_no_next_page_when_what_follows_is_not_for_one(self, listed: Call, offer: Offer) -> None:
+        offer()
+        offer(target=TO_BOB)
+
+        assert listed("cleo", limit=1)["has_more"] is False
+
+    def test_it_looks_past_more_handoffs_than_it_reads_at_once(self, listed: Call, offer: Offer) -> None:
+        for _ in range(READ_AT_ONCE + 1):
+            offer(target={"strategy": "direct", "agent_id": "ana"}, visibility="private", from_agent_id="ghost")
+        mine = offer()
+
+        assert ids(listed("cleo", limit=1)) == [mine]
+
+    @pytest.mark.parametrize("cursor", [-1, "-1", "x", "", "1.5", "²", "9" * 30, "9" * 5000, True, 1.0, [1]])
+    def test_it_refuses_what_is_no_cursor(self, refused: Call, project: str, cursor: Any) -> None:
+        error = refused("handoff_list_available", project_root=project, agent_id="bob", cursor=cursor)
+
+        assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "cursor")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [{"limit": 0}, {"limit": -1}, {"limit": True}, {"limit": 1.5}, {"timeout_seconds": -1},
+         {"timeout_seconds": True}, {"timeout_seconds": "1"}, {"timeout_seconds": float("inf")}, {"agent_id": ""}],
+    )  # fmt: skip
+    def test_it_refuses_what_is_no_limit_timeout_or_agent(
+        self, refused: Call, project: str, arguments: dict[str, Any]
+    ) -> None:
+        error = refused("handoff_list_available", **{"project_root": project, "agent_id": "bob"} | arguments)
+
+        assert error["code"] == "VALIDATION_ERROR"
+
+    def test_it_takes_the_first_page_from_zero_or_nothing(self, listed: Call, offer: Offer) -> None:
+        handoff = offer()
+
+        assert [ids(listed("bob", cursor=cursor)) for cursor in (None, 0, "0")] == [[handoff]] * 3
+
+
+class TestWhoMayLook:
+    """handoff_get: the creator, the claimant, and whom the visibility admits."""
+
+    @pytest.mark.parametrize(
+        ("visibility", "readers"),
+        [
+            ("public", ["ana", "bob", "cleo", "ghost"]),
+            ("eligible", ["ana", "bob"]),
+            ("private", ["ana", "bob"]),
+        ],
+    )
+    def test_it_shows_a_handoff_to_whom_its_visibility_admits(
+        self, call: Call, refused: Call, offer: Offer, project: str, visibility: str, readers: list[str]
+    ) -> None:
+        at = {"project_root": project, "handoff_id": offer(target=TO_BOB, visibility=visibility)}
+
+        for agent in ("ana", "bob", "cleo", "ghost"):
+            if agent in readers:
+                assert call("handoff_get", **at, agent_id=agent)["status"] == "OPEN"
+            else:
+                assert refused("handoff_get", **at, agent_id=agent)["code"] == "NOT_OWNER"
+
+    def test_it_always_shows_it_to_the_claimant(self, call: Call, offer: Offer, project: str) -> None:
+        at = {"project_root": project, "handoff_id": offer(visibility="private"), "agent_id": "cleo"}
+        call("handoff_claim", **at)
+        call("handoff_complete", **at, result="done")
+        call("agent_register", agent_id="cleo", capabilities=[])  # no longer admitted by the target
+
+        assert call("handoff_get", **at)["result"] == "done"
+
+    def test_it_answers_every_field(self, call: Call, offer: Offer, clock: Clock, project: str) -> None:
+        handoff = offer(payload={"page": 1})
+        clock.shift(1)
+        call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+
+        shown = call("handoff_get", project_root=project, handoff_id=handoff, agent_id="ana")
+
+        workspace = call("workspace_resolve", project_root=project)["workspace_id"]
+        assert shown == {
+            "handoff_id": handoff,
+            "workspace_id": workspace,
+            "status": "CLAIMED",
+            "from_agent_id": "ana",
+            "target": PYTHON,
+            "visibility": "public",
+            "claimed_by": "bob",
+            "lease_expires_at": "2026-03-01T12:05:01.000000Z",
+            "payload": '{"page": 1}',
+            "result": None,
+            "rejected_reason": None,
+            "created_at": "2026-03-01T12:00:00.000000Z",
+            "updated_at": "2026-03-01T12:00:01.000000Z",
+        }
