@@ -33,6 +33,7 @@ class NexusCommand(BaseCommand):
             allow_abbrev=False,
         )
         self.add_arguments(parser)
+        parser.usage = parser.format_usage().removeprefix("usage: ").rstrip() + " [settings]"
         knobs = parser.add_argument_group("settings (flag over environment over default)")
         for name, field in TABLE.items():
             # Parsed before Django starts; listed here for --help.

@@ -245,11 +245,16 @@ def snapshot() -> Iterator[None]:
             cursor.execute("ROLLBACK")
 
 
-def compact() -> tuple[int, int]:
-    """Rewrite the store without its free pages; the file's size before and after, in bytes. No other writer meanwhile."""
+def size_on_disk() -> int:
+    """Bytes of the store and of its write-ahead log."""
     database: Path = settings.NEXUS.database
-    before = database.stat().st_size
+    return sum(path.stat().st_size for path in (database, beside(database, "-wal")) if path.exists())
+
+
+def compact() -> tuple[int, int]:
+    """Rewrite the store without its free pages; its size before and after, in bytes. No other writer meanwhile."""
+    before = size_on_disk()
     with connection.cursor() as cursor:
         cursor.execute("VACUUM")
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the smaller file, at once
-    return before, database.stat().st_size
+    return before, size_on_disk()

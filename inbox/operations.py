@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+import inbox.retention  # noqa: F401  # contributes its lane
 from coordination.clock import iso, now
 from coordination.errors import Code, NexusError
 from coordination.operation import (

@@ -1,0 +1,68 @@
+"""What operators do to the hub as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coordination import store
+from coordination.clock import iso, now
+from coordination.errors import Code
+from coordination.operation import Caller, Data, Params, ProjectRoot, operation
+from coordination.services import audit, retention, workspaces
+
+Days = Annotated[int | None, Field(ge=0, le=36_500, description="Instead of the setting, for this call.")]
+
+
+class RetentionPrune(Params):
+    project_root: Annotated[ProjectRoot | None, Field(description="Checked when given; the whole store is pruned.")] = (
+        None
+    )
+    dry_run: bool = False
+    vacuum: Annotated[bool, Field(description="Shrink the file once nothing is left to delete.")] = False
+    events_keep_days: Days = None
+    read_deliveries_keep_days: Days = None
+    closed_sessions_keep_days: Days = None
+    max_batches: Annotated[int, Field(ge=1, le=1000, description="Batches of 500 rows per lane.")] = (
+        retention.BATCHES_AT_ONCE
+    )
+
+
+@operation(
+    RetentionPrune,
+    Code.WORKSPACE_UNRESOLVED,
+    Code.VALIDATION_ERROR,
+    operator_only=True,
+    tool=False,
+    destructive=True,
+)
+def retention_prune(p: RetentionPrune, caller: Caller) -> Data:
+    """Delete events, acknowledged deliveries and closed sessions past their windows, a bounded number at a time: call
+    it again while `more` is true. dry_run counts what it would delete."""
+    if p.project_root is not None:
+        workspaces.locate(p.project_root)
+    keep_days = {name: days for name in retention.LANES if (days := getattr(p, f"{name}_keep_days")) is not None}
+    outcome = retention.prune(keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches)
+    deleted = {name: lane.deleted for name, lane in outcome.items() if lane.deleted}
+    if deleted:
+        assert caller.operator is not None, "the runner admits operators only"
+        audit.record(caller.operator, "retention.pruned", now(), deleted=deleted)
+    more = any(lane.found > lane.deleted for lane in outcome.values())
+    data: dict[str, Any] = {
+        "dry_run": p.dry_run,
+        "lanes": {
+            name: {
+                "keep_days": lane.keep_days,
+                "before": iso(lane.before),
+                "found": lane.found,
+                "deleted": lane.deleted,
+            }
+            for name, lane in outcome.items()
+        },
+        "more": more,
+    }
+    if p.vacuum and not p.dry_run and not more:
+        before, after = store.compact()
+        data["vacuum"] = {"bytes_before": before, "bytes_after": after}
+    return data
