@@ -1,0 +1,61 @@
+"""`nexus hook`: what a coding agent's harness calls at its turns, and how it comes to call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from coordination.command import NexusCommand
+from coordination.errors import invalid
+from hooks import clients, configuration, harness, signal_files
+from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
+
+
+class Command(NexusCommand):
+    """Calls by a harness never come here: `hooks.entry` answers them before Django starts."""
+
+    help = (
+        "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on "
+        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form the "
+        "harness puts before its agent. Prints nothing when there is nothing, and never fails."
+    )
+    examples = (
+        "examples:\n"
+        "  nexus hook install --client claude-code --agent-id builder\n"
+        "  nexus hook uninstall --client claude-code\n"
+        "  nexus hook --client text --agent-id builder        what any other harness can call\n"
+        "  nexus hook signal-file --agent-id builder          a file whose time changes when something waits\n"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "action",
+            choices=("install", "uninstall", "signal-file"),
+            help="write the client's hooks, remove them, or make and print an agent's signal file; "
+            "a harness's call has no action",
+        )
+        harness.add_options(parser)
+        add_setup_options(parser)
+
+    def run(self, **options: Any) -> None:
+        client, agent_id = options["client"], options["agent_id"]
+        if options["action"] == "signal-file":
+            if not agent_id:
+                raise invalid("Pass --agent-id: the agent whose signals you want.", field="agent_id")
+            self.stdout.write(str(signal_files.arm(settings.NEXUS.home, agent_id)))
+            return
+        if client not in clients.HOOKED:
+            raise invalid(f"--client must be one of {', '.join(clients.HOOKED)}.", field="client")
+        if options["action"] == "uninstall":
+            edit = configuration.drop_hooks(client)
+        else:
+            identity = ["--agent-id", agent_id] if agent_id else []
+            edit = configuration.put_hooks(
+                client, clients.hook_command(program(), client, [*identity, *settings_flags()])
+            )
+        known = clients.CLIENTS[client]
+        path = known.user_hooks if options["scope"] == "user" else known.project_hooks
+        assert path is not None, "every client of HOOKED has both"
+        carry_out(self, configuration.plan(clients.locate(path, project(options)), "json", edit), yes=options["yes"])

@@ -1,0 +1,59 @@
+"""What `nexus hook install` and `nexus connect` share: their options, the command they write, the question they ask."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from coordination.access import redact
+from coordination.errors import Code, NexusError
+from coordination.knobs import flag
+from coordination.paths import resolve_root
+from hooks import configuration
+
+STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open
+
+
+def add_setup_options(parser: ArgumentParser) -> None:
+    """Where to write, and whether to ask."""
+    parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose file; default: project")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+
+
+def program() -> list[str]:
+    """How to start this very `nexus` from anywhere."""
+    started = Path(sys.argv[0]).absolute()
+    return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
+
+
+def settings_flags() -> list[str]:
+    """The flags that lead to the store this command was told of; none for the default one."""
+    chosen = [name for name in STORE_SETTINGS if settings.NEXUS_SOURCES[name] != "default"]
+    return [word for name in chosen for word in (flag(name), str(getattr(settings.NEXUS, name)))]
+
+
+def project(options: Mapping[str, Any]) -> Path:
+    """The project that --project-root names. Raises WORKSPACE_UNRESOLVED."""
+    return Path(resolve_root(options["project_root"] or str(Path.cwd())))
+
+
+def carry_out(command: BaseCommand, change: configuration.Change, *, yes: bool) -> None:
+    """Show a change, ask, write it. Raises CONFIG_ERROR when nobody can be asked."""
+    if not change.diff:
+        command.stdout.write(f"{change.file} needs no change.")
+        return
+    command.stdout.write(redact(change.diff))
+    if not yes:
+        if not sys.stdin.isatty():
+            raise NexusError(Code.CONFIG_ERROR, "Nothing was written: nobody is there to ask. Pass --yes to write it.")
+        if input(f"Write this to {change.file}? [y/N] ").strip().lower() not in ("y", "yes"):
+            command.stdout.write("Nothing was written.")
+            return
+    backup = configuration.apply(change)
+    command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))
