@@ -1,0 +1,141 @@
+"""The long poll for work (contract: handoff_list_available, long-polling)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from asgiref.sync import sync_to_async
+
+from coordination import waiter
+from coordination.runner import arun, run
+from handoffs import selectors
+from tests.conftest import LOCAL, Call
+from tests.handoffs.conftest import Offer
+
+pytestmark = pytest.mark.usefixtures("committed", "team")
+
+LONG = 30  # seconds nobody here waits for: a wait that is not woken fails the test by timing out
+MOMENT = timedelta(milliseconds=300)
+
+
+def waiting(project: str, agent: str, seconds: float = LONG) -> asyncio.Task[dict[str, Any]]:
+    """A long poll on its way."""
+    return asyncio.create_task(
+        arun(
+            LOCAL,
+            "handoff_list_available",
+            {"project_root": project, "agent_id": agent, "timeout_seconds": seconds},
+        )
+    )
+
+
+async def parked() -> None:
+    """Return once a wait is parked."""
+    while not waiter.waiter().parked:
+        await asyncio.sleep(0.001)
+
+
+async def act(name: str, **arguments: Any) -> dict[str, Any]:
+    """Call an operation on a thread of its own."""
+    envelope = await sync_to_async(run)(LOCAL, name, arguments)
+    assert envelope["ok"], envelope
+    data: dict[str, Any] = envelope["data"]
+    return data
+
+
+def found(envelope: dict[str, Any]) -> list[str]:
+    assert envelope["ok"], envelope
+    assert envelope["data"]["timed_out"] is False
+    return [handoff["handoff_id"] for handoff in envelope["data"]["handoffs"]]
+
+
+async def test_it_answers_at_once_when_there_is_work(project: str, offer: Offer) -> None:
+    handoff = await sync_to_async(offer)()
+
+    assert found(await waiting(project, "bob")) == [handoff]
+
+
+async def test_it_wakes_when_work_that_one_may_claim_comes_and_not_before(project: str, offer: Offer) -> None:
+    poll = waiting(project, "cleo")
+    await parked()
+    await sync_to_async(offer)(target={"strategy": "direct", "agent_id": "bob"})
+    handoff = await sync_to_async(offer)()
+
+    assert found(await poll) == [handoff]
+
+
+async def test_it_wakes_when_a_lease_lapses(project: str, offer: Offer) -> None:
+    with time_machine.travel(datetime.now(UTC) - timedelta(seconds=300) + MOMENT):
+        handoff = await sync_to_async(offer)()
+        await act("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+
+    assert found(await waiting(project, "cleo")) == [handoff]
+
+
+async def test_it_wakes_when_a_fallback_opens(project: str, offer: Offer) -> None:
+    target = {"strategy": "direct_with_fallback", "agent_id": "bob", "fallback_after_seconds": 60}
+    with time_machine.travel(datetime.now(UTC) - timedelta(seconds=60) + MOMENT):
+        handoff = await sync_to_async(offer)(target=target)
+
+    assert found(await waiting(project, "cleo")) == [handoff]
+
+
+async def test_it_misses_no_fallback_that_opens_while_it_looks(
+    project: str, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = {"strategy": "direct_with_fallback", "agent_id": "bob", "fallback_after_seconds": 60}
+    next_change = selectors.next_change
+    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
+        handoff = await sync_to_async(offer)(target=target)
+
+        def just_as_it_opens(workspace_id: str) -> datetime | None:
+            clock.move_to(datetime(2026, 3, 1, 12, 1, tzinfo=UTC))
+            return next_change(workspace_id)
+
+        monkeypatch.setattr(selectors, "next_change", just_as_it_opens)
+
+        assert found(await waiting(project, "cleo", seconds=2)) == [handoff]
+
+
+async def test_it_gives_up_empty_handed_when_time_runs_out(project: str) -> None:
+    envelope = await waiting(project, "bob", seconds=0.05)
+
+    assert envelope["data"] == {"handoffs": [], "next_cursor": None, "has_more": False, "timed_out": True}
+
+
+async def test_it_waits_no_longer_than_the_ceiling(project: str, knobs: Call) -> None:
+    knobs(max_wait_timeout_seconds=0)
+
+    assert (await waiting(project, "bob"))["data"]["timed_out"] is True
+
+
+async def test_it_wakes_the_many_who_wait_and_one_of_them_wins(project: str, offer: Offer) -> None:
+    polls = [waiting(project, agent) for agent in ("bob", "cleo")]
+    while len(waiter.waiter().parked) < len(polls):
+        await asyncio.sleep(0.001)
+    handoff = await sync_to_async(offer)()
+
+    assert [found(await poll) for poll in polls] == [[handoff]] * 2
+    claims = await asyncio.gather(
+        *(
+            arun(LOCAL, "handoff_claim", {"project_root": project, "handoff_id": handoff, "agent_id": agent})
+            for agent in ("bob", "cleo")
+        )
+    )
+    assert sorted(claim["ok"] for claim in claims) == [False, True]
+
+
+def test_it_waits_for_a_blocking_caller_too(call: Call, project: str) -> None:
+    page = call("handoff_list_available", project_root=project, agent_id="bob", timeout_seconds=0.05)
+
+    assert page["timed_out"] is True
+
+
+async def test_it_refuses_before_it_waits(project: str) -> None:
+    envelope = await waiting("/no/such/place", "bob")
+
+    assert envelope["error"]["code"] == "WORKSPACE_UNRESOLVED"
