@@ -41,7 +41,7 @@ def test_it_round_trips_inline_content(call: Call, put: Call, project: str, work
         "workspace_id": workspace,
         "artifact_type": "markdown",
         "stored": "inline",
-        "size_bytes": 11,
+        "size_bytes": 10,
         "created_at": made["created_at"],
     }
     got = call("artifact_get", project_root=project, artifact_id=made["artifact_id"])
