@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from pytest_django import Settings
 
 from coordination.models import Event, RetentionPass
@@ -17,6 +19,22 @@ from coordination.runner import run
 
 Call = Callable[..., dict[str, Any]]
 LOCAL = Caller(transport="test")
+T = TypeVar("T")
+
+
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Run calls on as many threads, each with a connection of its own, all let go together; their results in order."""
+    gate = threading.Barrier(len(calls))
+
+    def go(call: Callable[[], T]) -> T:
+        gate.wait(timeout=30)
+        try:
+            return call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(go, calls))
 
 
 @pytest.fixture

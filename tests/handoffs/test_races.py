@@ -1,0 +1,115 @@
+"""What happens when many reach for one handoff at the same time (contract: Atomic claim, Leases)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import time_machine
+
+from coordination.runner import run
+from tests.conftest import LOCAL, Call, at_once
+from tests.handoffs.conftest import Offer, events_of
+
+pytestmark = pytest.mark.usefixtures("committed", "team")
+
+WORKERS = ("bob", "cleo") * 4
+ROUNDS = 5  # a race that is lost only sometimes is lost in one of these
+
+
+@pytest.fixture
+def lapsed(call: Call, offer: Offer, project: str) -> Offer:
+    """A handoff that bob claimed and whose lease has run out, with nobody having noticed."""
+
+    def lapsed() -> str:
+        with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
+            handoff = offer()
+            call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+        return handoff
+
+    return lapsed
+
+
+def calls_on(handoff: str, project: str, verb: str, *agents: str) -> list[partial[dict[str, Any]]]:
+    more = {} if verb == "handoff_list_available" else {"handoff_id": handoff}
+    return [partial(run, LOCAL, verb, {"project_root": project, "agent_id": agent, **more}) for agent in agents]
+
+
+def codes(envelopes: list[dict[str, Any]]) -> list[str]:
+    return sorted("won" if envelope["ok"] else envelope["error"]["code"] for envelope in envelopes)
+
+
+def test_it_lets_exactly_one_of_many_claimants_win(call: Call, offer: Offer, project: str) -> None:
+    for _ in range(ROUNDS):
+        handoff = offer()
+
+        claims = at_once(calls_on(handoff, project, "handoff_claim", *WORKERS))
+
+        assert codes(claims) == ["HANDOFF_ALREADY_CLAIMED"] * (len(WORKERS) - 1) + ["won"]
+        assert events_of(handoff) == ["handoff.created", "handoff.claimed"]
+        (winner,) = (claim["data"]["claimed_by"] for claim in claims if claim["ok"])
+        shown = call("handoff_get", project_root=project, handoff_id=handoff, agent_id="ana")
+        assert shown["claimed_by"] == winner
+
+
+def test_it_reopens_a_lapsed_claim_once_however_many_notice(lapsed: Offer, project: str) -> None:
+    for _ in range(ROUNDS):
+        handoff = lapsed()
+
+        looks = at_once(calls_on(handoff, project, "handoff_list_available", *WORKERS))
+
+        assert codes(looks) == ["won"] * len(WORKERS)
+        assert events_of(handoff) == ["handoff.created", "handoff.claimed", "handoff.expired"]
+
+
+def test_it_lets_one_claimant_win_while_others_reopen(lapsed: Offer, project: str) -> None:
+    for _ in range(ROUNDS):
+        handoff = lapsed()
+
+        results = at_once(
+            calls_on(handoff, project, "handoff_claim", "bob", "cleo", "bob", "cleo")
+            + calls_on(handoff, project, "handoff_list_available", "bob", "cleo", "bob", "cleo")
+        )
+
+        assert codes(results[:4]) == ["HANDOFF_ALREADY_CLAIMED"] * 3 + ["won"]
+        assert events_of(handoff) == ["handoff.created", "handoff.claimed", "handoff.expired", "handoff.claimed"]
+
+
+def test_it_either_takes_the_late_result_or_reopens(call: Call, lapsed: Offer, project: str) -> None:
+    for _ in range(ROUNDS):
+        handoff = lapsed()
+
+        (complete, claim, *_) = at_once(
+            calls_on(handoff, project, "handoff_complete", "bob")
+            + calls_on(handoff, project, "handoff_claim", "cleo")
+            + calls_on(handoff, project, "handoff_list_available", "bob", "cleo", "ana")
+        )
+
+        steps, shown = (
+            events_of(handoff)[2:],
+            call("handoff_get", project_root=project, handoff_id=handoff, agent_id="ana"),
+        )
+        if complete["ok"]:
+            assert codes([claim]) == ["HANDOFF_ALREADY_CLAIMED"]
+            assert (steps, shown["status"], shown["claimed_by"]) == (["handoff.completed"], "COMPLETED", "bob")
+        else:
+            assert complete["error"]["code"] in ("INVALID_TRANSITION", "NOT_OWNER")
+            assert codes([claim]) == ["won"]
+            assert steps == ["handoff.expired", "handoff.claimed"]
+            assert (shown["status"], shown["claimed_by"]) == ("CLAIMED", "cleo")
+
+
+def test_it_ends_a_handoff_one_way_only(offer: Offer, call: Call, project: str) -> None:
+    for _ in range(ROUNDS):
+        handoff = offer()
+        call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+
+        ends = at_once(
+            calls_on(handoff, project, "handoff_complete", "bob", "bob")
+            + calls_on(handoff, project, "handoff_reject", "bob", "bob")
+        )
+
+        assert codes(ends) == ["INVALID_TRANSITION"] * 3 + ["won"]
+        assert len(events_of(handoff)) == 3
