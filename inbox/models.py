@@ -30,6 +30,7 @@ class Message(models.Model):
     subject = models.TextField()
     body = models.TextField()
     artifacts = models.JSONField(default=list)  # artifact ids
+    recipients_count = models.PositiveIntegerField(default=0)  # as sent; the deliveries themselves may be pruned
     created_at = models.DateTimeField()
 
     class Meta:
@@ -41,6 +42,7 @@ class Message(models.Model):
                 fields=["channel", "created_at"], name="messages_by_channel", condition=Q(channel__isnull=False)
             ),
             models.Index(fields=["parent"], name="messages_by_parent", condition=Q(parent__isnull=False)),
+            models.Index(fields=["message_id"], name="messages_to_nobody", condition=Q(recipients_count=0)),
         ]
         constraints = not_empty("messages", "message_id", "from_agent_id", "subject", "body")
 

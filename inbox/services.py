@@ -208,6 +208,7 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
 
 def _post(message: Message, recipients: list[str]) -> Event:
     """Write a message, one delivery per recipient and the event, inside the caller's transaction."""
+    message.recipients_count = len(recipients)
     message.save(force_insert=True)
     Delivery.objects.bulk_create(
         Delivery(delivery_id=new_id("dlv"), message=message, recipient_id=recipient, created_at=message.created_at)

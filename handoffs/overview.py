@@ -1,0 +1,61 @@
+"""The reads behind the operators' board."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Q
+
+from coordination import selectors as agents_known
+from handoffs import selectors
+from handoffs.models import Handoff, HandoffStatus
+
+EXAMINED = 200  # open handoffs looked at for whether anybody may take them
+
+
+def column(status: str, limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
+    """The newest handoffs in a state; live ones by creation, settled ones likewise."""
+    rows = Handoff.objects.filter(status=status)
+    if workspace_id:
+        rows = rows.filter(workspace_id=workspace_id)
+    return list(rows.select_related("workspace").defer("payload", "result").order_by("-created_event_id")[:limit])
+
+
+def counts(*, workspace_id: str | None = None) -> dict[str, int]:
+    """How many handoffs are in each state."""
+    rows = Handoff.objects.filter(workspace_id=workspace_id) if workspace_id else Handoff.objects.all()
+    counted = dict(rows.values_list("status").annotate(Count("pk")).order_by())
+    return {status: counted.get(status, 0) for status in HandoffStatus.values}
+
+
+def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
+    """The open and claimed handoffs, oldest first."""
+    rows = Handoff.objects.filter(status__in=[HandoffStatus.OPEN, HandoffStatus.CLAIMED])
+    if workspace_id:
+        rows = rows.filter(workspace_id=workspace_id)
+    return list(rows.select_related("workspace").defer("payload").order_by("created_event_id")[:limit])
+
+
+def orphaned(moment: datetime, limit: int) -> list[Handoff]:
+    """Open handoffs that no registered agent may claim now, oldest first."""
+    known = agents_known.profiles()
+    found = []
+    for handoff in (
+        Handoff.objects.open().select_related("workspace").defer("payload").order_by("created_event_id")[:EXAMINED]
+    ):
+        if not any(selectors.eligible(handoff, agent, moment) for agent in known):
+            found.append(handoff)
+            if len(found) == limit:
+                break
+    return found
+
+
+def expiring(moment: datetime, within: timedelta, limit: int) -> list[Handoff]:
+    """Claimed handoffs whose lease ends soon or has ended, soonest first."""
+    return list(
+        Handoff.objects.claimed()
+        .filter(Q(lease_expires_at__lte=moment + within))
+        .select_related("workspace")
+        .defer("payload")
+        .order_by("lease_expires_at")[:limit]
+    )

@@ -1,0 +1,88 @@
+from django.db import migrations, models
+
+# One document per event: its type, actor and payload; for a message its subject and body instead. The index keeps no
+# text of its own (content=''), and `message_documents` leads from a document to its message once the event is pruned.
+TABLES = [
+    "CREATE VIRTUAL TABLE search_index USING fts5(words, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')",
+    "CREATE TABLE message_documents (document INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE)",
+]
+EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
+MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body"
+IS_PLAIN = "{row}.type NOT IN ('message.created', 'session.heartbeat')"
+
+TRIGGERS = [
+    f"""
+    CREATE TRIGGER search_event_added AFTER INSERT ON events WHEN {IS_PLAIN.format(row="new")}
+    BEGIN
+        INSERT INTO search_index(rowid, words) VALUES (new.event_id, {EVENT_WORDS.format(row="new")});
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_event_removed AFTER DELETE ON events WHEN {IS_PLAIN.format(row="old")}
+    BEGIN
+        INSERT INTO search_index(search_index, rowid, words)
+        VALUES ('delete', old.event_id, {EVENT_WORDS.format(row="old")});
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_message_added AFTER INSERT ON events WHEN new.type = 'message.created'
+    BEGIN
+        INSERT OR IGNORE INTO message_documents(document, message_id)
+        SELECT new.event_id, message_id FROM messages WHERE message_id = json_extract(new.payload, '$.message_id');
+        INSERT INTO search_index(rowid, words)
+        SELECT d.document, {MESSAGE_WORDS.format(row="m")}
+        FROM message_documents d JOIN messages m USING (message_id) WHERE d.document = new.event_id;
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_message_removed BEFORE DELETE ON messages
+    BEGIN
+        INSERT INTO search_index(search_index, rowid, words)
+        SELECT 'delete', document, {MESSAGE_WORDS.format(row="old")}
+        FROM message_documents WHERE message_id = old.message_id;
+        DELETE FROM message_documents WHERE message_id = old.message_id;
+    END
+    """,
+]
+EXISTING = [
+    f"INSERT INTO search_index(rowid, words) SELECT event_id, {EVENT_WORDS.format(row='e')} FROM events e WHERE {IS_PLAIN.format(row='e')}",
+    """
+    INSERT OR IGNORE INTO message_documents(document, message_id)
+    SELECT e.event_id, m.message_id FROM events e JOIN messages m ON m.message_id = json_extract(e.payload, '$.message_id')
+    WHERE e.type = 'message.created'
+    """,
+    f"""
+    INSERT INTO search_index(rowid, words)
+    SELECT d.document, {MESSAGE_WORDS.format(row='m')} FROM message_documents d JOIN messages m USING (message_id)
+    """,
+    """
+    UPDATE messages SET recipients_count =
+        (SELECT count(*) FROM message_deliveries d WHERE d.message_id = messages.message_id)
+    """,
+]
+
+
+def undo(statement: str) -> str:
+    kind, name = statement.replace("VIRTUAL ", "").split()[1:3]
+    return f"DROP {kind} {name}"
+
+
+class Migration(migrations.Migration):
+    """Full-text search over messages and events, kept in step by triggers; and how many agents a message reached."""
+
+    dependencies = [
+        ("coordination", "0003_deleted_agents_stored_settings"),
+        ("inbox", "0001_initial"),
+    ]
+
+    operations = [
+        migrations.AddField("message", "recipients_count", models.PositiveIntegerField(default=0)),
+        *[migrations.RunSQL(statement, undo(statement)) for statement in [*TABLES, *TRIGGERS]],
+        *[migrations.RunSQL(statement, migrations.RunSQL.noop) for statement in EXISTING],
+        migrations.AddIndex(
+            "message",
+            models.Index(
+                fields=["message_id"], name="messages_to_nobody", condition=models.Q(recipients_count=0)
+            ),
+        ),
+    ]
