@@ -33,8 +33,10 @@ class Endpoint:
         async with self._started:
             if self._sessions is not None:
                 return
+            server = build_server(_caller)
+            server.get_tool_input_schema = lambda name: None  # no tool has header parameters; else each call lists all
             # One JSON body per call: a call has no notifications of its own, and subscriptions keep their stream.
-            manager = StreamableHTTPSessionManager(build_server(_caller), json_response=True)
+            manager = StreamableHTTPSessionManager(server, json_response=True)
             ready = asyncio.get_running_loop().create_future()
             self._sessions = asyncio.create_task(_hold(manager, ready))
             await ready

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -39,12 +40,11 @@ async def serve(server: Server[Any]) -> None:
 
 
 async def _lines() -> anyio.AsyncFile[str] | None:
-    """stdin as lines of the event loop; None (the SDK's own reader) when it is a plain file."""
-    reader = asyncio.StreamReader(limit=LONGEST_LINE)
-    try:
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    except ValueError:
+    """stdin as lines of the event loop; None (the SDK's own reader) when it is a file or a device."""
+    if not _is_pipe(0):
         return None
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return cast("anyio.AsyncFile[str]", reader)
 
 
@@ -62,13 +62,17 @@ class _Pipe:
 
 
 async def _output(wire: int) -> anyio.AsyncFile[str]:
+    if not _is_pipe(wire):
+        return anyio.wrap_file(os.fdopen(os.dup(wire), "w", encoding="utf-8"))
     loop = asyncio.get_running_loop()
     file = os.fdopen(os.dup(wire), "wb")
-    try:
-        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
-    except ValueError:
-        return anyio.wrap_file(os.fdopen(os.dup(wire), "w", encoding="utf-8"))
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
     return cast("anyio.AsyncFile[str]", _Pipe(asyncio.StreamWriter(transport, protocol, None, loop)))
+
+
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 class _Answered:
