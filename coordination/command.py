@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from coordination.errors import Code, NexusError
 from coordination.knobs import TABLE, flag, variable
@@ -47,7 +48,8 @@ class NexusCommand(BaseCommand):
         try:
             self.run(**options)
         except NexusError as error:
-            raise CommandError(f"[nexus] {error.code}: {error.message}", returncode=1) from None
+            self.stderr.write(f"[nexus] {error.code}: {error.message}")
+            sys.exit(1)
 
     def run(self, **options: Any) -> None:
         """What the command does; its own options come as keywords."""

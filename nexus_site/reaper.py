@@ -26,7 +26,8 @@ async def reap_forever() -> None:
 async def reap() -> None:
     """One round of short steps, each in the queue of the server's own writes; one that fails waits for the next."""
     steps: list[Callable[[], None]] = [handoffs.expire_leases_everywhere, sessions.reap_everywhere]
-    for step in [*steps, *(partial(retention.prune_a_batch, name) for name in retention.LANES)]:
+    steps += [partial(retention.prune_a_batch, name) for name in retention.LANES]
+    for step in steps:
         try:
             await in_thread(WRITERS, step)
         except Exception as error:
