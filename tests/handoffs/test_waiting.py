@@ -18,7 +18,7 @@ from tests.handoffs.conftest import Offer
 
 pytestmark = pytest.mark.usefixtures("committed", "team")
 
-LONG = 30  # seconds nobody here waits for: a wait that is not woken fails the test by timing out
+LONG = 30  # seconds nobody here waits for: a wait that has to be woken fails the test when half of them are over
 MOMENT = timedelta(milliseconds=300)
 
 
@@ -47,7 +47,9 @@ async def act(name: str, **arguments: Any) -> dict[str, Any]:
     return data
 
 
-def found(envelope: dict[str, Any]) -> list[str]:
+async def found(poll: asyncio.Task[dict[str, Any]]) -> list[str]:
+    """What a wait was woken for."""
+    envelope = await asyncio.wait_for(poll, LONG / 2)
     assert envelope["ok"], envelope
     assert envelope["data"]["timed_out"] is False
     return [handoff["handoff_id"] for handoff in envelope["data"]["handoffs"]]
@@ -56,7 +58,7 @@ def found(envelope: dict[str, Any]) -> list[str]:
 async def test_it_answers_at_once_when_there_is_work(project: str, offer: Offer) -> None:
     handoff = await sync_to_async(offer)()
 
-    assert found(await waiting(project, "bob")) == [handoff]
+    assert await found(waiting(project, "bob")) == [handoff]
 
 
 async def test_it_wakes_when_work_that_one_may_claim_comes_and_not_before(project: str, offer: Offer) -> None:
@@ -65,7 +67,7 @@ async def test_it_wakes_when_work_that_one_may_claim_comes_and_not_before(projec
     await sync_to_async(offer)(target={"strategy": "direct", "agent_id": "bob"})
     handoff = await sync_to_async(offer)()
 
-    assert found(await poll) == [handoff]
+    assert await found(poll) == [handoff]
 
 
 async def test_it_wakes_when_a_lease_lapses(project: str, offer: Offer) -> None:
@@ -73,7 +75,7 @@ async def test_it_wakes_when_a_lease_lapses(project: str, offer: Offer) -> None:
         handoff = await sync_to_async(offer)()
         await act("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
 
-    assert found(await waiting(project, "cleo")) == [handoff]
+    assert await found(waiting(project, "cleo")) == [handoff]
 
 
 async def test_it_wakes_when_a_fallback_opens(project: str, offer: Offer) -> None:
@@ -81,7 +83,7 @@ async def test_it_wakes_when_a_fallback_opens(project: str, offer: Offer) -> Non
     with time_machine.travel(datetime.now(UTC) - timedelta(seconds=60) + MOMENT):
         handoff = await sync_to_async(offer)(target=target)
 
-    assert found(await waiting(project, "cleo")) == [handoff]
+    assert await found(waiting(project, "cleo")) == [handoff]
 
 
 async def test_it_misses_no_fallback_that_opens_while_it_looks(
@@ -98,7 +100,7 @@ async def test_it_misses_no_fallback_that_opens_while_it_looks(
 
         monkeypatch.setattr(selectors, "next_change", just_as_it_opens)
 
-        assert found(await waiting(project, "cleo", seconds=2)) == [handoff]
+        assert await found(waiting(project, "cleo")) == [handoff]
 
 
 async def test_it_gives_up_empty_handed_when_time_runs_out(project: str) -> None:
@@ -119,7 +121,7 @@ async def test_it_wakes_the_many_who_wait_and_one_of_them_wins(project: str, off
         await asyncio.sleep(0.001)
     handoff = await sync_to_async(offer)()
 
-    assert [found(await poll) for poll in polls] == [[handoff]] * 2
+    assert [await found(poll) for poll in polls] == [[handoff]] * 2
     claims = await asyncio.gather(
         *(
             arun(LOCAL, "handoff_claim", {"project_root": project, "handoff_id": handoff, "agent_id": agent})
