@@ -19,7 +19,7 @@ from coordination.errors import Code, NexusError
 
 log = logging.getLogger(__name__)
 
-OWN_APPS = ("coordination", "inbox", "handoffs")
+OWN_APPS = ("coordination", "inbox", "handoffs", "hooks")
 LOCK_SECONDS = 120  # a migration by another process may take this long
 HEADER = b"SQLite format 3\0"  # how every SQLite file starts
 FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
@@ -146,7 +146,7 @@ def _disk_is_full() -> bool:
 def schema_version() -> int:
     """How many migrations of Nexus's own apps are applied: rises by one with each."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM django_migrations WHERE app IN (%s, %s, %s)", OWN_APPS)
+        cursor.execute("SELECT count(*) FROM django_migrations WHERE app IN (%s, %s, %s, %s)", OWN_APPS)
         return int(cursor.fetchone()[0])
 
 

@@ -1,0 +1,79 @@
+"""Outgoing webhooks and what they still have to deliver."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
+
+
+class Webhook(models.Model):
+    """An address that is called with events; the log itself is its queue, `cursor` its place in it."""
+
+    webhook_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    url = models.TextField()
+    secret = models.CharField(max_length=128)  # signs each call, so it cannot be kept as a hash
+    agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # only what concerns this agent
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, null=True, related_name="webhooks")
+    types = models.JSONField(null=True)  # event types; null is all
+    allow_private = models.BooleanField(default=False)  # may be called on a private or loopback address
+    cursor = models.BigIntegerField()  # the last event that was considered
+    created_at = models.DateTimeField()
+    last_delivered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "webhooks"
+        constraints = not_empty("webhooks", "webhook_id", "url", "secret")
+
+    def __str__(self) -> str:
+        return self.webhook_id
+
+
+class WebhookDeliveryQuerySet(models.QuerySet["WebhookDelivery"]):
+    """Deliveries by state."""
+
+    def due(self, now: datetime) -> WebhookDeliveryQuerySet:
+        """To be sent now, for the first time or again."""
+        return self.filter(status=WebhookDeliveryStatus.PENDING, next_attempt_at__lte=now)
+
+    def dead(self) -> WebhookDeliveryQuerySet:
+        return self.filter(status=WebhookDeliveryStatus.DEAD)
+
+
+class WebhookDeliveryStatus(models.TextChoices):
+    """The states of a delivery that has not succeeded; one that has is gone."""
+
+    PENDING = "pending"  # to be sent at next_attempt_at
+    DEAD = "dead"  # dead letter: failed the most times allowed
+
+
+class WebhookDelivery(models.Model):
+    """One event on its way to one webhook."""
+
+    delivery_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
+    event_id = models.BigIntegerField()  # no foreign key: events are pruned
+    body = models.TextField()
+    status = models.CharField(max_length=16, choices=WebhookDeliveryStatus, default=WebhookDeliveryStatus.PENDING)
+    attempts = models.PositiveIntegerField(default=0)
+    next_attempt_at = models.DateTimeField()
+    last_error = models.CharField(max_length=ID_LENGTH, null=True)
+    created_at = models.DateTimeField()
+
+    objects = WebhookDeliveryQuerySet.as_manager()
+
+    class Meta:
+        db_table = "webhook_deliveries"
+        indexes = [models.Index(fields=["status", "next_attempt_at"], name="webhook_deliveries_due")]
+        constraints = [
+            *not_empty("webhook_deliveries", "delivery_id"),
+            one_of("webhook_deliveries", "status", WebhookDeliveryStatus),
+            models.UniqueConstraint(fields=["webhook", "event_id"], name="webhook_deliveries_once"),
+            models.CheckConstraint(condition=Q(attempts__gte=0), name="webhook_deliveries_attempts_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return self.delivery_id

@@ -1,0 +1,144 @@
+"""One signed HTTP request to one address that was checked: no redirect, no second resolution, no private network.
+
+The signature is that of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, in base64, as `v1,…`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import secrets
+import socket
+import ssl
+import threading
+from urllib.parse import SplitResult, urlsplit
+
+from coordination.errors import NexusError, invalid
+
+STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for one read or write, and for the whole request
+PREFIX = "whsec_"
+MAX_URL = 2048
+TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # IPv4 in IPv6, as a NAT64 gateway unpacks it
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Undelivered(Exception):
+    """Why a request did not succeed, in a few words."""
+
+
+def new_secret() -> str:
+    """A signing secret, in the form that verifying libraries take."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def signature(secret: str, delivery_id: str, timestamp: int, body: str) -> str:
+    """The value of the webhook-signature header."""
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    signed = f"{delivery_id}.{timestamp}.{body}".encode()
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def check_url(url: str, *, allow_private: bool) -> SplitResult:
+    """The parts of a webhook's address. Raises VALIDATION_ERROR for one that could never be called."""
+    if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise _wrong(f"must be a plain URL of at most {MAX_URL} characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _wrong("is not a well-formed URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise _wrong("must start with http:// or https:// and name a host")
+    if parts.username is not None or parts.password is not None:
+        raise _wrong("must not hold credentials; the receiver checks the signature instead")
+    try:
+        literal = ipaddress.ip_address(parts.hostname)
+    except ValueError:
+        return parts
+    if not allow_private and not is_public(literal):
+        raise _wrong("leads to a private address; pass allow_private if that is what you want")
+    return parts
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, whatever wraps it."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in TRANSLATED:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
+        if inner:
+            return is_public(inner)
+    return address.is_global and not address.is_multicast
+
+
+def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -> None:
+    """Send one request and take a 2xx for success. Raises Undelivered for anything else."""
+    try:
+        parts = check_url(url, allow_private=allow_private)
+        connection = _Connection(parts, allow_private)
+        connection.connect()
+    except (NexusError, OSError, ValueError) as error:
+        raise Undelivered(_reason(error)) from None
+    # A server that answers a byte at a time would keep every single read within its limit.
+    deadline = threading.Timer(TOTAL_SECONDS, connection.cut)
+    deadline.start()
+    try:
+        path = parts.path or "/"
+        connection.request("POST", f"{path}?{parts.query}" if parts.query else path, body.encode(), headers)
+        status = connection.getresponse().status
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Undelivered(_reason(error)) from None
+    finally:
+        deadline.cancel()
+        connection.close()
+    if not 200 <= status < 300:
+        raise Undelivered(f"the receiver answered {status}")
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects to an address that was resolved once and checked; the name serves for Host and TLS alone."""
+
+    def __init__(self, parts: SplitResult, allow_private: bool) -> None:
+        self.tls = parts.scheme == "https"
+        self.default_port = 443 if self.tls else 80
+        super().__init__(parts.hostname or "", parts.port or self.default_port)
+        self.allow_private = allow_private
+
+    def connect(self) -> None:
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        allowed = [
+            str(place[0]) for *_, place in found if self.allow_private or is_public(ipaddress.ip_address(place[0]))
+        ]
+        if not allowed:
+            raise OSError("the name leads to private addresses only")
+        self.sock = socket.create_connection((allowed[0], self.port), STEP_SECONDS)
+        if self.tls:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def cut(self) -> None:
+        """End it from another thread: what waits for the receiver fails at once."""
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, AttributeError):
+            return
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, NexusError):
+        return error.message
+    if isinstance(error, TimeoutError):
+        return "the receiver did not answer in time"
+    if isinstance(error, ssl.SSLError):
+        return "TLS failed"
+    if isinstance(error, socket.gaierror):
+        return "the host name is unknown"
+    if isinstance(error, ConnectionError):
+        return "the connection was refused or broken"
+    return str(error)[:200] or type(error).__name__
+
+
+def _wrong(why: str) -> NexusError:
+    return invalid(f"url {why}.", field="url")
