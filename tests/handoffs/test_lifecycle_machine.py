@@ -1,0 +1,228 @@
+"""The life of handoffs against a naive model of the contract, through random histories."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import time_machine
+from django.db import transaction
+from hypothesis import settings
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from coordination.runner import run
+from handoffs.models import Handoff
+from inbox.models import Delivery
+from tests.conftest import LOCAL
+from tests.handoffs.conftest import events_of
+
+PROJECT = tempfile.gettempdir()
+AGENTS = ("ana", "bob", "cleo")  # bob and cleo know python
+TARGETS: dict[str, dict[str, Any]] = {
+    "bob": {"strategy": "direct", "agent_id": "bob"},
+    "python": {"strategy": "capability", "capability": "python"},
+    "everyone": {"strategy": "broadcast"},
+    "bob, then python": {
+        "strategy": "direct_with_fallback",
+        "agent_id": "bob",
+        "fallback_after_seconds": 60,
+        "fallback": {"strategy": "capability", "capability": "python"},
+    },
+}
+agents = st.sampled_from(AGENTS)
+
+
+@dataclass
+class Work:
+    """A handoff as the contract describes it."""
+
+    handoff_id: str
+    creator: str
+    kind: str
+    visibility: str
+    born: datetime
+    status: str = "OPEN"
+    claimant: str | None = None
+    lease_ends: datetime | None = None
+    events: list[str] = field(default_factory=lambda: ["handoff.created"])
+
+    def admits(self, agent: str, now: datetime) -> bool:
+        admitted = {
+            "bob": {"bob"},
+            "python": {"bob", "cleo"},
+            "everyone": set(AGENTS),
+            "bob, then python": {"bob", "cleo"} if now - self.born >= timedelta(seconds=60) else {"bob"},
+        }
+        return agent in admitted[self.kind]
+
+    def shows(self, agent: str, now: datetime) -> bool:
+        return self.visibility == "public" or agent == self.creator or self.admits(agent, now)
+
+    def becomes(self, status: str, event: str, claimant: str | None, lease_ends: datetime | None = None) -> None:
+        self.status, self.claimant, self.lease_ends = status, claimant, lease_ends
+        self.events.append(f"handoff.{event}")
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """A few handoffs, three agents and one clock."""
+
+    works = Bundle("works")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.atomic = transaction.atomic()
+        self.atomic.__enter__()
+        self.travel = time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False)
+        self.clock = self.travel.start()
+        self.all: list[Work] = []
+        self.mail: Counter[str] = Counter()
+
+    def teardown(self) -> None:
+        self.travel.stop()
+        transaction.set_rollback(True)
+        self.atomic.__exit__(None, None, None)
+
+    @property
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def code(self, verb: str, work: Work, agent: str) -> str:
+        """What an act on a handoff is answered: `ok` or the code of the error."""
+        envelope = run(LOCAL, verb, {"project_root": PROJECT, "handoff_id": work.handoff_id, "agent_id": agent})
+        return "ok" if envelope["ok"] else envelope["error"]["code"]
+
+    def reopen_lapsed(self) -> None:
+        for work in self.all:
+            if work.lease_ends is not None and work.lease_ends < self.now:
+                work.becomes("OPEN", "expired", None)
+
+    def tell_creator(self, work: Work, agent: str) -> None:
+        if agent != work.creator:
+            self.mail[work.creator] += 1
+
+    @initialize()
+    def register(self) -> None:
+        for agent in AGENTS:
+            skills = [] if agent == "ana" else ["python"]
+            assert run(LOCAL, "agent_register", {"agent_id": agent, "capabilities": skills})["ok"]
+
+    @rule(
+        target=works,
+        creator=agents,
+        kind=st.sampled_from(sorted(TARGETS)),
+        visibility=st.sampled_from(["public", "eligible", "private"]),
+    )
+    def create(self, creator: str, kind: str, visibility: str) -> Work:
+        envelope = run(
+            LOCAL,
+            "handoff_create",
+            {
+                "project_root": PROJECT,
+                "from_agent_id": creator,
+                "target": TARGETS[kind],
+                "visibility": visibility,
+            },
+        )
+        work = Work(envelope["data"]["handoff_id"], creator, kind, visibility, self.now)
+        self.all.append(work)
+        if kind.startswith("bob"):
+            self.mail["bob"] += 1
+        return work
+
+    @rule(work=works, agent=agents)
+    def claim(self, work: Work, agent: str) -> None:
+        self.reopen_lapsed()
+        if not work.admits(agent, self.now):
+            expected = "NOT_ELIGIBLE_TO_CLAIM"
+        elif work.status != "OPEN":
+            expected = "HANDOFF_ALREADY_CLAIMED"
+        else:
+            expected = "ok"
+            work.becomes("CLAIMED", "claimed", agent, self.now + timedelta(seconds=300))
+
+        assert self.code("handoff_claim", work, agent) == expected
+
+    @rule(work=works, agent=agents)
+    def complete(self, work: Work, agent: str) -> None:
+        if work.status != "CLAIMED":
+            expected = "INVALID_TRANSITION"
+        elif work.claimant != agent:
+            expected = "NOT_OWNER"
+        else:
+            expected = "ok"
+            work.becomes("COMPLETED", "completed", agent)
+            self.tell_creator(work, agent)
+
+        assert self.code("handoff_complete", work, agent) == expected
+
+    @rule(work=works, agent=agents)
+    def reject(self, work: Work, agent: str) -> None:
+        if work.status not in ("OPEN", "CLAIMED"):
+            expected = "INVALID_TRANSITION"
+        elif agent != (work.claimant if work.status == "CLAIMED" else "bob" if work.kind == "bob" else None):
+            expected = "NOT_OWNER"
+        else:
+            expected = "ok"
+            work.becomes("REJECTED", "rejected", work.claimant)
+            self.tell_creator(work, agent)
+
+        assert self.code("handoff_reject", work, agent) == expected
+
+    @rule(work=works, agent=agents)
+    def cancel(self, work: Work, agent: str) -> None:
+        self.reopen_lapsed()
+        if agent != work.creator:
+            expected = "NOT_OWNER"
+        elif work.status != "OPEN":
+            expected = "INVALID_TRANSITION"
+        else:
+            expected = "ok"
+            work.becomes("CANCELLED", "cancelled", None)
+
+        assert self.code("handoff_cancel", work, agent) == expected
+
+    @rule(work=works, agent=agents)
+    def get(self, work: Work, agent: str) -> None:
+        self.reopen_lapsed()
+        allowed = work.shows(agent, self.now) or agent == work.claimant
+
+        assert self.code("handoff_get", work, agent) == ("ok" if allowed else "NOT_OWNER")
+
+    @rule(agent=agents)
+    def list_available(self, agent: str) -> None:
+        self.reopen_lapsed()
+        offered = [w.handoff_id for w in self.all if w.status == "OPEN" and w.admits(agent, self.now)]
+
+        page = run(LOCAL, "handoff_list_available", {"project_root": PROJECT, "agent_id": agent})["data"]
+
+        assert [handoff["handoff_id"] for handoff in page["handoffs"]] == offered
+
+    @rule(step=st.sampled_from([1, 59, 60, 240, 300]), beyond=st.booleans())
+    def time_passes(self, step: int, beyond: bool) -> None:
+        self.clock.shift(timedelta(seconds=step, microseconds=int(beyond)))
+
+    @invariant()
+    def the_store_holds_what_the_model_holds(self) -> None:
+        rows = Handoff.objects.order_by("created_event_id").values_list(
+            "handoff_id", "status", "claimed_by", "lease_expires_at"
+        )
+        assert list(rows) == [(w.handoff_id, w.status, w.claimant, w.lease_ends) for w in self.all]
+        assert [events_of(work.handoff_id) for work in self.all] == [work.events for work in self.all]
+        assert Counter(Delivery.objects.values_list("recipient_id", flat=True)) == self.mail
+
+
+@pytest.mark.django_db
+def test_it_behaves_as_the_naive_model_of_a_handoffs_life_does() -> None:
+    run_state_machine_as_test(Lifecycle, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
