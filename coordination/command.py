@@ -51,6 +51,6 @@ class NexusCommand(BaseCommand):
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
             sys.exit(1)
 
-    def run(self, **options: Any) -> None:
+    def run(self, *args: Any, **options: Any) -> None:
         """What the command does; its own options come as keywords."""
         raise NotImplementedError

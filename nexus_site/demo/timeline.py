@@ -1,0 +1,73 @@
+"""What people see of the demo: the event log as it grows, and the summary at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nexus_site.demo.agent import Agent
+
+COLOURS = {"planner": 35, "worker-1": 36, "worker-2": 33, "reviewer": 32}
+SILENT = {"session.heartbeat"}
+
+
+class Timeline:
+    """Follows both streams of the log over MCP, as any onlooker would."""
+
+    def __init__(self, onlooker: Agent, write: Callable[[str], object], *, colour: bool) -> None:
+        self.onlooker, self.write, self.colour = onlooker, write, colour
+        self.started = time.monotonic()
+        self.claims: dict[str, list[str]] = {}
+
+    async def follow(self) -> None:
+        """Print events until cancelled."""
+        async with asyncio.TaskGroup() as following:
+            for stream in ("workspace", "handoff"):
+                following.create_task(self._follow(stream))
+
+    async def _follow(self, stream: str) -> None:
+        place = {"project_root": self.onlooker.project_root, "agent_id": self.onlooker.agent_id, "stream": stream}
+        cursor = (await self.onlooker.call("event_cursor", **place))["cursor"]
+        while True:
+            page = await self.onlooker.call("event_wait", **place, cursor=cursor, timeout_seconds=5)
+            for event in page["events"]:
+                self._print(event)
+            cursor = page["next_cursor"]
+
+    def _print(self, event: dict[str, Any]) -> None:
+        if event["type"] == "handoff.claimed":
+            self.claims.setdefault(event["handoff_id"], []).append(event["payload"]["claimed_by"])
+        if event["type"] in SILENT:
+            return
+        self.tell(event["actor_agent_id"] or "-", _told(event))
+
+    def tell(self, actor: str, what: str) -> None:
+        """Print one line of the timeline."""
+        name = f"{actor:<10}"
+        if self.colour:
+            name = f"\033[{COLOURS.get(actor, 37)}m{name}\033[0m"
+        self.write(f"{time.monotonic() - self.started:6.2f} s  {name} {what}")
+
+
+def _told(event: dict[str, Any]) -> str:
+    payload = event["payload"]
+    match event["type"]:
+        case "message.created":
+            return f"writes to {', '.join(payload['recipients']) or 'nobody'}: {payload['subject']}"
+        case "handoff.created":
+            return f"offers work {_short(payload)} to whoever can {payload['target'].get('capability', '?')}"
+        case "handoff.claimed" | "handoff.completed" | "handoff.rejected" | "handoff.cancelled" as kind:
+            return f"{kind.removeprefix('handoff.')} work {_short(payload)}"
+        case "artifact.created":
+            return f"publishes an artifact of {payload['size_bytes']} bytes"
+        case "session.opened":
+            return "joins"
+        case "session.closed":
+            return "leaves"
+    return str(event["type"])
+
+
+def _short(payload: dict[str, Any]) -> str:
+    return f"…{payload['handoff_id'][-6:]}"

@@ -1,0 +1,102 @@
+"""`nexus demo`: a small team of agents at work, before one's eyes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from coordination.command import NexusCommand
+from nexus_site.demo import team
+from nexus_site.demo.agent import Agent, joined
+from nexus_site.demo.summary import Summary, account
+from nexus_site.demo.timeline import Timeline
+from nexus_site.settings import BASE_DIR
+
+CAST = {
+    team.PLANNER: ("planner", []),
+    **{worker: ("worker", [team.SKILL]) for worker in team.WORKERS},
+    team.REVIEWER: ("reviewer", ["review"]),
+    "onlooker": ("observer", []),
+}
+
+
+class Command(NexusCommand):
+    help = (
+        "Play a small team (a planner, two workers who race, a reviewer), each a real MCP client with a server process "
+        "of its own, in a throwaway home. Exit code 1 if anything was lost or won twice."
+    )
+    examples = """examples:
+  nexus demo
+  nexus demo --rounds 30 --pause 0.02"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--rounds", type=_positive, default=8, help="handoffs to play (default: %(default)s)")
+        parser.add_argument("--pause", type=float, default=0.25, help="seconds between steps (default: %(default)s)")
+
+    def run(self, *, rounds: int, pause: float, **options: Any) -> None:
+        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
+            project = Path(scratch).resolve() / "project"
+            project.mkdir()
+            summary = asyncio.run(self._play(project, Path(scratch) / "home", rounds, max(pause, 0)))
+        self.stdout.write(f"\n{summary.table()}\n")
+        if not summary.sound:
+            self.stderr.write("Something was lost or won twice.")
+            sys.exit(1)
+
+    async def _play(self, project: Path, home: Path, rounds: int, pause: float) -> Summary:
+        score = team.Score()
+        async with AsyncExitStack() as present:
+            agents: dict[str, Agent] = {}
+            for agent_id, (role, skills) in CAST.items():
+                transport = stdio_client(_process(home))
+                agents[agent_id] = await present.enter_async_context(
+                    joined(transport, agent_id, str(project), role, skills)
+                )
+            timeline = Timeline(agents["onlooker"], self.stdout.write, colour=sys.stdout.isatty())
+            for agent in agents.values():
+                agent.tell = timeline.tell
+            watching = [
+                asyncio.create_task(timeline.follow()),
+                asyncio.create_task(team.review(agents[team.REVIEWER], score)),
+            ]
+            async with asyncio.TaskGroup() as playing:
+                for worker in team.WORKERS:
+                    playing.create_task(team.work(agents[worker], score, pause))
+                playing.create_task(team.plan(agents[team.PLANNER], score, rounds, pause))
+            await _settled(agents)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        return account(home / "nexus.db", str(project), score, timeline.claims)
+
+
+async def _settled(agents: dict[str, Agent]) -> None:
+    """Let everybody read what is still in the mail."""
+    while True:
+        received = [await agent.receive() for agent in agents.values()]
+        counts = [await agent.call("inbox_count", agent_id=agent.agent_id) for agent in agents.values()]
+        if not any(received) and not any(count["unread"] + count["in_flight"] for count in counts):
+            return
+
+
+def _process(home: Path) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "nexus_site", "runmcp", "--home", str(home)],
+        env={**os.environ, "PYTHONPATH": str(BASE_DIR)},
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError("must be a whole number from 1")
+    return int(text)
