@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from coordination.errors import Code, NexusError
 WAIT_SECONDS = 5.0
 PAGES_AT_ONCE = 1000
 FAULTS_SHOWN = 20
+VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\s", re.IGNORECASE)
 
 Progress = Callable[[int, int, int], object]  # status, pages remaining, pages in all
 
@@ -57,12 +59,9 @@ def copy(source: sqlite3.Connection, path: Path, progress: Progress | None = Non
 
 def migrations(connection: sqlite3.Connection) -> set[tuple[str, str]]:
     """(app, name) of the migrations that a store says were applied to it; empty for what is no Nexus store."""
-    try:
-        return set(connection.execute("SELECT app, name FROM django_migrations"))
-    except sqlite3.OperationalError as error:
-        if store.failure(error):
-            raise
-        return set()  # no such table
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone():
+        return set()
+    return set(connection.execute("SELECT app, name FROM django_migrations"))
 
 
 def schema(connection: sqlite3.Connection) -> list[tuple[str, str, str | None]]:
@@ -70,10 +69,18 @@ def schema(connection: sqlite3.Connection) -> list[tuple[str, str, str | None]]:
     return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
 
 
+def tables(connection: sqlite3.Connection) -> dict[str, str]:
+    """The tables that hold rows, with their SQL, in the order they were made; no search index nor its parts."""
+    made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
+    indexes = [name for name, sql in made if VIRTUAL.match(sql or "")]
+    derived = ("sqlite_", *(f"{name}_" for name in indexes))
+    return {name: sql for name, sql in made if name not in indexes and not name.startswith(derived)}
+
+
 def row_counts(connection: sqlite3.Connection) -> dict[str, int]:
     """How many rows each table has, by name."""
-    names = [name for kind, name, _ in schema(connection) if kind == "table" and not name.startswith("sqlite_")]
-    return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names}  # noqa: S608
+    count = 'SELECT count(*) FROM "{}"'
+    return {name: connection.execute(count.format(name)).fetchone()[0] for name in tables(connection)}
 
 
 def integrity_faults(connection: sqlite3.Connection) -> list[str]:
