@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ exit codes:
         parser.add_argument("--pretty", action="store_true", help="Lines for people.")
 
     def run(self, **options: Any) -> None:
-        _end_cleanly()
+        ending = Ending()
         watch = Watch(
             agent_id=options["agent_id"],
             filters=_filters(options),
@@ -87,9 +88,33 @@ exit codes:
 
         def persist(cursor: int) -> None:
             if file:
-                file.save(cursor)
+                with ending.put_off():
+                    file.save(cursor)
 
         asyncio.run(_follow(watch, cursor, write, persist))
+
+
+class Ending:
+    """SIGINT and SIGTERM end the process with exit code 0, also out of a write that nobody reads."""
+
+    def __init__(self) -> None:
+        self._wanted = self._put_off = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._end)
+
+    def _end(self, *_: Any) -> None:
+        self._wanted = True
+        if not self._put_off:
+            sys.exit(0)
+
+    @contextlib.contextmanager
+    def put_off(self) -> Iterator[None]:
+        """Finish this first: what is written and not kept would be written again by the next follower."""
+        self._put_off = True
+        yield
+        self._put_off = False
+        if self._wanted:
+            sys.exit(0)
 
 
 def _filters(options: dict[str, Any]) -> Filters:
@@ -129,9 +154,3 @@ def _write(lines: bytes) -> None:
             left = left[os.write(STDOUT, left) :]
     except BrokenPipeError:
         sys.exit(0)
-
-
-def _end_cleanly() -> None:
-    """SIGINT and SIGTERM end the process with exit code 0, also out of a write that nobody reads."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(0))

@@ -1,0 +1,246 @@
+"""`nexus tail` as a process of its own beside the one that writes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from coordination.models import Agent
+from tests.acceptance.hub import ROOT, START_SECONDS
+from tests.conftest import Call
+
+Line = dict[str, Any]
+
+
+class Tail:
+    """A follower over the test's own store."""
+
+    def __init__(self, *flags: str) -> None:
+        environ = {**os.environ, "NEXUS_DB_PATH": str(connection.settings_dict["NAME"])}
+        environ.pop("DJANGO_SETTINGS_MODULE", None)
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "tail", *flags],
+            cwd=ROOT,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+
+    def _drain(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+
+    def next(self) -> Line:
+        """The next line; the test hangs for a minute at most."""
+        line: Line = json.loads(self.lines.get(timeout=START_SECONDS))
+        return line
+
+    def subjects(self, count: int) -> list[str]:
+        return [self.next()["payload"]["subject"] for _ in range(count)]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, list[Line]]:
+        """Signal it: its exit code, and the lines nobody asked for yet."""
+        self.process.send_signal(number)
+        code = self.process.wait(START_SECONDS)
+        self._reader.join()
+        assert self.process.stderr is not None
+        assert self.process.stderr.read() == b""
+        return code, [json.loads(self.lines.get()) for _ in range(self.lines.qsize())]
+
+    def refusal(self) -> str:
+        """What it says on stderr when it does not start."""
+        assert self.process.stderr is not None
+        assert self.process.wait(START_SECONDS) == 1
+        return self.process.stderr.read().decode()
+
+
+@pytest.fixture
+def tail(committed: None, project: str) -> Iterator[Callable[..., Tail]]:
+    """Start a follower in the project: `tail("--agent-id", "bob")`."""
+    started: list[Tail] = []
+
+    def start(*flags: str) -> Tail:
+        started.append(Tail("--project-root", project, *flags))
+        return started[-1]
+
+    yield start
+    for follower in started:
+        with contextlib.suppress(ProcessLookupError):
+            follower.process.kill()
+        follower.process.wait()
+
+
+@pytest.fixture
+def send(committed: None, team: None, call: Call, project: str) -> Callable[..., None]:
+    """Send a message: `send("a subject", sender="ana", to="bob")`; to nobody in particular it is public."""
+
+    def message(subject: str, sender: str = "ana", to: str | None = None, project_root: str = project) -> None:
+        target = {"strategy": "direct", "agent_id": to} if to else None
+        call(
+            "message_create",
+            project_root=project_root,
+            from_agent_id=sender,
+            subject=subject,
+            body="b",
+            **({"target": target} if target else {}),
+        )
+
+    return message
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a follower keeps its first place: from then on nothing escapes it."""
+    deadline = time.monotonic() + START_SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_it_prints_what_others_do_from_now_on(
+    tail: Callable[..., Tail], send: Callable[..., None], tmp_path: Path
+) -> None:
+    send("before")
+    cursor = tmp_path / "cursor"
+    follower = tail("--agent-id", "bob", "--exclude-agent", "bob", "--from", "latest", "--cursor-file", str(cursor))
+    wait_for(cursor)
+    send("for cleo alone", to="cleo")
+    send("my own echo", sender="bob")
+    send("news — für alle\u2028")
+    line = follower.next()
+    assert line["payload"]["subject"] == "news — für alle\u2028"
+    assert line["type"] == "message.created"
+    assert line["actor_agent_id"] == "ana"
+    assert follower.end() == (0, [])
+
+
+def test_it_starts_at_the_beginning_or_after_an_event(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
+    for subject in ("one", "two", "three"):
+        send(subject, sender="cleo" if subject == "two" else "ana")
+    whole = tail("--agent-id", "bob", "--from", "beginning")
+    lines = [whole.next() for _ in range(3)]
+    assert [line["payload"]["subject"] for line in lines] == ["one", "two", "three"]
+    assert tail("--agent-id", "bob", "--from", str(lines[0]["event_id"])).subjects(2) == ["two", "three"]
+    assert tail("--agent-id", "bob", "--from", "beginning", "--from-agent", "cleo").subjects(1) == ["two"]
+    assert whole.end(signal.SIGINT) == (0, [])
+
+
+def test_it_shows_one_stream(tail: Callable[..., Tail], send: Callable[..., None], call: Call, project: str) -> None:
+    send("on the workspace stream")
+    call(
+        "handoff_create",
+        project_root=project,
+        from_agent_id="ana",
+        target={"strategy": "broadcast"},
+        visibility="public",
+    )
+    follower = tail("--agent-id", "bob", "--from", "beginning", "--stream", "handoff")
+    assert follower.next()["type"] == "handoff.created"
+    assert follower.end() == (0, [])
+
+
+def test_it_resumes_where_a_killed_follower_was(
+    tail: Callable[..., Tail], send: Callable[..., None], tmp_path: Path
+) -> None:
+    cursor = tmp_path / "cursor"
+    flags = ("--agent-id", "bob", "--cursor-file", str(cursor))
+    send("long ago")
+    first = tail(*flags)
+    wait_for(cursor)
+    first.process.kill()
+    send("while nobody followed")
+    second = tail(*flags)  # from latest, had the first one not kept its place before any event came
+    assert second.subjects(1) == ["while nobody followed"]
+    send("live")
+    assert second.subjects(1) == ["live"]
+    assert second.end() == (0, [])
+    third = tail(*flags, "--from", "beginning")  # the file precedes --from
+    send("last")
+    assert third.subjects(1) == ["last"]
+
+
+def test_it_refuses_a_cursor_file_that_holds_no_cursor(tail: Callable[..., Tail], tmp_path: Path) -> None:
+    cursor = tmp_path / "cursor"
+    cursor.write_text("12abc")
+    refusal = tail("--agent-id", "bob", "--cursor-file", str(cursor)).refusal()
+    assert refusal.startswith("[nexus] CONFIG_ERROR")
+    assert cursor.read_text() == "12abc"
+
+
+def test_it_follows_an_inbox_across_projects(
+    tail: Callable[..., Tail], send: Callable[..., None], call: Call, project: str, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    send("to another", to="cleo")
+    send("here", to="bob")
+    send("there", to="bob", project_root=str(elsewhere))
+    call(
+        "handoff_create",
+        project_root=project,
+        from_agent_id="ana",
+        target={"strategy": "direct", "agent_id": "bob"},
+        visibility="private",
+    )
+    follower = tail("--agent-id", "bob", "--inbox", "--from", "beginning")
+    here, there, notice = follower.subjects(3)
+    assert (here, there) == ("here", "there")
+    assert "is for you" in notice
+    assert follower.end() == (0, [])
+
+
+def test_it_is_no_sign_of_life(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
+    send("a", to="bob")
+    before = Agent.objects.get(pk="bob").last_seen_at
+    for flags in ([], ["--inbox"]):
+        tail("--agent-id", "bob", "--from", "beginning", *flags).subjects(1)
+    assert Agent.objects.get(pk="bob").last_seen_at == before
+
+
+def test_it_ends_when_its_reader_goes_away(
+    tail: Callable[..., Tail], tmp_path: Path, send: Callable[..., None]
+) -> None:
+    environ = {**os.environ, "NEXUS_DB_PATH": str(connection.settings_dict["NAME"])}
+    environ.pop("DJANGO_SETTINGS_MODULE", None)
+    cursor = tmp_path / "cursor"
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "tail", "--agent-id", "bob", "--cursor-file", str(cursor)],
+        cwd=ROOT,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        wait_for(cursor)
+        assert process.stdout is not None
+        process.stdout.close()  # and no event comes that it would fail to write
+        assert process.wait(START_SECONDS) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("flags", [["--from", "yesterday"], ["--inbox", "--stream", "agent"]])
+def test_it_refuses_a_command_line_that_makes_no_sense(tail: Callable[..., Tail], flags: list[str]) -> None:
+    assert "CONFIG_ERROR" in tail("--agent-id", "bob", *flags).refusal()
+
+
+def test_it_refuses_a_stream_that_there_is_not(tail: Callable[..., Tail]) -> None:
+    assert "INVALID_STREAM" in tail("--agent-id", "bob", "--stream", "nope").refusal()
