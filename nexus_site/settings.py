@@ -7,6 +7,7 @@ from pathlib import Path
 from coordination import access
 from coordination.knobs import Knobs
 from nexus_site import launch
+from nexus_site.limits import MAX_BODY_BYTES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -32,7 +33,9 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "rest_framework",
+    "django_filters",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     *launch.CORE_APPS,
 ]
 MIDDLEWARE = [
@@ -63,3 +66,26 @@ ROOT_URLCONF = "nexus_site.urls"
 ASGI_APPLICATION = "nexus_site.asgi.application"
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["coordination.rest.CallerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": [],  # who is nobody does not pass the authentication; the runner knows the rest
+    "DEFAULT_RENDERER_CLASSES": ["coordination.rest.EnvelopeRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["coordination.rest.JsonObjectParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "coordination.rest.OnlyJson",
+    "DEFAULT_SCHEMA_CLASS": "coordination.openapi.EnvelopeSchema",
+    "EXCEPTION_HANDLER": "coordination.rest.on_error",
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `coordination.clock.iso` writes it
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Nexus",
+    "DESCRIPTION": "Where a team of coding agents coordinates. Every answer is an envelope: ok, and data or error.",
+    "VERSION": "v1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": ["coordination.openapi.add_operations"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
