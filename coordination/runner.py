@@ -77,7 +77,7 @@ async def _arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) 
         await waiter.in_thread(pool, lambda: _permit(caller, operation, params))
         return ok(await _wait(caller, operation, params))
     except Exception as error:
-        return failure(_normal(error))
+        return failure(documented(error))
 
 
 async def _wait(caller: Caller, operation: Operation[Any], params: Params) -> Data:
@@ -186,10 +186,10 @@ def _enveloped(call: Callable[[], Data]) -> Envelope:
     try:
         return ok(call())
     except Exception as error:
-        return failure(_normal(error))
+        return failure(documented(error))
 
 
-def _normal(error: Exception) -> NexusError:
+def documented(error: Exception) -> NexusError:
     """The documented error for any exception."""
     if isinstance(error, NexusError):
         return error

@@ -8,8 +8,15 @@ OPEN ──cancel (creator)──▶ CANCELLED
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from coordination.errors import Code, NexusError
 from coordination.routing import Strategy, Target
+
+
+def lapsed(*, status: str, lease_expires_at: datetime | None, now: datetime) -> bool:
+    """Whether a claim has run out, strictly before `now`, so that the handoff counts as open again."""
+    return status == "CLAIMED" and lease_expires_at is not None and lease_expires_at < now
 
 
 def check_complete(*, status: str, claimed_by: str | None, agent_id: str) -> None:

@@ -23,6 +23,14 @@ class HandoffQuerySet(models.QuerySet["Handoff"]):
         """Claimed with a lease that has run out, strictly before `now`."""
         return self.claimed().filter(lease_expires_at__lt=now)
 
+    def in_state(self, status: str, now: datetime) -> HandoffQuerySet:
+        """In the state that counts: claimed with a lapsed lease is open again."""
+        if status == HandoffStatus.OPEN:
+            return self.filter(Q(status=HandoffStatus.OPEN) | Q(status=HandoffStatus.CLAIMED, lease_expires_at__lt=now))
+        if status == HandoffStatus.CLAIMED:
+            return self.claimed().filter(lease_expires_at__gte=now)
+        return self.filter(status=status)
+
 
 class HandoffStatus(models.TextChoices):
     """The states of a handoff."""

@@ -67,6 +67,13 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         """In flight with a running lease."""
         return self.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=now)
 
+    def in_lane(self, lane: str, now: datetime) -> DeliveryQuerySet:
+        """In the lane that counts: in flight with a lapsed lease is unread again."""
+        if lane == DeliveryStatus.UNREAD:
+            lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=now)
+            return self.filter(Q(status=DeliveryStatus.UNREAD) | lapsed)
+        return self.leased(now) if lane == DeliveryStatus.DELIVERED else self.filter(status=lane)
+
 
 class DeliveryStatus(models.TextChoices):
     """The states of a delivery."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
-from coordination.stream import stream
-from nexus_site import health
+from nexus_site import api, health
 
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("metrics", health.measured),
-    path("api/v1/stream", stream),
+    path("api/v1/", include(api)),
     path("admin/", admin.site.urls),
 ]
+
+# Below /api/ they answer the envelope.
+handler400 = "coordination.rest.bad_request"
+handler404 = "coordination.rest.unknown"
+handler500 = "coordination.rest.broken"

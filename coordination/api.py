@@ -1,0 +1,304 @@
+"""REST resources of this app, and every operation by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.functional import cached_property
+from django.views.decorators.csrf import csrf_exempt
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from coordination import runner, selectors
+from coordination.access import caller_of
+from coordination.clock import iso, now
+from coordination.errors import failure, invalid
+from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
+from coordination.openapi import body_of
+from coordination.resource import Endpoint, Resource
+from coordination.rest import json_object, on_error, status_of
+from coordination.services.sessions import derived_status
+
+OBJECT = {"type": "object"}
+
+
+@csrf_exempt  # no cookie alone gets here from another site: a foreign Origin is refused
+async def operation(request: HttpRequest, name: str) -> HttpResponse:
+    """POST /api/v1/operations/{name}: the very envelope of MCP. A waiting operation holds no thread."""
+    if request.method != "POST":
+        return JsonResponse(failure(invalid("Call an operation with POST.")), status=405, headers={"Allow": "POST"})
+    try:
+        caller = await caller_of(request, transport="rest")
+        if request.content_type not in ("application/json", ""):
+            return JsonResponse(failure(invalid("Send a JSON object as application/json.")), status=415)
+        arguments = json_object(request.body)
+    except Exception as error:
+        refusal = on_error(error, {})
+        return JsonResponse(refusal.data, status=refusal.status_code, headers=dict(refusal.items()))
+    envelope = await runner.arun(caller, name, arguments)
+    return JsonResponse(envelope, status=status_of(envelope), headers={"Cache-Control": "no-store"})
+
+
+class WorkspaceSerializer(serializers.ModelSerializer[Workspace]):
+    class Meta:
+        model = Workspace
+        fields = ["workspace_id", "display_name", "root_realpath", "created_at", "last_seen_at"]
+        read_only_fields = fields
+
+
+class Workspaces(Resource):
+    """Project directories and what is coordinated in them."""
+
+    queryset = Workspace.objects.all()
+    serializer_class = WorkspaceSerializer
+    filterset_fields = {"display_name": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
+    ordering = ["-created_at", "last_seen_at", "workspace_id"]
+    lookup_value_regex = "[0-9a-f]{64}"
+
+
+class AgentSerializer(serializers.ModelSerializer[Agent]):
+    key = serializers.SerializerMethodField(help_text="Operators see when the key was issued and whether it works.")
+
+    class Meta:
+        model = Agent
+        fields = [
+            "agent_id",
+            "role",
+            "capabilities",
+            "metadata",
+            "created_at",
+            "updated_at",
+            "last_seen_at",
+            "key",
+        ]
+        read_only_fields = fields
+
+    @extend_schema_field({"type": ["object", "null"]})
+    def get_key(self, agent: Agent) -> dict[str, Any] | None:
+        key = getattr(agent, "key", None)
+        if key is None or self.context["request"].auth.operator is None:
+            return None
+        return {"active": key.is_active, "issued_at": iso(key.created_at)}
+
+
+class Agents(Resource):
+    """Identities: global, in every workspace the same."""
+
+    queryset = Agent.objects.select_related("key")
+    serializer_class = AgentSerializer
+    filterset_fields = {"role": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
+    ordering = ["created_at", "updated_at", "agent_id"]
+
+    @extend_schema(request=body_of("agent_create"), responses={201: OBJECT})
+    def create(self, request: Request) -> Response:
+        """Create an agent. The answer shows its api_key this once."""
+        return self.operate("agent_create", self.body, success=201)
+
+    @extend_schema(request=body_of("agent_update", "agent_id"), responses={200: OBJECT})
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Change what the body names of role, capabilities and metadata."""
+        return self.operate("agent_update", {**self.body, "agent_id": pk})
+
+    @extend_schema(responses={200: OBJECT})
+    def destroy(self, request: Request, pk: str) -> Response:
+        """Take an agent out of the team; its mail and history stay."""
+        return self.operate("agent_delete", {"agent_id": pk})
+
+    @extend_schema(request=None, responses={201: OBJECT})
+    @action(detail=True, methods=["post"])
+    def key(self, request: Request, pk: str) -> Response:
+        """Issue a key, shown this once; the one there was dies at once."""
+        return self.operate("agent_key_issue", {"agent_id": pk}, success=201)
+
+    @extend_schema(request=body_of("agent_key_set_active", "agent_id"), responses={200: OBJECT})
+    @key.mapping.patch
+    def switch_key(self, request: Request, pk: str) -> Response:
+        """Deactivate the key, or take it back into service."""
+        return self.operate("agent_key_set_active", {**self.body, "agent_id": pk})
+
+
+class SessionSerializer(serializers.ModelSerializer[Session]):
+    agent_id = serializers.CharField(read_only=True)
+    workspace_id = serializers.CharField(read_only=True)
+    status = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Session
+        fields = [
+            "session_id",
+            "agent_id",
+            "workspace_id",
+            "status",
+            "metadata",
+            "started_at",
+            "last_heartbeat_at",
+            "closed_at",
+        ]
+        read_only_fields = fields
+
+    def get_status(self, session: Session) -> str:
+        return derived_status(session, now())
+
+
+class Sessions(Resource):
+    """Live instances of agents in workspaces; an agent sees its own."""
+
+    queryset = Session.objects.all()
+    serializer_class = SessionSerializer
+    filterset_fields = {
+        "workspace": ["exact"],
+        "agent": ["exact"],
+        "status": ["exact"],
+        "last_heartbeat_at": ["gte", "lt"],
+    }
+    ordering = ["-session_id", "started_at", "last_heartbeat_at"]
+
+    def visible_rows(self, rows: Any, agent_id: str) -> Any:
+        return rows.filter(agent_id=agent_id)
+
+    @extend_schema(request=None, responses={200: OBJECT})
+    @action(detail=True, methods=["post"])
+    def close(self, request: Request, pk: str) -> Response:
+        """End a session; closing it twice is fine."""
+        return self.operate("session_close", {"session_id": pk})
+
+
+class ChannelSerializer(serializers.ModelSerializer[Channel]):
+    workspace_id = serializers.CharField(read_only=True)
+
+    class Meta:
+        model = Channel
+        fields = ["channel_id", "workspace_id", "name", "created_at"]
+        read_only_fields = fields
+
+
+class Channels(Resource):
+    """Labels that messages are filed under."""
+
+    queryset = Channel.objects.all()
+    serializer_class = ChannelSerializer
+    filterset_fields = {"workspace": ["exact"], "name": ["exact"]}
+    ordering = ["channel_id", "name", "created_at"]
+    needs_workspace = True
+
+
+class ArtifactSerializer(serializers.ModelSerializer[Artifact]):
+    workspace_id = serializers.CharField(read_only=True)
+    stored = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Artifact
+        fields = [
+            "artifact_id",
+            "workspace_id",
+            "artifact_type",
+            "name",
+            "path",
+            "stored",
+            "metadata",
+            "size_bytes",
+            "content_type",
+            "created_at",
+        ]
+        read_only_fields = fields
+
+    def get_stored(self, artifact: Artifact) -> str:
+        return artifact.stored
+
+
+class ArtifactWithContentSerializer(ArtifactSerializer):
+    class Meta(ArtifactSerializer.Meta):
+        fields = [*ArtifactSerializer.Meta.fields, "content"]
+        read_only_fields = fields
+
+
+class Artifacts(Resource):
+    """What agents made; one alone comes with its content where that is inline, and never with a file's bytes."""
+
+    queryset = Artifact.objects.all()
+    filterset_fields = {
+        "workspace": ["exact"],
+        "artifact_type": ["exact"],
+        "name": ["exact"],
+        "created_at": ["gte", "lt"],
+    }
+    ordering = ["-artifact_id", "created_at", "size_bytes"]
+    needs_workspace = True
+
+    def get_serializer_class(self) -> Any:
+        return ArtifactWithContentSerializer if self.action == "retrieve" else ArtifactSerializer
+
+
+class EventSerializer(serializers.ModelSerializer[Event]):
+    workspace_id = serializers.CharField(read_only=True)
+
+    class Meta:
+        model = Event
+        fields = [
+            "event_id",
+            "workspace_id",
+            "stream",
+            "type",
+            "payload",
+            "actor_agent_id",
+            "task_id",
+            "handoff_id",
+            "created_at",
+        ]
+        read_only_fields = fields
+
+
+class Events(Resource):
+    """The append-only log; an agent sees what its visibility allows. Follow it with `stream`, `/ws/events/` or
+    `ordering=event_id`."""
+
+    queryset = Event.objects.all()
+    serializer_class = EventSerializer
+    filterset_fields = {
+        "workspace": ["exact"],
+        "stream": ["exact"],
+        "type": ["exact"],
+        "actor_agent_id": ["exact"],
+        "task_id": ["exact"],
+        "handoff_id": ["exact"],
+        "created_at": ["gte", "lt"],
+    }
+    ordering = ["-event_id"]
+    needs_workspace = True
+    lookup_value_regex = "[0-9]{1,18}"
+
+    def admits(self, row: Event) -> bool:
+        return self.caller.agent_id is None or selectors.event_visible(row, row.workspace_id, *self.onlooker)
+
+    @cached_property
+    def onlooker(self) -> Any:
+        """The caller's profile and the moment of the look."""
+        assert self.caller.agent_id is not None
+        return selectors.profile_of(self.caller.agent_id), now()
+
+
+class Capabilities(Endpoint):
+    """Every advertised capability with the agents that have it."""
+
+    @extend_schema(responses={200: OBJECT})
+    def list(self, request: Request) -> Response:
+        """All of them, by name."""
+        return self.operate("capability_list", {})
+
+
+class Settings(Endpoint):
+    """The settings in force. What a flag or a variable pins is shown so and refuses edits."""
+
+    @extend_schema(responses={200: OBJECT})
+    def list(self, request: Request) -> Response:
+        """Every setting: value, source, bounds, description, and whether a change applies at once."""
+        return self.operate("settings_list", {})
+
+    @extend_schema(request={"application/json": OBJECT}, responses={200: OBJECT})
+    def partial_update(self, request: Request) -> Response:
+        """Store settings, `{name: value}`: all of them or none; null takes one back to its default."""
+        return self.operate("settings_update", {"values": self.body})

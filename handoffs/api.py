@@ -1,0 +1,98 @@
+"""REST resource of handoffs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.functional import cached_property
+from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from coordination import selectors as agents_known
+from coordination.clock import now
+from coordination.openapi import body_of
+from coordination.resource import Resource
+from handoffs import lifecycle, selectors
+from handoffs.models import Handoff, HandoffStatus
+
+
+class HandoffSerializer(serializers.ModelSerializer[Handoff]):
+    workspace_id = serializers.CharField(read_only=True)
+    task_id = serializers.CharField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Handoff
+        fields = [
+            "handoff_id",
+            "workspace_id",
+            "task_id",
+            "status",
+            "from_agent_id",
+            "target",
+            "visibility",
+            "claimed_by",
+            "lease_expires_at",
+            "payload",
+            "result",
+            "rejected_reason",
+            "created_at",
+            "updated_at",
+        ]
+        read_only_fields = fields
+
+    def to_representation(self, handoff: Handoff) -> Any:
+        """As it counts now: a claim that has lapsed is no claim, whether or not it was swept yet."""
+        shown = super().to_representation(handoff)
+        if lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now()):
+            shown |= {"status": HandoffStatus.OPEN.value, "claimed_by": None, "lease_expires_at": None}
+        return shown
+
+
+class HandoffFilters(FilterSet):
+    """The state that counts: claimed with a lapsed lease is open again."""
+
+    status = ChoiceFilter(choices=HandoffStatus.choices, method="in_state")
+    workspace = CharFilter()
+    from_agent_id = CharFilter()
+    claimed_by = CharFilter()
+    task = CharFilter()
+    created_at__gte = IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
+    created_at__lt = IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+
+    def in_state(self, rows: Any, name: str, status: str) -> Any:
+        return rows.in_state(status, now())
+
+
+class Handoffs(Resource):
+    """Work that exactly one agent takes. An agent sees what handoff_get would show it."""
+
+    queryset = Handoff.objects.all()
+    serializer_class = HandoffSerializer
+    filterset_class = HandoffFilters
+    ordering = ["-handoff_id", "created_at", "updated_at"]
+    needs_workspace = True
+
+    def admits(self, row: Handoff) -> bool:
+        agent_id = self.caller.agent_id
+        return agent_id is None or row.claimed_by == agent_id or selectors.visible(row, *self.onlooker)
+
+    @cached_property
+    def onlooker(self) -> Any:
+        """The caller's profile and the moment of the look."""
+        assert self.caller.agent_id is not None
+        return agents_known.profile_of(self.caller.agent_id), now()
+
+    @extend_schema(request=body_of("handoff_create"), responses={201: {"type": "object"}})
+    def create(self, request: Request) -> Response:
+        """Offer work, as the operation handoff_create."""
+        return self.operate("handoff_create", self.body, success=201)
+
+    @extend_schema(request=body_of("handoff_withdraw", "handoff_id"), responses={200: {"type": "object"}})
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """Retract an open handoff, as an operator."""
+        return self.operate("handoff_withdraw", {**self.body, "handoff_id": pk})
