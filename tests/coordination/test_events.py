@@ -163,7 +163,8 @@ def test_it_shows_the_eligible_and_the_actor_what_is_not_public(log: Any, read: 
 
 
 def test_it_is_not_wedged_by_a_poisoned_event(log: Any, read: Read, workspace: str) -> None:
-    for target in (7, [], "direct", {"strategy": "direct"}, {"strategy": "mixed", "rules": 5}, {"strategy": "bogus"}):
+    poison: list[Any] = [7, [], "direct", {"strategy": "direct"}, {"strategy": "mixed", "rules": 5}, {"strategy": "x"}]
+    for target in poison:
         Event.objects.create(
             workspace_id=workspace, stream="workspace", type="x", visibility="eligible", target=target, created_at=now()
         )

@@ -14,7 +14,6 @@ from django.db import DatabaseError, connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordination import runner
 from coordination.errors import Code
 from coordination.operation import REGISTRY, Caller, Data, Operation, Params
 from coordination.runner import arun, run
@@ -243,7 +242,7 @@ def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
     busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(runner.time, "sleep", pauses.append)
+    monkeypatch.setattr("coordination.runner.time.sleep", pauses.append)
     error = run(LOCAL, "agent_register", {"agent_id": "ann"})["error"]
     assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True})
     assert len(pauses) == 2
@@ -254,7 +253,7 @@ def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
 def test_it_gets_through_when_the_writer_lets_go_in_time(
     busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner.time, "sleep", lambda seconds: busy.execute("ROLLBACK"))
+    monkeypatch.setattr("coordination.runner.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
     assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
 
 
