@@ -16,13 +16,15 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from coordination.models import Event
 
 T = TypeVar("T")
 
 PROBE_SECONDS = 0.015  # how often the data_version is looked at: a read of shared memory, some 10 µs
+PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
+UNKNOWN = -1  # a data_version that could not be read: counts as a change, so nothing is missed
 READ_AT_ONCE = 500  # events a look takes into memory
 
 # One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
@@ -89,25 +91,29 @@ class Waiter:
         self._wake_all()
 
     async def _watch(self, primed: asyncio.Future[None]) -> None:
-        probe = sqlite3.connect(connection.settings_dict["NAME"], timeout=0, isolation_level=None)
         try:
-            version = _data_version(probe)
-            seen = await in_thread(READERS, _newest)
-            primed.set_result(None)
-            while self.parked:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._committed.wait(), PROBE_SECONDS)
-                before, version = version, _data_version(probe)
-                if self._committed.is_set() or version != before:
-                    self._committed.clear()
-                    seen = await self._wake(seen)
-        except BaseException as error:
-            if not primed.done():
-                primed.set_exception(error)
-            self._wake_all()  # they look for themselves, and the next to park starts a new watch
-            raise
+            with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=0)) as probe:
+                version = _data_version(probe)
+                seen = await in_thread(READERS, _newest)
+                primed.set_result(None)
+                while self.parked:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._committed.wait(), PROBE_SECONDS)
+                    before, version = version, _data_version(probe)
+                    if self._committed.is_set() or version != before:
+                        self._committed.clear()
+                        try:
+                            seen = await self._wake(seen)
+                        except DatabaseError:
+                            version = UNKNOWN  # a moment later it reads the same events again
+                            await asyncio.sleep(PAUSE_SECONDS)
+        except Exception as error:
+            if primed.done():
+                raise
+            primed.set_exception(error)
         finally:
-            probe.close()
+            primed.cancel()  # without effect once it has a result
+            self._wake_all()  # they look for themselves, and the next to park starts a new watch
 
     async def _wake(self, seen: int) -> int:
         """Wake whom the events after `seen` concern; the id of the last one read."""
@@ -130,7 +136,7 @@ def _data_version(probe: sqlite3.Connection) -> int:
     try:
         return int(probe.execute("PRAGMA data_version").fetchone()[0])
     except sqlite3.OperationalError:
-        return -1  # busy for a moment: counts as a change, so nothing is missed
+        return UNKNOWN
 
 
 def _newest() -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import OperationalError, connection
 
 from coordination import waiter
 from coordination.runner import arun
@@ -143,3 +144,27 @@ async def test_it_is_not_woken_by_what_was_rolled_back(project: str, call: Call)
     assert (await arun(LOCAL, "message_create", message))["error"]["code"] == "NOT_FOUND"
     await put(project, "real")
     assert names(await page_of(wait)) == ["real"]
+
+
+async def test_it_goes_on_watching_after_the_log_could_not_be_read(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, failures = waiter._after, [1, 2]
+
+    def after(seen: int) -> Any:
+        if failures:
+            raise OperationalError(f"failure {failures.pop()}, made by the test")
+        return really(seen)
+
+    monkeypatch.setattr(waiter, "_after", after)
+    async with waiter.waiter().park(lambda event: True) as wait:
+        await put(project)
+        assert await wait.wait(LONG)
+    assert not failures
+
+
+async def test_it_tells_who_parks_that_the_store_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(sqlite3.OperationalError):
+        patch.setitem(connection.settings_dict, "NAME", "/nowhere/nexus.db")
+        async with asyncio.timeout(LONG), waiter.waiter().park(lambda event: True):
+            pass
