@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -49,6 +50,9 @@ class NexusCommand(BaseCommand):
             self.run(**options)
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
+            sys.exit(1)
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
 
     def run(self, *args: Any, **options: Any) -> None:

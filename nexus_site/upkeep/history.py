@@ -234,7 +234,8 @@ def _lines() -> TypeAdapter[Any]:
     for kind, (model, _) in KINDS.items():
         columns = {item.column: _type(item) for item in model._meta.concrete_fields if item.column in _columns(model)}
         kinds |= _strict(kind, row=create_model(f"{kind}_row", __config__=STRICT, **_required(columns)))
-    return TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
+    line: Any = Annotated[kinds, Field(discriminator="kind")]
+    return TypeAdapter(line)
 
 
 def _strict(kind: str, **types: Any) -> Any:
