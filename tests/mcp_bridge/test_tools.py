@@ -1,0 +1,152 @@
+"""The tools as a client lists and calls them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordination.errors import Code
+from coordination.operation import REGISTRY
+from mcp_bridge.resources import text
+from mcp_bridge.tools import tools
+from tests.mcp_bridge.conftest import Connect
+
+BUDGET = 28_000  # characters that every agent's context pays for
+SURFACE = set(
+    """
+    nexus_info workspace_resolve workspace_list agent_register agent_list agent_get agent_whoami
+    capability_list session_open session_heartbeat session_close event_get event_wait event_cursor
+    channel_create channel_list message_create message_status inbox_pull inbox_ack inbox_extend inbox_peek
+    inbox_count inbox_history message_get message_list message_wait handoff_create handoff_list_available
+    handoff_claim handoff_complete handoff_reject handoff_cancel handoff_get artifact_put artifact_get
+    shared_md_render
+    """.split()
+)
+
+
+async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect) -> None:
+    async with connect() as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+    assert sorted(listed) == sorted(SURFACE)
+    assert len(listed) == 37
+
+
+def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools()]
+    size = len(text("instructions")) + len(json.dumps({"tools": listed}, ensure_ascii=False))
+    with capsys.disabled():
+        print(f"\ninstructions and tools/list: {size} of {BUDGET} characters")
+    assert size < BUDGET
+
+
+def test_it_describes_every_tool_and_says_what_it_does_to_the_world() -> None:
+    for tool in tools():
+        assert tool.description and len(tool.description) > 20, tool.name
+        hints = tool.annotations
+        assert hints is not None and hints.open_world_hint is False, tool.name
+        assert hints.read_only_hint is REGISTRY[tool.name].read_only
+        if not hints.read_only_hint:
+            assert hints.destructive_hint is not None and hints.idempotent_hint is not None, tool.name
+
+
+def test_it_names_each_parameter_with_its_type_and_whether_it_is_required() -> None:
+    schema = next(tool.input_schema for tool in tools() if tool.name == "message_create")
+    assert schema["required"] == ["project_root", "from_agent_id", "subject", "body"]
+    assert schema["properties"]["body"]["type"] == "string"
+    assert schema["properties"]["target"]["type"] == "object"
+    assert schema["properties"]["artifacts"]["items"] == {"type": "string"}
+    assert schema["additionalProperties"] is False
+
+
+async def test_it_answers_with_the_envelope_as_structured_content_and_as_text(connect: Connect) -> None:
+    async with connect() as client:
+        answer = await client.call_tool("agent_register", {"agent_id": "a", "metadata": {"é": "ü"}})
+    assert not answer.is_error
+    assert answer.structured_content["ok"] is True
+    assert json.loads(answer.content[0].text) == answer.structured_content  # type: ignore[union-attr]
+
+
+async def test_it_marks_a_failure_and_keeps_the_envelope(connect: Connect) -> None:
+    async with connect() as client:
+        answer = await client.call_tool("agent_get", {"agent_id": "nobody"})
+    assert answer.is_error
+    assert answer.structured_content["error"]["code"] == "NOT_FOUND"
+
+
+async def test_it_keeps_a_string_that_looks_like_json(connect: Connect, project: str) -> None:
+    async with connect() as client:
+        await client.call_tool("agent_register", {"agent_id": "r"})
+        sent = await client.call_tool(
+            "message_create",
+            {
+                "project_root": project,
+                "from_agent_id": "s",
+                "subject": "[1]",
+                "body": '{"a": 1}',
+                "target": {"strategy": "direct", "agent_id": "r"},
+            },
+        )
+        pulled = await client.call_tool("inbox_pull", {"agent_id": "r"})
+    assert sent.structured_content["data"]["body"] == '{"a": 1}'
+    assert pulled.structured_content["data"]["messages"][0]["body"] == '{"a": 1}'
+
+
+async def test_it_answers_an_unknown_tool_with_the_envelope(connect: Connect) -> None:
+    async with connect() as client:
+        answer = await client.call_tool("no_such_tool", {})
+    assert answer.is_error and answer.structured_content["error"]["code"] == "NOT_FOUND"
+
+
+async def test_it_offers_operators_verbs_to_no_agent(connect: Connect) -> None:
+    hidden = [name for name, operation in REGISTRY.items() if not operation.tool]
+    assert hidden
+    async with connect() as client:
+        for name in hidden:
+            answer = await client.call_tool(name, {})
+            assert answer.structured_content["error"]["code"] == "NOT_FOUND", name
+
+
+@pytest.mark.parametrize("shim", ["message_get", "message_list", "message_wait"])
+async def test_it_answers_a_removed_tool_whatever_its_arguments(connect: Connect, shim: str) -> None:
+    async with connect() as client:
+        for arguments in ({}, {"project_root": 7, "cursor": [None]}):
+            answer = await client.call_tool(shim, arguments)
+            assert answer.structured_content["error"]["code"] == "MIGRATED"
+            assert answer.structured_content["error"]["details"]["replacements"]
+
+
+async def test_it_tells_a_bound_connection_who_it_is(connect: Connect) -> None:
+    async with connect() as client:
+        await client.call_tool("agent_register", {"agent_id": "ann", "role": "lead"})
+        unbound = await client.call_tool("agent_whoami", {})
+    async with connect("ann") as client:
+        bound = await client.call_tool("agent_whoami", {})
+        other = await client.call_tool("inbox_peek", {"agent_id": "bob"})
+    assert unbound.structured_content["error"]["code"] == "VALIDATION_ERROR"
+    assert bound.structured_content["data"]["role"] == "lead"
+    assert other.structured_content["error"]["code"] == "NOT_OWNER"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = sorted({name for operation in REGISTRY.values() for name in operation.params.model_fields})
+DOCUMENTED = {code.value for code in Code} - {"INTERNAL_ERROR", "DB_ERROR"}
+
+
+@given(
+    st.sampled_from(sorted(SURFACE)), st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=8), JSON, max_size=5)
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_it_answers_any_arguments_with_a_documented_code(
+    connect: Connect, name: str, arguments: dict[str, object]
+) -> None:
+    arguments.pop("timeout_seconds", None)  # a wait would only slow this down
+    async with connect() as client:
+        envelope = (await client.call_tool(name, arguments)).structured_content
+    assert envelope["ok"] is True or envelope["error"]["code"] in DOCUMENTED
