@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.core.handlers.asgi import ASGIHandler
 
 from nexus_site.serving import secret_key
 
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
 django.setup()
 settings.SECRET_KEY = secret_key(settings.NEXUS.home)
 

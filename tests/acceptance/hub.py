@@ -1,0 +1,97 @@
+"""A hub in a process of its own, as a newcomer starts it, and the clients that talk to it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60  # a bound against hanging, not a figure
+
+
+@dataclass
+class Hub:
+    """A running server. `lines` is what it printed."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    url: str
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def authority(self) -> str:
+        return self.url.removeprefix("http://")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.authority.rpartition(":")
+        return host, int(port)
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """An operation over REST, as the operator of this machine; its data."""
+        envelope = httpx.post(f"{self.url}/api/v1/operations/{name}", json=arguments, timeout=30).json()
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    def key(self, agent_id: str) -> str:
+        """A new agent's API key."""
+        key: str = self.call("agent_create", agent_id=agent_id)["api_key"]
+        return key
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Signal the server and get its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(START_SECONDS)
+
+
+def start(home: Path, *flags: str, command: list[str] | None = None, ready: str = "[nexus] Ready") -> Hub:
+    """Start a server over `home` and return once it says that it is ready. Kill it when the test is over."""
+    command = command or [sys.executable, "manage.py", "serve", "--port", "0", *flags]
+    environ = {**os.environ, "NEXUS_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    environ.pop("DJANGO_SETTINGS_MODULE", None)  # the tests' own
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    hub = Hub(process, home, "")
+    arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    threading.Thread(target=_drain, args=(process, hub.lines, arrived), daemon=True).start()
+    try:
+        while True:
+            line = arrived.get(timeout=START_SECONDS)
+            assert line is not None, "\n".join(hub.lines)
+            if " MCP " in line:
+                hub.url = line.split()[-1].removesuffix("/mcp")
+            if ready in line:
+                return hub
+    except BaseException:
+        process.kill()
+        raise
+
+
+def _drain(process: subprocess.Popen[str], lines: list[str], arrived: queue.SimpleQueue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        arrived.put(line)
+    arrived.put(None)
+
+
+def serving(home: Path, *flags: str) -> Iterator[Hub]:
+    """A hub for a fixture: started before, killed after."""
+    hub = start(home, *flags)
+    try:
+        yield hub
+    finally:
+        hub.process.kill()
+        hub.process.wait()

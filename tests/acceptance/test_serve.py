@@ -1,0 +1,124 @@
+"""`serve` as a process: readiness, one server per home, signals, and the same application under uvicorn."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nexus_site.serving import running
+from tests.acceptance.hub import ROOT, Hub, serving, start
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def refused(*flags: str) -> str:
+    """What `serve` says when it does not start; it must end with exit code 1."""
+    command = [sys.executable, "manage.py", "serve", *flags]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1, ended.stdout
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
+
+
+def test_it_prints_urls_that_answer_as_soon_as_it_prints_them(hub: Hub) -> None:
+    urls = {line.split()[1]: line.split()[-1] for line in hub.lines if "http" in line}
+    assert set(urls) == {"MCP", "REST", "Dashboard"}
+    assert httpx.get(f"{hub.url}/healthz").json()["data"] == {"status": "alive"}
+    assert httpx.post(urls["MCP"]).status_code == 401
+    assert httpx.get(urls["REST"] + "/agents").status_code == 200
+    assert httpx.get(urls["Dashboard"], follow_redirects=True).status_code == 200
+
+
+def test_it_serves_the_admins_static_files(hub: Hub) -> None:
+    answer = httpx.get(f"{hub.url}/static/admin/css/base.css")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/css")
+
+
+def test_it_refuses_a_second_server_over_the_same_home_and_names_the_first(hub: Hub) -> None:
+    said = refused("--port", "0", "--home", str(hub.home))
+    assert "CONFIG_ERROR" in said and str(hub.process.pid) in said
+    holder = running(hub.home)
+    assert holder is not None and (holder.pid, holder.port) == (hub.process.pid, hub.address[1])
+
+
+def test_it_tells_what_is_wrong_with_an_address(hub: Hub, tmp_path: Path) -> None:
+    assert "in use" in refused("--port", str(hub.address[1]), "--home", str(tmp_path))
+    assert "nowhere.invalid" in refused("--host", "nowhere.invalid", "--home", str(tmp_path))
+    assert "CONFIG_ERROR" in refused("--port", "65536", "--home", str(tmp_path))
+    assert "WORKSPACE_UNRESOLVED" in refused("--home", str(tmp_path), "--project-root", str(tmp_path / "none"))
+
+
+def test_it_knows_the_project_it_was_given(tmp_path: Path) -> None:
+    for hub in serving(tmp_path / "home", "--project-root", str(tmp_path)):
+        assert [row["root_realpath"] for row in hub.call("workspace_list")["workspaces"]] == [str(tmp_path)]
+
+
+def test_it_takes_over_from_a_server_that_was_killed(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    first.stop(signal.SIGKILL)
+    assert running(tmp_path) is None
+    for second in serving(tmp_path):
+        assert httpx.get(f"{second.url}/readyz").status_code == 200
+
+
+def test_it_makes_one_signing_key_that_only_its_owner_reads(hub: Hub) -> None:
+    key = hub.home / "secret_key"
+    assert len(key.read_text()) >= 50 and key.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(tmp_path: Path, number: int) -> None:
+    for hub in serving(tmp_path / "home", "--project-root", str(tmp_path)):
+        answers: list[httpx.Response] = []
+        wait = {"project_root": str(tmp_path), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
+
+        def park(hub: Hub = hub, answers: list[httpx.Response] = answers, wait: dict[str, object] = wait) -> None:
+            answers.append(httpx.post(f"{hub.url}/api/v1/operations/event_wait", json=wait, timeout=60))
+
+        parking = threading.Thread(target=park)
+        parking.start()
+        while "nexus_parked_waits 1.0" not in httpx.get(f"{hub.url}/metrics").text:
+            time.sleep(0.02)
+        assert hub.stop(number) == 0
+        parking.join()
+        assert answers[0].json()["data"]["timed_out"] is True
+        assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line]
+
+
+def test_it_runs_under_uvicorn_unchanged(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "nexus_site.asgi:application", "--port", str(port)]
+    hub = start(tmp_path, command=[*command, "--timeout-graceful-shutdown", "2"], ready="Uvicorn running")
+    hub.url = f"http://127.0.0.1:{port}"
+    try:
+        assert httpx.get(f"{hub.url}/readyz").json()["data"]["checks"]["migrations"] is True
+        assert httpx.get(f"{hub.url}/static/admin/css/base.css").status_code == 200
+        key = hub.key("ann")
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        opened = httpx.post(
+            f"{hub.url}/mcp?api_key={key}",
+            json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+            headers={"accept": "application/json, text/event-stream"},
+        )
+        assert opened.json()["result"]["serverInfo"]["name"] == "nexus"
+        with httpx.stream("GET", f"{hub.url}/api/v1/stream?cursor=0") as events:
+            assert next(events.iter_lines()) == ": here"
+        assert httpx.post(f"{hub.url}/api/v1/operations/x", content=b"x" * 5_000_000).status_code == 413
+        assert not any(key in line for line in hub.lines), "the access log holds a key"
+        hub.stop()
+        assert any("Application shutdown complete" in line for line in hub.lines)
+    finally:
+        hub.process.kill()
