@@ -209,9 +209,17 @@ class Lifecycle(RuleBasedStateMachine):
 
         assert [handoff["handoff_id"] for handoff in page["handoffs"]] == offered
 
-    @rule(step=st.sampled_from([1, 59, 60, 240, 300]), beyond=st.booleans())
-    def time_passes(self, step: int, beyond: bool) -> None:
-        self.clock.shift(timedelta(seconds=step, microseconds=int(beyond)))
+    @rule(seconds=st.integers(1, 400))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.shift(seconds)
+
+    @rule(work=works, offset=st.sampled_from([-1, 0, 1]))
+    def a_boundary_comes(self, work: Work, offset: int) -> None:
+        boundary = (work.lease_ends or work.born + timedelta(seconds=60)) + timedelta(microseconds=offset)
+        if boundary > self.now:
+            self.clock.move_to(boundary)
+        for agent in AGENTS:
+            self.list_available(agent)
 
     @invariant()
     def the_store_holds_what_the_model_holds(self) -> None:
@@ -225,4 +233,4 @@ class Lifecycle(RuleBasedStateMachine):
 
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_a_handoffs_life_does() -> None:
-    run_state_machine_as_test(Lifecycle, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Lifecycle, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.handoffs.conftest import TO_BOB, Clock, Offer, events_of, mail_of
 
 LEASE = timedelta(seconds=300)
 INSTANT = timedelta(microseconds=1)
+Denied = Callable[..., str]
 VERBS = ["handoff_claim", "handoff_complete", "handoff_reject", "handoff_cancel"]
 
 
@@ -29,7 +31,7 @@ def on(call: Call, project: str) -> Call:
 
 
 @pytest.fixture
-def denied(refused: Call, project: str) -> Call:
+def denied(refused: Call, project: str) -> Denied:
     """The code of the error of an act on a handoff."""
 
     def denied(verb: str, handoff: str, agent: str, **more: Any) -> str:
@@ -64,7 +66,7 @@ class TestClaim:
 
         assert on("handoff_claim", offer(), "bob")["lease_expires_at"] == "2026-03-01T12:00:07.000000Z"
 
-    def test_it_refuses_the_second_even_the_winner_itself(self, on: Call, denied: Call, offer: Offer) -> None:
+    def test_it_refuses_the_second_even_the_winner_itself(self, on: Call, denied: Denied, offer: Offer) -> None:
         handoff = offer()
         on("handoff_claim", handoff, "bob")
 
@@ -72,14 +74,14 @@ class TestClaim:
         assert events_of(handoff) == ["handoff.created", "handoff.claimed"]
 
     def test_it_asks_whether_one_is_eligible_before_whether_it_is_free(
-        self, on: Call, denied: Call, offer: Offer
+        self, on: Call, denied: Denied, offer: Offer
     ) -> None:
         handoff = offer()
         on("handoff_claim", handoff, "bob")
 
         assert denied("handoff_claim", handoff, "ana") == "NOT_ELIGIBLE_TO_CLAIM"
 
-    def test_it_shows_public_work_to_those_who_may_not_claim_it(self, on: Call, denied: Call, offer: Offer) -> None:
+    def test_it_shows_public_work_to_those_who_may_not_claim_it(self, on: Call, denied: Denied, offer: Offer) -> None:
         handoff = offer(target=TO_BOB)
 
         assert on("handoff_get", handoff, "cleo")["status"] == "OPEN"
@@ -87,7 +89,7 @@ class TestClaim:
         assert events_of(handoff) == ["handoff.created"]
 
     @pytest.mark.parametrize("state", ["COMPLETED", "REJECTED", "CANCELLED"])
-    def test_it_finds_an_ended_handoff_taken(self, on: Call, denied: Call, offer: Offer, state: str) -> None:
+    def test_it_finds_an_ended_handoff_taken(self, on: Call, denied: Denied, offer: Offer, state: str) -> None:
         handoff = offer()
         ended(on, handoff, state)
 
@@ -127,7 +129,7 @@ class TestComplete:
             assert "notified" not in on("handoff_complete", handoff, "bob")
         assert mail_of(call, "bob") == []
 
-    def test_it_asks_for_the_state_before_the_owner(self, on: Call, denied: Call, offer: Offer) -> None:
+    def test_it_asks_for_the_state_before_the_owner(self, on: Call, denied: Denied, offer: Offer) -> None:
         handoff = offer()
         assert denied("handoff_complete", handoff, "cleo") == "INVALID_TRANSITION"
         on("handoff_claim", handoff, "bob")
@@ -171,19 +173,19 @@ class TestReject:
             {"strategy": "mixed", "rules": [TO_BOB]},
         ],
     )
-    def test_it_lets_nobody_else_refuse_open_work(self, denied: Call, offer: Offer, target: dict[str, Any]) -> None:
+    def test_it_lets_nobody_else_refuse_open_work(self, denied: Denied, offer: Offer, target: dict[str, Any]) -> None:
         handoff = offer(target=target)
 
         assert [denied("handoff_reject", handoff, agent) for agent in ("ana", "bob")] == ["NOT_OWNER"] * 2
 
-    def test_it_lets_only_the_claimant_refuse_claimed_work(self, on: Call, denied: Call, offer: Offer) -> None:
+    def test_it_lets_only_the_claimant_refuse_claimed_work(self, on: Call, denied: Denied, offer: Offer) -> None:
         handoff = offer()
         on("handoff_claim", handoff, "bob")
 
         assert [denied("handoff_reject", handoff, agent) for agent in ("ana", "cleo")] == ["NOT_OWNER"] * 2
 
     @pytest.mark.parametrize("state", ["COMPLETED", "REJECTED", "CANCELLED"])
-    def test_it_refuses_nothing_that_has_ended(self, on: Call, denied: Call, offer: Offer, state: str) -> None:
+    def test_it_refuses_nothing_that_has_ended(self, on: Call, denied: Denied, offer: Offer, state: str) -> None:
         handoff = offer()
         ended(on, handoff, state)
 
@@ -199,7 +201,7 @@ class TestCancel:
         assert Event.objects.get(type="handoff.cancelled").payload["reason"] == "typo"
         assert on("handoff_get", handoff, "ana")["rejected_reason"] is None
 
-    def test_it_asks_for_the_creator_before_the_state(self, on: Call, denied: Call, offer: Offer) -> None:
+    def test_it_asks_for_the_creator_before_the_state(self, on: Call, denied: Denied, offer: Offer) -> None:
         handoff = offer()
         assert denied("handoff_cancel", handoff, "bob") == "NOT_OWNER"
         on("handoff_claim", handoff, "bob")
@@ -207,7 +209,7 @@ class TestCancel:
         assert denied("handoff_cancel", handoff, "ana") == "INVALID_TRANSITION"
 
     @pytest.mark.parametrize("state", ["COMPLETED", "REJECTED", "CANCELLED"])
-    def test_it_retracts_nothing_that_has_ended(self, on: Call, denied: Call, offer: Offer, state: str) -> None:
+    def test_it_retracts_nothing_that_has_ended(self, on: Call, denied: Denied, offer: Offer, state: str) -> None:
         handoff = offer()
         ended(on, handoff, state)
 
@@ -255,7 +257,7 @@ class TestExpiry:
         assert events_of(handoff).count("handoff.expired") == 1
 
     def test_it_refuses_the_former_claimant_whose_work_another_took(
-        self, on: Call, denied: Call, offer: Offer, clock: Clock
+        self, on: Call, denied: Denied, offer: Offer, clock: Clock
     ) -> None:
         handoff = offer()
         on("handoff_claim", handoff, "bob")
