@@ -12,6 +12,7 @@ from django.db.models import Count, Max
 
 from coordination.models import Agent, Event, Session, SessionStatus
 
+EXAMINED = 50_000  # events looked through for those of one agent
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
@@ -69,6 +70,20 @@ def id_floor(prefix: str, moment: datetime) -> str:
 def time_of_id(identifier: str) -> datetime:
     """When an id of `new_id` was made, to the millisecond."""
     return datetime.fromtimestamp(int(identifier.partition("_")[2][:12], 16) / 1000, UTC)
+
+
+def state_of(agent: Agent, moment: datetime) -> AgentState:
+    """One agent with its presence."""
+    active = Session.objects.filter(agent=agent, status=SessionStatus.ACTIVE)
+    row = active.aggregate(heartbeat=Max("last_heartbeat_at"), sessions=Count("pk"))
+    return AgentState(agent, presence_of(row["heartbeat"], moment), row["heartbeat"], row["sessions"])
+
+
+def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
+    """What an agent did last, newest first, among the newest events of the log (or those after an id)."""
+    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    since = max(newest - EXAMINED, 0) if after is None else after
+    return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
 
 
 def recent_events(limit: int, *, workspace_id: str | None = None) -> list[Event]:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from django.db.models import Count, Min, Q, QuerySet, Value
 
 from coordination.overview import id_floor, time_of_id
-from inbox.models import Delivery, DeliveryStatus, Message
+from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 NEWEST = 20_000  # deliveries a traffic map looks at, so that its cost has a ceiling
 
@@ -27,13 +27,19 @@ class Inbox:
     oldest_unread: datetime | None = None
 
 
-def inboxes(moment: datetime) -> dict[str, Inbox]:
+def inbox_of(agent_id: str, moment: datetime) -> Inbox:
+    """One agent's inbox."""
+    return inboxes(moment, Delivery.objects.of(agent_id)).get(agent_id, Inbox())
+
+
+def inboxes(moment: datetime, deliveries: DeliveryQuerySet | None = None) -> dict[str, Inbox]:
     """Every inbox that holds or held mail, by agent. One pass over an index, and one over the leases."""
+    among = Delivery.objects.all() if deliveries is None else deliveries
     counted: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
-    rows = Delivery.objects.values_list("recipient_id", "status").annotate(Count("pk"), Min("delivery_id")).order_by()
+    rows = among.values_list("recipient_id", "status").annotate(Count("pk"), Min("delivery_id")).order_by()
     for agent_id, status, count, oldest in rows:
         counted[agent_id][status] = (count, oldest)
-    lapsed = Delivery.objects.lapsed(moment).values_list("recipient_id").annotate(Count("pk")).order_by()
+    lapsed = among.lapsed(moment).values_list("recipient_id").annotate(Count("pk")).order_by()
     again = dict(lapsed)
     nothing = (0, "")
     found = {}
@@ -90,7 +96,7 @@ def flows(since: datetime, moment: datetime, *, workspace_id: str | None = None)
     rows = (
         Delivery.objects.filter(message__in=newest)
         .values_list("message__from_agent_id", "recipient_id")
-        .annotate(Count("pk"), Count("pk", filter=Q(status=DeliveryStatus.UNREAD) | _lapsed(moment)))
+        .annotate(sent=Count("pk"), unread=Count("pk", filter=Q(status=DeliveryStatus.UNREAD) | _lapsed(moment)))
         .order_by()
     )
     return sorted((Flow(*row) for row in rows), key=lambda flow: (-flow.messages, flow.sender, flow.recipient))
@@ -107,11 +113,12 @@ class MailFilter:
     workspace_id: str = ""
     agent_id: str = ""  # sent by it or to it
     channel_id: str = ""
+    sender_id: str = ""
     lane: str = ""  # a delivery status, or `nobody` for sends that reached nobody
 
 
 def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
-    """Messages of all agents and workspaces, newest first, after the message id `before`; `among` limits the ids."""
+    """Messages of all agents and workspaces, newest first, older than the message `before`; `among` limits the ids."""
     rows = _filtered(wanted)
     if among is not None:
         rows = rows.filter(pk__in=list(among))
@@ -129,6 +136,8 @@ def _filtered(wanted: MailFilter) -> QuerySet[Message]:
     if wanted.agent_id:
         received = Delivery.objects.filter(recipient_id=wanted.agent_id)
         rows = rows.filter(Q(from_agent_id=wanted.agent_id) | Q(pk__in=received.values("message_id")))
+    if wanted.sender_id:
+        rows = rows.filter(from_agent_id=wanted.sender_id)
     if wanted.lane == "nobody":
         rows = rows.filter(recipients_count=0)
     elif wanted.lane in DeliveryStatus.values:

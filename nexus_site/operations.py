@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from coordination.clock import iso, now
 from coordination.errors import Code
 from coordination.operation import Caller, Data, Params, ProjectRoot, operation
 from coordination.services import audit, retention, workspaces
+from nexus_site import reset
 
 Days = Annotated[int | None, Field(ge=0, le=36_500, description="Instead of the setting, for this call.")]
 
@@ -66,3 +67,15 @@ def retention_prune(p: RetentionPrune, caller: Caller) -> Data:
         before, after = store.compact()
         data["vacuum"] = {"bytes_before": before, "bytes_after": after}
     return data
+
+
+class DatabaseReset(Params):
+    confirm: Annotated[Literal["reset"], Field(description="The word reset, typed.")]
+    keep_agents: bool = False
+
+
+@operation(DatabaseReset, Code.VALIDATION_ERROR, operator_only=True, tool=False, destructive=True)
+def database_reset(p: DatabaseReset, caller: Caller) -> Data:
+    """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
+    assert caller.operator is not None, "the runner admits operators only"
+    return {"deleted": reset.reset(keep_agents=p.keep_agents, operator=caller.operator)}

@@ -7,6 +7,7 @@ from pathlib import Path
 from coordination import access
 from coordination.knobs import Knobs
 from nexus_site import launch
+from nexus_site.dashboard import theme
 from nexus_site.limits import MAX_BODY_BYTES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -24,8 +25,9 @@ ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its bind
 NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never while bound beyond loopback
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "unfold.contrib.filters",
+    "nexus_site.dashboard.apps.NexusAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -40,11 +42,13 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "nexus_site.dashboard.middleware.ContentSecurityPolicy",
+    "nexus_site.static_files.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "nexus_site.dashboard.middleware.LocalOperator",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -66,6 +70,7 @@ ROOT_URLCONF = "nexus_site.urls"
 ASGI_APPLICATION = "nexus_site.asgi.application"
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
+UNFOLD = theme.UNFOLD
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 
 REST_FRAMEWORK = {

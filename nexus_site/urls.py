@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from nexus_site import api, health
 
@@ -12,6 +13,7 @@ urlpatterns = [
     path("readyz", health.ready),
     path("metrics", health.measured),
     path("api/v1/", include(api)),
+    path("", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),
 ]
 

@@ -1,0 +1,93 @@
+"""The theme's settings: names, colours, and the sidebar that leads to every page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.templatetags.static import static
+from django.urls import reverse_lazy
+
+
+def _entry(title: str, icon: str, view: str) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{view}")}
+
+
+NAVIGATION: list[dict[str, Any]] = [
+    {
+        "title": "Now",
+        "items": [
+            _entry("Home", "monitoring", "index"),
+            _entry("Graph", "hub", "graph"),
+            _entry("Handoffs", "view_kanban", "board"),
+            _entry("Mail", "inbox", "mail"),
+            _entry("Events", "list_alt", "events"),
+            _entry("Search", "search", "find"),
+        ],
+    },
+    {
+        "title": "Act",
+        "items": [
+            _entry("Agents and keys", "smart_toy", "agents"),
+            _entry("Speak", "campaign", "speak"),
+        ],
+    },
+    {
+        "title": "Records",
+        "collapsible": True,
+        "items": [
+            _entry("Workspaces", "folder_open", "coordination_workspace_changelist"),
+            _entry("Sessions", "sensors", "coordination_session_changelist"),
+            _entry("Channels", "tag", "coordination_channel_changelist"),
+            _entry("Artifacts", "deployed_code", "coordination_artifact_changelist"),
+            _entry("Tasks", "task_alt", "coordination_task_changelist"),
+            _entry("Messages", "mail", "inbox_message_changelist"),
+            _entry("Deliveries", "mark_email_read", "inbox_delivery_changelist"),
+            _entry("All handoffs", "swap_horiz", "handoffs_handoff_changelist"),
+            _entry("All events", "history", "coordination_event_changelist"),
+        ],
+    },
+    {
+        "title": "Hub",
+        "items": [
+            _entry("Settings", "tune", "settings"),
+            _entry("Retention", "auto_delete", "retention"),
+            _entry("Operators", "badge", "auth_user_changelist"),
+            _entry("Help", "help", "help"),
+            _entry("About", "info", "about"),
+        ],
+    },
+]
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Nexus",
+    "SITE_HEADER": "Nexus",
+    "SITE_SUBHEADER": "Agents at work",
+    "SITE_SYMBOL": "hub",
+    "SITE_URL": "/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("nexus/icon.svg")}],
+    "STYLES": [lambda request: static("nexus/nexus.css")],
+    "COLORS": {
+        "primary": {
+            "50": "oklch(98.4% .014 180.72)",
+            "100": "oklch(95.3% .051 180.801)",
+            "200": "oklch(91% .096 180.426)",
+            "300": "oklch(85.5% .138 181.071)",
+            "400": "oklch(77.7% .152 181.912)",
+            "500": "oklch(70.4% .14 182.503)",
+            "600": "oklch(51.1% .096 186.391)",
+            "700": "oklch(43.7% .078 188.216)",
+            "800": "oklch(38.6% .063 188.416)",
+            "900": "oklch(32% .05 188)",
+            "950": "oklch(27.7% .046 192.524)",
+        },
+        "font": {
+            "subtle-light": "var(--color-base-600)",
+            "subtle-dark": "var(--color-base-400)",
+            "default-light": "var(--color-base-700)",
+            "default-dark": "var(--color-base-300)",
+            "important-light": "var(--color-base-900)",
+            "important-dark": "var(--color-base-100)",
+        },
+    },
+    "SIDEBAR": {"show_search": True, "command_search": True, "navigation": NAVIGATION},
+}

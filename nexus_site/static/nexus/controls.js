@@ -1,0 +1,45 @@
+// Dialogs, copy buttons, selects that submit their form, and confirmations by typing.
+document.addEventListener("click", async (event) => {
+  const open = event.target.closest?.("[data-dialog]");
+  if (open) document.getElementById(open.dataset.dialog)?.showModal();
+  const close = event.target.closest?.("[data-close]");
+  if (close) close.closest("dialog")?.close();
+  const copy = event.target.closest?.("[data-copy]");
+  if (copy) {
+    const source = document.getElementById(copy.dataset.copy);
+    const label = copy.textContent;
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      copy.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(source);
+      copy.textContent = "Selected: press Ctrl-C";
+    }
+    setTimeout(() => { copy.textContent = label; }, 2000);
+  }
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+});
+
+// <input data-typed="word"> keeps its form's submit disabled until the word is typed.
+document.querySelectorAll("input[data-typed]").forEach((input) => {
+  const button = input.form.querySelector("[data-armed]");
+  const check = () => { button.disabled = input.value !== input.dataset.typed; };
+  input.addEventListener("input", check);
+  check();
+});
+
+// Fields that belong to one choice only are shown with it: [data-for="name=value other"].
+const choose = () => document.querySelectorAll("[data-for]").forEach((element) => {
+  const [name, values] = element.dataset.for.split("=");
+  const chosen = element.closest("form").elements[name]?.value;
+  element.hidden = !values.split(" ").includes(chosen);
+});
+document.addEventListener("change", choose);
+choose();
+
+// A form that a run continues by itself (retention): each answer starts the next, until done or left.
+const again = document.querySelector("form[data-again]");
+if (again) setTimeout(() => again.requestSubmit(), 300);

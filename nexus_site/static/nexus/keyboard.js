@@ -1,0 +1,50 @@
+// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of the mail list.
+import { follow } from "./regions.js";
+
+const label = (selector, text) => document.querySelectorAll(selector).forEach((element) => {
+  element.setAttribute("role", "button");
+  element.tabIndex = 0;
+  if (text) element.setAttribute("aria-label", text);
+});
+label("header [x-on\\:click], #header-inner span[x-on\\:click]", "Show or hide the navigation");
+label("#nav-sidebar-inner span[x-on\\:click]", "Hide the navigation");
+label("#nav-sidebar-inner div[x-on\\:click*=opencommand]", "Search");
+label("#nav-sidebar-inner h2[x-on\\:click]", "");
+label("#nav-sidebar-inner div[x-on\\:click*=openUserLinks]", "Theme and account");
+label("#nav-sidebar-inner a[x-on\\:click], a[x-on\\:click*=filterOpen]", "");
+document.getElementById("search-input-command")?.setAttribute("aria-label", "Search everything");
+document.getElementById("command-submit")?.setAttribute("aria-label", "Search");
+document.querySelectorAll(".material-symbols-outlined").forEach((icon) => icon.hasAttribute("role") || icon.setAttribute("aria-hidden", "true"));
+
+document.addEventListener("keydown", (event) => {
+  const target = event.target;
+  if ((event.key === "Enter" || event.key === " ") && target.matches?.("[role=button]:not(button, a[href])")) {
+    event.preventDefault();
+    target.click();
+    return;
+  }
+  if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) {
+    event.preventDefault(); // the theme listens too, but not from within a field
+    if (target.matches?.("input, textarea, select")) window.dispatchEvent(new CustomEvent("opencommand"));
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || target.matches?.("input, textarea, select") || target.isContentEditable) return;
+  const letters = [...document.querySelectorAll("a[data-mark=letter]")];
+  if (!letters.length) return;
+  const at = letters.findIndex((letter) => letter.hasAttribute("aria-current"));
+  const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
+  if (step && (event.key.length === 1 || document.activeElement?.matches("a[data-mark=letter], body"))) {
+    event.preventDefault();
+    const next = letters[Math.max(0, Math.min(letters.length - 1, at + step))];
+    next.focus();
+    follow(next);
+  } else if (event.key === "o" && at >= 0) {
+    location.href = letters[at].dataset.open;
+  } else if (event.key === "r" && at >= 0) {
+    document.getElementById("reply")?.focus();
+    event.preventDefault();
+  } else if (event.key === "/") {
+    event.preventDefault();
+    document.querySelector("input[name=q]")?.focus();
+  }
+});

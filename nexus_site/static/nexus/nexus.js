@@ -1,0 +1,7 @@
+// Small enhancements over pages that work without them. Each module knows one thing.
+import "./times.js";
+import "./live.js";
+import "./regions.js";
+import "./controls.js";
+import "./keyboard.js";
+import "./tail.js";

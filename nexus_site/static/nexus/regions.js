@@ -1,0 +1,75 @@
+// A live page is its own source: after events it is fetched again and its [data-region] elements are exchanged.
+// However many events come, that is one request at a time and at most one in two seconds.
+import { showTimes } from "./times.js";
+
+const PAUSE = 2000;
+let running = false;
+let wanted = false;
+
+const busy = (region) =>
+  region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")
+  || region.contains(document.getSelection()?.anchorNode) && !document.getSelection().isCollapsed;
+
+export function exchange(region, fresh) {
+  const focused = region.contains(document.activeElement) ? document.activeElement : null;
+  const key = focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
+  const open = [...region.querySelectorAll("details[open][id]")].map((details) => details.id);
+  const scroll = [region.scrollLeft, region.scrollTop];
+  region.replaceChildren(...fresh.childNodes);
+  showTimes(region);
+  open.forEach((id) => region.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", ""));
+  [region.scrollLeft, region.scrollTop] = scroll;
+  if (focused === region) region.focus({ preventScroll: true });
+  else if (key) region.querySelector(key)?.focus({ preventScroll: true });
+}
+
+export async function load(url, only) {
+  const response = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
+  if (!response.ok) throw new Error(response.statusText);
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const region of document.querySelectorAll("[data-region]")) {
+    const fresh = page.getElementById(region.id);
+    if (fresh && (!only || only === region.id) && (only || !busy(region))) exchange(region, fresh);
+  }
+  return page;
+}
+
+async function refresh() {
+  wanted = true;
+  if (running || document.hidden) return;
+  running = true;
+  while (wanted && !document.hidden) {
+    wanted = false;
+    try { await load(location.href); } catch { /* the status line tells; the next event tries again */ }
+    await new Promise((done) => setTimeout(done, PAUSE));
+  }
+  running = false;
+}
+
+if (document.querySelector("[data-region]")) {
+  document.addEventListener("nexus:event", refresh);
+  document.addEventListener("nexus:open", refresh); // what came between the page and the line
+  document.addEventListener("visibilitychange", () => wanted && refresh());
+  // Presence and leases change by time alone; [data-poll] waits for what leaves no event.
+  setInterval(() => document.hidden || refresh(), document.querySelector("[data-poll]") ? 2000 : 30000);
+}
+
+// Links with data-swap fill one region instead of loading a page; without script they are plain links.
+document.addEventListener("click", async (event) => {
+  const link = event.target.closest?.("a[data-swap]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  await follow(link);
+});
+
+export async function follow(link) {
+  const url = link.href.baseVal !== undefined ? new URL(link.href.baseVal, location.href).href : link.href;
+  try { await load(url, link.dataset.swap); } catch { location.href = url; return; }
+  history.pushState({}, "", url);
+  const mark = link.dataset.mark;
+  if (mark) document.querySelectorAll(`[data-mark="${mark}"][aria-current]`).forEach((other) => other.removeAttribute("aria-current"));
+  if (mark) link.setAttribute("aria-current", "true");
+  document.dispatchEvent(new CustomEvent("nexus:swapped", { detail: { region: link.dataset.swap } }));
+}
+
+window.addEventListener("popstate", () => load(location.href).catch(() => location.reload()));

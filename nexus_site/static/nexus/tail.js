@@ -1,0 +1,53 @@
+// The live tail: new rows are fetched after the newest one shown, so none is missed and none comes twice.
+import { showTimes } from "./times.js";
+
+const log = document.querySelector("[data-tail]");
+const KEPT = 500; // rows on the page, so that an hour of tailing does not grow it
+
+if (log) {
+  const pause = document.getElementById("pause");
+  const count = document.getElementById("waiting");
+  let after = Number(log.dataset.tail);
+  let running = false;
+  let wanted = false;
+  let paused = false;
+  let unseen = 0;
+
+  const tell = () => { count.textContent = paused && unseen ? `${unseen} new` : ""; };
+
+  async function fetchNewer() {
+    wanted = true;
+    if (running || paused) return;
+    running = true;
+    while (wanted && !paused) {
+      wanted = false;
+      const url = new URL(log.dataset.source, location.href);
+      url.searchParams.set("after", after);
+      try {
+        const response = await fetch(url);
+        if (!response.ok) throw new Error(response.statusText);
+        const page = new DOMParser().parseFromString(await response.text(), "text/html");
+        const list = page.querySelector("[data-upto]");
+        const rows = [...list.children];
+        log.prepend(...rows);
+        rows.forEach((row) => showTimes(row));
+        while (log.children.length > KEPT) log.lastElementChild.remove();
+        if (Number(list.dataset.upto) > after && list.dataset.more) wanted = true;
+        after = Math.max(after, Number(list.dataset.upto));
+      } catch { wanted = true; }
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+    running = false;
+  }
+
+  document.addEventListener("nexus:event", () => { unseen += 1; tell(); fetchNewer(); });
+  document.addEventListener("nexus:open", fetchNewer);
+  pause?.addEventListener("click", () => {
+    paused = !paused;
+    unseen = 0;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.querySelector("span:last-child").textContent = paused ? "Resume" : "Pause";
+    tell();
+    if (!paused) fetchNewer();
+  });
+}

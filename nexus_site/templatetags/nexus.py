@@ -1,0 +1,103 @@
+"""How the pages show times, names and texts that strangers wrote."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from coordination.clock import iso
+from nexus_site.dashboard.markdown import rendered
+
+register = template.Library()
+
+MAX_PLAIN = 200_000  # characters of a payload on a page
+
+
+@register.simple_tag
+def when(moment: datetime | None, style: str = "at") -> SafeString | str:
+    """A time: the viewer's zone by script, UTC without one, the exact UTC on hover. `style`: at, ago or left."""
+    if moment is None:
+        return "–"
+    return format_html(
+        '<time datetime="{}" title="{} UTC" data-when="{}">{} UTC</time>',
+        iso(moment),
+        moment.strftime("%Y-%m-%d %H:%M:%S.%f"),
+        style,
+        moment.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@register.filter
+def plain(text: Any) -> str:
+    """A text with its invisible controls made visible: a bidi override may not rearrange what stands beside it."""
+    return "".join(
+        f"⟨U+{ord(character):04X}⟩"
+        if unicodedata.category(character) in ("Cf", "Cc") and character not in "\n\t\u200d"
+        else character
+        for character in str("" if text is None else text)
+    )
+
+
+@register.filter
+def name(text: Any) -> SafeString:
+    """An agent's, channel's or workspace's name, isolated from the direction of the text around it."""
+    return format_html('<bdi class="nx-name">{}</bdi>', plain(text))
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    """A body as safe HTML; the theme's scripts are told to leave it alone."""
+    return format_html('<div class="nx-prose" x-ignore hx-disable dir="auto">{}</div>', rendered(plain(text)))
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    """A payload as indented JSON where it is JSON, as itself where not."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return plain(value[:MAX_PLAIN])
+    return plain(json.dumps(value, indent=2, ensure_ascii=False)[:MAX_PLAIN])
+
+
+@register.filter
+def target(value: Any) -> str:
+    """A target in words."""
+    if not value:
+        return "everyone present"
+    match value.get("strategy"):
+        case "direct":
+            return str(value.get("agent_id"))
+        case "role":
+            return f"role {value.get('role')}"
+        case "capability":
+            wanted = value.get("capability")
+            return f"capability {', '.join(wanted) if isinstance(wanted, list) else wanted}"
+        case "broadcast":
+            return "everyone"
+        case "mixed":
+            return " or ".join(target(rule) for rule in value.get("rules", []))
+        case "direct_with_fallback":
+            after = f"{value.get('fallback_after_seconds')} s"
+            return f"{value.get('agent_id')}, after {after} {target(value.get('fallback'))}"
+    return "unknown target"
+
+
+@register.filter
+def short(identifier: str | None) -> str:
+    """The end of an id, where time-ordered ids differ."""
+    return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
+
+
+@register.filter
+def initials(agent_id: str) -> str:
+    """Two letters for an avatar."""
+    words = [word for word in plain(agent_id).replace("_", "-").split("-") if word]
+    return ("".join(word[0] for word in words[:2]) or "?").upper()
