@@ -10,17 +10,17 @@ from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from coordination import runner, selectors
 from coordination.access import caller_of
 from coordination.clock import iso, now
-from coordination.errors import failure, invalid
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from coordination.openapi import body_of
 from coordination.resource import Endpoint, Resource
-from coordination.rest import json_object, on_error, status_of
+from coordination.rest import explain, json_object, status_of
 from coordination.services.sessions import derived_status
 
 OBJECT = {"type": "object"}
@@ -29,18 +29,18 @@ OBJECT = {"type": "object"}
 @csrf_exempt  # no cookie alone gets here from another site: a foreign Origin is refused
 async def operation(request: HttpRequest, name: str) -> HttpResponse:
     """POST /api/v1/operations/{name}: the very envelope of MCP. A waiting operation holds no thread."""
-    if request.method != "POST":
-        return JsonResponse(failure(invalid("Call an operation with POST.")), status=405, headers={"Allow": "POST"})
+    headers = {"Cache-Control": "no-store", "Allow": "POST"}
     try:
+        if request.method != "POST":
+            raise MethodNotAllowed(str(request.method))
         caller = await caller_of(request, transport="rest")
         if request.content_type not in ("application/json", ""):
-            return JsonResponse(failure(invalid("Send a JSON object as application/json.")), status=415)
-        arguments = json_object(request.body)
+            raise UnsupportedMediaType(request.content_type)
+        envelope = await runner.arun(caller, name, json_object(request.body))
+        status = status_of(envelope)
     except Exception as error:
-        refusal = on_error(error, {})
-        return JsonResponse(refusal.data, status=refusal.status_code, headers=dict(refusal.items()))
-    envelope = await runner.arun(caller, name, arguments)
-    return JsonResponse(envelope, status=status_of(envelope), headers={"Cache-Control": "no-store"})
+        envelope, status = explain(error)
+    return JsonResponse(envelope, status=status, headers=headers)
 
 
 class WorkspaceSerializer(serializers.ModelSerializer[Workspace]):

@@ -52,13 +52,19 @@ def status_of(envelope: Mapping[str, Any], success: int = 200) -> int:
 
 def on_error(exception: Exception, context: Mapping[str, Any]) -> Response:
     """DRF's exception handler: whatever went wrong is answered in the envelope."""
-    error, status = _documented(exception)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    response = Response(*explain(exception))
     if isinstance(exception, MethodNotAllowed):
-        headers["Allow"] = ", ".join(context["view"].allowed_methods)
-    response = Response(failure(error), status=status, headers=headers)
+        response.headers["Allow"] = ", ".join(context["view"].allowed_methods)
+    if response.status_code == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
     response.exception = True
     return response
+
+
+def explain(exception: Exception) -> tuple[dict[str, Any], int]:
+    """The failure envelope and the HTTP status of any exception."""
+    error, status = _documented(exception)
+    return failure(error), status
 
 
 def _documented(exception: Exception) -> tuple[NexusError, int]:
