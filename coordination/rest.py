@@ -90,7 +90,11 @@ class CallerAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Any, Caller]:
         plain = request._request
-        return getattr(plain, "user", None), identify(Approach.of_request(plain), transport="rest")
+        try:
+            return getattr(plain, "user", None), identify(Approach.of_request(plain), transport="rest")
+        except NexusError:
+            request._not_authenticated()  # so that rendering the refusal does not ask again
+            raise
 
 
 class OnlyJson(BaseContentNegotiation):
