@@ -25,10 +25,10 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def permissions(home: Home) -> Iterator[Finding]:
     """The home and what lies in it belong to one user, and nobody else may look."""
-    backups = home.path / "backups"
-    files = {home.database, *home.path.glob("*"), *backups.glob("*")}
-    files |= {store.beside(home.database, suffix) for suffix in ("-wal", "-shm")}
-    for path in [home.path, *sorted(path for path in files if path.exists() and not path.is_symlink())]:
+    directories = [home.path, home.path / "backups"]  # other directories are closed by the home's own mode
+    files = {path for directory in directories for path in directory.glob("*") if path.is_file()}
+    files |= {home.database, *(store.beside(home.database, suffix) for suffix in ("-wal", "-shm"))}
+    for path in sorted(path for path in {*directories, *files} if path.exists() and not path.is_symlink()):
         status = path.stat()
         if status.st_mode & OTHERS:
             wanted = 0o700 if path.is_dir() else 0o600

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -72,7 +72,7 @@ SECRETS_OF = {
 }
 
 
-def export(workspace_id: str) -> Iterator[str]:
+def export(workspace_id: str) -> Generator[str]:
     """The lines of a workspace's history, in an order that depends on nothing but its rows.
 
     `{"kind": "export", "format", "workspace_id"}`, then `{"kind", "row": {column: value}}` of each row by kind and id,

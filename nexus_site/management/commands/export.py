@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,7 @@ exit codes: 0 written; 1 nothing was written to --output"""
     def run(self, **options: Any) -> None:
         store.prepare()
         workspace_id = options["workspace_id"] or locate(options["project_root"]).workspace_id
-        with store.snapshot():
-            lines = history.export(workspace_id)
+        with store.snapshot(), closing(history.export(workspace_id)) as lines:
             if options["output"] is None:
                 for line in lines:
                     self.stdout.write(line)
