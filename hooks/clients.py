@@ -158,10 +158,12 @@ def hook_command(program: Sequence[str], client: str, options: Sequence[str] = (
 
 def is_ours(command: Any, client: str) -> bool:
     """Whether a hook's command line is one of `hook_command`'s for this client."""
+    if not isinstance(command, str):
+        return False
     try:
         words = shlex.split(command)
         at = words.index("hook")
-    except (ValueError, AttributeError, TypeError):
+    except ValueError:
         return False
     programs = {Path(word).stem for word in words[:at]}
     return not programs.isdisjoint({SERVER, "manage"}) and words[at + 1 : at + 3] == ["--client", client]

@@ -65,7 +65,7 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
         return Change(file, before, before)
     with contextlib.suppress(ValueError, RecursionError):
         after = clients.dump(format, document, _indent(before or ""))
-        if _plain(_parse(file, format, after)) == _plain(document):
+        if _plain(_parse(file, format, after.encode().decode())) == _plain(document):
             return Change(file, before, after)
     _refuse(file, "holds something that would not survive a rewrite")
 
@@ -147,7 +147,7 @@ def drop_hooks(client: str) -> Edit:
             if event not in hooks:
                 continue
             before = _list(hooks, event)
-            after = [kept for group in before if (kept := _without_ours(group, client)) is not None]
+            after = [kept for group in before for kept in _without_ours(group, client)]
             if after != before:
                 found = True
                 hooks[event] = after
@@ -159,19 +159,19 @@ def drop_hooks(client: str) -> Edit:
     return edit
 
 
-def _without_ours(group: Any, client: str) -> Any:
-    """A group of hooks without Nexus's; None when nothing is left of it."""
+def _without_ours(group: Any, client: str) -> list[Any]:
+    """A group of hooks without Nexus's; nothing when nothing is left of it."""
     if not isinstance(group, dict):
-        return group
+        return [group]
     if clients.is_ours(group.get("command"), client):
-        return None
+        return []
     handlers = group.get("hooks")
     if not isinstance(handlers, list):
-        return group
+        return [group]
     others = [one for one in handlers if not (isinstance(one, dict) and clients.is_ours(one.get("command"), client))]
     if len(others) == len(handlers):
-        return group
-    return {**group, "hooks": others} if others else None
+        return [group]
+    return [{**group, "hooks": others}] if others else []
 
 
 # Reading and shapes

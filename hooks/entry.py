@@ -81,11 +81,8 @@ def _look(knobs: Knobs, call: Call, told: memory.Told, start_django: Callable[[]
     if seen.waiting <= set(known):
         return ""
     start_django()
-    import logging
-
     from hooks import look
 
-    logging.disable()  # a failure is one line, and `main` writes it
     text, fresh = look.waiting(call, known)
     told.told = sorted(seen.waiting | fresh)  # the notice counts what it does not show
     if call.event == STOP:

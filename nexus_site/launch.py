@@ -108,10 +108,13 @@ def _hooked(arguments: list[str]) -> bool:
         return False
 
     def start_django() -> None:
+        import logging
+
         import django
 
         choose_settings("hook")
         django.setup(set_prefix=False)
+        logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
     entry.main(lambda: configure(arguments), start_django)

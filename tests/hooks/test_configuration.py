@@ -1,0 +1,321 @@
+"""A client's configuration keeps everything else it holds, and what cannot be read is left as it is."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomlkit
+from django.core.management import call_command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordination.errors import NexusError
+from hooks import clients, configuration
+from hooks.configuration import Edit
+
+COMMAND = "/opt/nexus hook --client claude-code --agent-id builder"
+KEYS = st.text(min_size=1, max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+GROUPS = st.lists(
+    st.fixed_dictionaries({"matcher": st.text(max_size=5), "hooks": st.lists(VALUES, max_size=2)})
+    | st.fixed_dictionaries({"command": st.text(max_size=9)})
+    | VALUES,
+    min_size=1,
+    max_size=3,
+)
+HOOKS = st.dictionaries(st.sampled_from(["Stop", "PreToolUse", "SessionStart", "stop", "x"]), GROUPS, min_size=1)
+SERVERS = st.dictionaries(KEYS.filter(lambda name: name != "nexus"), VALUES, min_size=1, max_size=3)
+CONTENTS = st.builds(
+    lambda rest, hooks, servers: {**rest, **({"hooks": hooks} if hooks else {}), **servers},
+    st.dictionaries(KEYS, VALUES, max_size=4),
+    st.none() | HOOKS,
+    st.just({}) | st.builds(lambda servers: {"mcpServers": servers}, SERVERS),
+)
+
+
+def rewritten(text: str | None, *edits: Edit, format: clients.Format = "json") -> str:
+    """The file's text after each edit was planned and applied."""
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "settings")
+        if text is not None:
+            file.write_bytes(text.encode())
+        for edit in edits:
+            configuration.apply(configuration.plan(file, format, edit))
+        return file.read_bytes().decode()
+
+
+@settings(max_examples=40)
+@given(CONTENTS, st.sampled_from(["claude-code", "codex"]), st.sampled_from([None, 2, 4, "\t"]))
+def test_it_takes_out_exactly_the_hooks_it_put_in(content: Any, client: str, indent: Any) -> None:
+    command = clients.hook_command(["/opt/my tools/nexus"], client)
+    put, drop = configuration.put_hooks(client, command), configuration.drop_hooks(client)
+    before = json.dumps(content, indent=indent)
+    installed = json.loads(rewritten(before, put))
+    assert json.loads(rewritten(before, put, drop)) == content
+    assert installed["hooks"].keys() >= {"SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"}
+    for event, groups in content.get("hooks", {}).items():
+        assert installed["hooks"][event][: len(groups)] == groups
+
+
+@settings(max_examples=40)
+@given(CONTENTS, st.sampled_from(["claude-code", "cursor", "windsurf"]))
+def test_it_takes_out_exactly_the_server_it_put_in(content: Any, client: str) -> None:
+    put = configuration.put_server(client, clients.server_entry(client, url="http://127.0.0.1:1/mcp", key="k"))
+    before = json.dumps(content)
+    installed = json.loads(rewritten(before, put))
+    assert json.loads(rewritten(before, put, configuration.drop_server(client))) == content
+    assert installed["mcpServers"].pop("nexus")
+    assert installed == {"mcpServers": {}, **content}
+
+
+@settings(max_examples=40)
+@given(CONTENTS)
+def test_it_changes_nothing_the_second_time(content: Any) -> None:
+    put = configuration.put_hooks("claude-code", COMMAND)
+    once = rewritten(json.dumps(content), put)
+    assert rewritten(once, put) == once
+
+
+def test_it_replaces_the_hooks_of_an_earlier_install() -> None:
+    moved = configuration.put_hooks("claude-code", "/elsewhere/nexus hook --client claude-code")
+    text = rewritten(None, configuration.put_hooks("claude-code", COMMAND), moved)
+    assert COMMAND not in text
+    assert text == rewritten(None, moved)
+
+
+def test_it_keeps_its_neighbours_in_a_shared_group() -> None:
+    mine = {"type": "command", "command": COMMAND}
+    yours = {"type": "command", "command": "say done"}
+    before = json.dumps({"hooks": {"Stop": [{"hooks": [mine, yours]}]}})
+    after = json.loads(rewritten(before, configuration.drop_hooks("claude-code")))
+    assert after == {"hooks": {"Stop": [{"hooks": [yours]}]}}
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        ("/opt/nexus hook --client claude-code", True),
+        ("'/my tools/nexus' hook --client claude-code --home /h", True),
+        ("/usr/bin/python /src/manage.py hook --client claude-code", True),
+        (r"C:/tools/nexus.exe hook --client claude-code", True),
+        ("nexus hook --client codex", False),
+        ("other hook --client claude-code", False),
+        ("nexus hook", False),
+        ("unbalanced ' quote", False),
+        (None, False),
+        (7, False),
+    ],
+)
+def test_it_knows_its_own_command_again(command: Any, ours: bool) -> None:
+    assert clients.is_ours(command, "claude-code") is ours
+
+
+TOML = '# my settings\nmodel = "x"  # the good one\n\n[mcp_servers.other]\ncommand = "o"\n\n[tail]\nz = 1\n'
+
+
+def test_it_keeps_the_comments_and_order_of_toml() -> None:
+    entry = clients.server_entry("codex", url="http://127.0.0.1:1/mcp", key_variable="NEXUS_API_KEY")
+    installed = rewritten(TOML, configuration.put_server("codex", entry), format="toml")
+    assert tomlkit.parse(installed).unwrap()["mcp_servers"]["nexus"] == {
+        "url": "http://127.0.0.1:1/mcp",
+        "bearer_token_env_var": "NEXUS_API_KEY",
+    }
+    assert "# my settings" in installed and "# the good one" in installed
+    back = rewritten(TOML, configuration.put_server("codex", entry), configuration.drop_server("codex"), format="toml")
+    assert tomlkit.parse(back) == tomlkit.parse(TOML)
+    assert "# my settings" in back and "# the good one" in back
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("json", '{"hooks": {} // comment\n}'),
+        ("json", "[]"),
+        ("json", '{"a": 1, "a": 2}'),
+        ("json", '{"a": NaN}'),
+        ("json", '{"a": 1e999}'),
+        ("json", '{"hooks": []}'),
+        ("json", '{"hooks": {"Stop": {}}}'),
+        ("json", '{"a": "\\ud800"}'),
+        ("json", "[" * 100_000),
+        ("json", b"\xff\xfe"),
+        ("toml", "a = "),
+        ("toml", "a = 1\na = 2"),
+        ("toml", "mcp_servers = 3"),
+        ("toml", "mcp_servers = [1]"),
+    ],
+)
+def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path, format: clients.Format, text: str | bytes) -> None:
+    file = tmp_path / "settings"
+    content = text if isinstance(text, bytes) else text.encode()
+    file.write_bytes(content)
+    put = (
+        configuration.put_hooks("claude-code", COMMAND)
+        if format == "json"
+        else configuration.put_server("codex", {"command": "nexus"})
+    )
+    with pytest.raises(NexusError, match="It was left as it is") as refused:
+        configuration.plan(file, format, put)
+    assert (refused.value.code, str(file) in refused.value.message) == ("CONFIG_ERROR", True)
+    assert file.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_it_keeps_a_backup_the_mode_and_the_link(tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles" / "settings.json"
+    real.parent.mkdir()
+    real.write_text('{"a": 1}')
+    real.chmod(0o640)
+    link = tmp_path / "settings.json"
+    link.symlink_to(real)
+    backup = configuration.apply(configuration.plan(link, "json", configuration.put_hooks("codex", COMMAND)))
+    assert backup is not None and backup.read_text() == '{"a": 1}'
+    assert link.is_symlink() and "hooks" in real.read_text()
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_it_refuses_when_the_file_changed_after_it_was_shown(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    change = configuration.plan(file, "json", configuration.put_hooks("codex", COMMAND))
+    file.write_text('{"mine": 1}')
+    with pytest.raises(NexusError, match="changed by somebody else"):
+        configuration.apply(change)
+    assert file.read_text() == '{"mine": 1}'
+
+
+def test_it_makes_a_new_file_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "mcp.json"
+    entry = clients.server_entry("cursor", url="http://127.0.0.1:1/mcp", key="nxs_secret")
+    assert configuration.apply(configuration.plan(file, "json", configuration.put_server("cursor", entry))) is None
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+# The commands
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`nexus` was started by its own name."""
+    monkeypatch.setattr("sys.argv", ["/opt/nexus/bin/nexus"])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's home directory."""
+    place = tmp_path / "person"
+    place.mkdir()
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return place
+
+
+def failing(*arguments: str) -> str:
+    err = StringIO()
+    with pytest.raises(SystemExit) as end:
+        call_command(*arguments, stdout=StringIO(), stderr=err)
+    assert end.value.code == 1
+    return err.getvalue()
+
+
+def nexus(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("client", "scope", "place"),
+    [
+        ("claude-code", "project", ".claude/settings.local.json"),
+        ("claude-code", "user", ".claude/settings.json"),
+        ("codex", "project", ".codex/hooks.json"),
+        ("codex", "user", ".codex/hooks.json"),
+        ("cursor", "project", ".cursor/hooks.json"),
+        ("cursor", "user", ".cursor/hooks.json"),
+    ],
+)
+def test_it_installs_and_uninstalls_hooks(home: Path, project: str, client: str, scope: str, place: str) -> None:
+    options = ["--client", client, "--scope", scope, "--project-root", project, "--yes"]
+    file = Path(project if scope == "project" else home, place)
+    shown = nexus("hook", "install", "--agent-id", "builder", *options)
+    assert f"+++ {file}" in shown and f"Wrote {file}." in shown
+    installed = json.loads(file.read_text())
+    assert f"hook --client {client} --agent-id builder" in json.dumps(installed)
+    assert "needs no change" in nexus("hook", "install", "--agent-id", "builder", *options)
+    assert "The backup is" in nexus("hook", "uninstall", *options)
+    assert "hooks" not in json.loads(file.read_text())
+
+
+def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) -> None:
+    assert "Pass --yes" in failing("hook", "install", "--client", "codex", "--project-root", project)
+    assert list(Path(project).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("client", "place", "entry"),
+    [
+        ("claude-code", ".mcp.json", {"type": "http", "url": "U", "headers": {"Authorization": "Bearer ${KEY}"}}),
+        ("cursor", ".cursor/mcp.json", {"url": "U", "headers": {"Authorization": "Bearer ${env:KEY}"}}),
+        ("vscode", ".vscode/mcp.json", {"type": "http", "url": "U", "headers": {"Authorization": "Bearer ${env:KEY}"}}),
+        ("codex", ".codex/config.toml", {"url": "U", "bearer_token_env_var": "KEY"}),
+    ],
+)
+def test_it_connects_a_project_over_http(project: str, client: str, place: str, entry: dict[str, Any]) -> None:
+    options = ["--client", client, "--project-root", project, "--yes"]
+    nexus("connect", "--url", "U", "--key-env", "KEY", *options)
+    file = Path(project, place)
+    known = clients.CLIENTS[client]
+    read = json.loads if known.format == "json" else tomlkit.loads
+    assert read(file.read_text())[known.servers]["nexus"] == entry
+    nexus("connect", "--remove", *options)
+    assert read(file.read_text()) == {}
+
+
+@pytest.mark.parametrize(
+    ("client", "place"),
+    [
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json"),
+        ("windsurf", ".codeium/windsurf/mcp_config.json"),
+    ],
+)
+def test_it_connects_a_client_with_one_file_for_its_person(
+    home: Path, monkeypatch: pytest.MonkeyPatch, project: str, client: str, place: str
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    nexus("connect", "--client", client, "--project-root", project, "--key", "nxs_" + "a" * 48, "--yes")
+    entry = json.loads((home / place).read_text())["mcpServers"]["nexus"]
+    assert entry["args"][-4:-2] == ["runmcp", "--home"] or "runmcp" in entry["args"]
+    assert entry["env"] == {"NEXUS_API_KEY": "nxs_" + "a" * 48}
+
+
+def test_it_never_shows_a_key_on_the_screen(project: str) -> None:
+    key = "nxs_" + "b" * 48
+    shown = nexus("connect", "--client", "cursor", "--url", "U", "--key", key, "--project-root", project, "--yes")
+    assert key not in shown
+    assert key in Path(project, ".cursor/mcp.json").read_text()
+
+
+def test_it_prints_what_belongs_in_no_file_it_knows() -> None:
+    printed = json.loads(nexus("connect", "--client", "json", "--url", "U"))
+    assert printed == {"mcpServers": {"nexus": {"type": "http", "url": "U"}}}
+
+
+def test_it_refuses_a_remote_server_where_a_client_starts_local_ones() -> None:
+    assert "starts local servers only" in failing("connect", "--client", "claude-desktop", "--url", "U", "--yes")
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_it_has_a_snippet_for_every_client(client: str) -> None:
+    snippet = clients.snippet(client, key="nxs_key")
+    read = json.loads if snippet.format == "json" else tomlkit.loads
+    entry = read(snippet.text)[clients.CLIENTS[client].servers]["nexus"]
+    assert (entry["command"], entry["args"], entry["env"]) == ("nexus", ["runmcp"], {"NEXUS_API_KEY": "nxs_key"})

@@ -1,0 +1,232 @@
+"""The hook never makes its harness fail, starts nothing it does not need, and looks again when it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import time_machine
+from django.conf import settings
+
+from coordination.knobs import Knobs
+from coordination.models import Session
+from hooks import entry, look, memory, signal_files
+from hooks import harness as dialects
+from hooks.harness import Call
+from tests.conftest import Call as Operation
+from tests.hooks.harness import Harness
+
+PROMPT = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
+
+
+def must_not_start() -> None:
+    raise AssertionError("Django was started")
+
+
+@pytest.fixture
+def builder(project: str) -> Call:
+    """A call at the user's prompt."""
+    return Call("claude-code", dialects.PROMPT, project, "builder")
+
+
+@pytest.fixture
+def fresh(builder: Call, committed: None, call: Operation) -> Knobs:
+    """The store of the tests, where `builder` is registered and has been looked after just now."""
+    call("agent_register", agent_id="builder")
+    knobs: Knobs = settings.NEXUS
+    look.refresh(builder)
+    memory.keep_told(knobs.home, builder, memory.Told(refresh_by=9e9))
+    entry.respond(knobs, builder, must_not_start)
+    return knobs
+
+
+def write(call: Operation, project: str, text: str = "hello") -> str:
+    sent = call(
+        "message_create",
+        project_root=project,
+        from_agent_id="reviewer",
+        subject=text,
+        body=text,
+        target={"strategy": "direct", "agent_id": "builder"},
+    )
+    return str(sent["message_id"])
+
+
+# Whatever fails
+
+
+@pytest.mark.parametrize("text", ["{bad", "[]", '"x"', "\x00", "[" * 100_000, '{"hook_event_name": 5, "cwd": []}'])
+def test_it_says_one_line_at_most_on_input_it_cannot_use(harness: Harness, text: str) -> None:
+    done = harness.hook("--agent-id", "builder", text=text)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") <= 1
+    assert "Traceback" not in done.stderr
+
+
+def test_it_says_one_line_on_a_wrong_option(harness: Harness) -> None:
+    done = harness.hook("--bogus", text=PROMPT)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "[nexus] hook: unrecognized arguments: --bogus\n"
+
+
+def test_it_says_one_line_on_a_wrong_setting(harness: Harness) -> None:
+    done = harness.hook(text=PROMPT, NEXUS_TRUST_MODE="lax")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("[nexus] hook: NEXUS_TRUST_MODE: ")
+
+
+def test_it_says_one_line_on_a_store_that_is_none(harness: Harness) -> None:
+    harness.home.mkdir()
+    (harness.home / "nexus.db").write_text("not a database, and long enough to look like one" * 100)
+    done = harness.hook(text=PROMPT)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+
+
+def test_it_says_one_line_on_a_home_that_is_a_file(harness: Harness) -> None:
+    harness.home.write_text("")
+    done = harness.hook(text=PROMPT)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+
+
+def test_it_starts_over_from_a_broken_memory(fresh: Knobs, builder: Call, call: Operation) -> None:
+    for file in (fresh.home / "hooks").glob("*.json"):
+        file.write_text('{"unknown": 1}')
+    write(call, builder.root)
+    memory.keep_told(fresh.home, builder, memory.Told(refresh_by=9e9))
+    assert "hello" in entry.respond(fresh, builder, lambda: None)
+
+
+# What it starts
+
+
+def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
+    code = (
+        "import hooks.entry, sys; print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
+    started = '{"hook_event_name": "SessionStart", "source": "startup"}'
+    assert harness.hook("--agent-id", "builder", text=started).stdout == ""
+    kept = harness.until_session()
+    beat = harness.call("session_heartbeat", {"session_id": kept["session_id"]})
+    assert beat["status"] == "active"
+    assert [agent["agent_id"] for agent in harness.call("agent_list", {})["agents"]] == ["builder"]
+
+
+def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Knobs) -> None:
+    kept = [*(fresh.home / "hooks").iterdir()]
+    assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
+    assert (fresh.home / "hooks").stat().st_mode & 0o777 == 0o700
+
+
+def test_it_opens_another_session_when_its_own_was_closed(fresh: Knobs, builder: Call, call: Operation) -> None:
+    first = memory.credentials(fresh.home, builder)
+    assert first is not None
+    look.refresh(builder)
+    assert memory.credentials(fresh.home, builder) == first
+    call("session_close", session_id=first.session_id)
+    look.refresh(builder)
+    assert Session.objects.filter(agent_id="builder", status="active").count() == 1
+    assert memory.credentials(fresh.home, builder) != first
+
+
+# When it looks
+
+
+def test_it_does_not_open_the_store_without_a_signal(fresh: Knobs, builder: Call, tmp_path: Path) -> None:
+    elsewhere = Knobs(home=fresh.home, db_path=tmp_path / "broken.db")
+    (tmp_path / "broken.db").write_text("x" * 1000)
+    assert entry.respond(elsewhere, builder, must_not_start) == ""
+    signal_files.send(fresh.home, "builder")
+    with pytest.raises(Exception, match="not a database"):
+        entry.respond(elsewhere, builder, must_not_start)
+
+
+def test_it_does_not_start_django_for_mail_of_others(fresh: Knobs, builder: Call, call: Operation) -> None:
+    call("agent_register", agent_id="other", role="tester")
+    call(
+        "handoff_create",
+        project_root=builder.root,
+        from_agent_id="x",
+        target={"strategy": "role", "role": "tester"},
+        visibility="public",
+    )
+    signal_files.send(fresh.home, "builder")
+    assert entry.respond(fresh, builder, must_not_start) == ""
+
+
+def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Knobs, builder: Call, call: Operation) -> None:
+    write(call, builder.root)
+    assert "hello" in entry.respond(fresh, builder, lambda: None)
+    call("inbox_pull", agent_id="builder", lease_seconds=20)
+    signal_files.send(fresh.home, "builder")
+    assert entry.respond(fresh, builder, must_not_start) == ""
+    with time_machine.travel(datetime.now(UTC) + timedelta(seconds=21)):
+        assert "hello" in entry.respond(fresh, builder, lambda: None)
+
+
+def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Knobs, builder: Call, call: Operation) -> None:
+    call("agent_register", agent_id="first")
+    target = {"strategy": "direct_with_fallback", "agent_id": "first", "fallback_after_seconds": 10}
+    call("handoff_create", project_root=builder.root, from_agent_id="x", target=target, visibility="public")
+    assert entry.respond(fresh, builder, must_not_start) == ""
+    with time_machine.travel(datetime.now(UTC) + timedelta(seconds=11)):
+        assert "1 new handoff" in entry.respond(fresh, builder, lambda: None)
+
+
+def test_it_tells_a_new_context_everything_again(fresh: Knobs, builder: Call, call: Operation) -> None:
+    write(call, builder.root)
+    entry.respond(fresh, builder, lambda: None)
+    assert entry.respond(fresh, builder, must_not_start) == ""
+    start = Call("claude-code", dialects.SESSION_START, builder.root, "builder")
+    assert "hello" in entry.respond(fresh, start, lambda: None)
+
+
+def test_it_shows_a_few_and_counts_the_rest(fresh: Knobs, builder: Call, call: Operation) -> None:
+    for number in range(8):
+        write(call, builder.root, f"number {number}")
+    told = entry.respond(fresh, builder, lambda: None)
+    assert "8 unread messages" in told
+    assert "number 4" in told and "number 5" not in told
+    assert entry.respond(fresh, builder, must_not_start) == ""
+
+
+# Who and where
+
+
+def read(*arguments: str, environ: dict[str, str] | None = None, **payload: Any) -> Call:
+    return dialects.read(arguments, environ or {}, json.dumps(payload) if payload else "")
+
+
+def test_it_takes_the_agent_from_the_option_then_the_environment(project: str) -> None:
+    environ = {"NEXUS_AGENT_ID": "from-environment"}
+    assert read("--agent-id", "given", environ=environ).agent_id == "given"
+    assert read(environ=environ).agent_id == "from-environment"
+
+
+def test_it_gives_an_unnamed_agent_the_same_name_every_time(project: str) -> None:
+    one, again = (read("--client", "codex", hook_event_name="Stop", cwd=project) for _ in range(2))
+    assert one.agent_id == again.agent_id
+    assert one.agent_id.startswith("codex@project-")
+    assert one.agent_id != read("--client", "codex", hook_event_name="Stop", cwd=f"{project}/..").agent_id
+
+
+def test_it_prefers_the_project_that_the_harness_names(project: str) -> None:
+    named = read(environ={"CLAUDE_PROJECT_DIR": project}, hook_event_name="Stop", cwd="/")
+    assert named.root == os.path.realpath(project)
+    assert read("--project-root", "/", environ={"CLAUDE_PROJECT_DIR": project}).root == "/"
+
+
+def test_it_recognises_the_harness_from_its_input() -> None:
+    assert read(hook_event_name="Stop").client == "claude-code"
+    assert read(hook_event_name="beforeSubmitPrompt").client == "cursor"
+    assert read().client == "text"

@@ -1,0 +1,70 @@
+"""Nothing that another agent wrote can pass for anything but its text, and a notice never fills a context."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hooks import notice
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def row(kind: str, sender: str, subject: str, body: str) -> dict[str, str]:
+    return {f"{kind}_id": f"{kind}-1", "from_agent_id": sender, "subject": subject, "body": body, "payload": body}
+
+
+@given(sender=TEXT, subject=TEXT, body=TEXT)
+def test_it_has_the_same_lines_whatever_is_written(sender: str, subject: str, body: str) -> None:
+    text = notice.compose(
+        agent_id="builder",
+        project_root="/p",
+        messages=[row("message", sender, subject, body)],
+        handoffs=[row("handoff", sender, subject, body)],
+        unread=1,
+    )
+    lines = text.split("\n")
+    assert [line[:10] for line in lines] == [
+        "[nexus] Yo",
+        "The quoted",
+        "- message ",
+        '  body: "' + lines[3][9:10],
+        "Receive yo",
+        "- handoff ",
+        "  payload:",
+        "Take one w",
+        "",
+    ]
+    assert all(letter.isprintable() for letter in text if letter != "\n")
+    assert not {"<", ">", "`"} & set(text)
+    outside = STRING.sub("", lines[2] + lines[3] + lines[5] + lines[6])
+    assert (
+        outside.replace(" (cut)", "")
+        == "- message message-1 from agent :   body: - handoff handoff-1 from agent   payload: "
+    )
+
+
+@given(TEXT)
+def test_it_quotes_so_that_the_text_comes_back(text: str) -> None:
+    shown = notice.quoted(text, 100)
+    quoted = shown.removesuffix(" (cut)")
+    assert len(quoted) <= 102
+    back = json.loads(quoted)
+    assert text.startswith(back)
+    assert (back == text) == (quoted == shown)
+
+
+def test_it_stays_below_what_a_harness_takes() -> None:
+    hostile = row("message", "\u202e" * 255, "\n" * 65_536, "\0" * 65_536)
+    text = notice.compose(
+        agent_id="b" * 255,
+        project_root="/" + "p" * 250,
+        messages=[hostile] * 200,
+        handoffs=[{**hostile, "handoff_id": "hnd_" + "0" * 32}] * 200,
+        unread=10**6,
+    )
+    assert len(text) < 10_000
