@@ -22,8 +22,7 @@ def record(operator: str, type: str, moment: datetime, **payload: Any) -> Event:
 
     An event has a workspace, and these belong to no project: theirs is the server's home directory.
     """
-    home = os.path.realpath(settings.NEXUS.home)
-    place = workspaces.Place(workspace_id_of(home), home)
+    place = workspaces.Place(home_id(), os.path.realpath(settings.NEXUS.home))
     workspaces.ensure(place, moment)
     return emit(
         workspace_id=place.workspace_id,
@@ -35,3 +34,8 @@ def record(operator: str, type: str, moment: datetime, **payload: Any) -> Event:
         visibility=Visibility.PRIVATE,
         target=NOBODY,
     )
+
+
+def home_id() -> str:
+    """The id of the workspace that stands for the hub itself."""
+    return workspace_id_of(os.path.realpath(settings.NEXUS.home))

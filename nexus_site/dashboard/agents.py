@@ -19,6 +19,7 @@ from handoffs import overview as handoffs_overview
 from hooks.clients import CLIENTS, snippet
 from inbox import overview as mail_overview
 from nexus_site.dashboard.page import operate, render
+from nexus_site.templatetags.nexus import plain
 
 SHOWN_SESSIONS, SHOWN_EVENTS = 10, 10
 ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
@@ -82,7 +83,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
     return render(
         request,
         "agent",
-        agent_id,
+        f"Agent {plain(agent_id)}",
         agent=row,
         state=state,
         capabilities=", ".join(sorted(capability_set(row.capabilities))),
@@ -127,7 +128,7 @@ def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
         return redirect(f"{request.path}?since={newest}")
     events = overview.events_by(agent_id, SHOWN_EVENTS, after=int(text))
     called = bool(events) or row.last_seen_at is not None
-    return render(request, "try_it", f"Try {agent_id}", agent=row, called=called, events=events)
+    return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, events=events)
 
 
 def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse:
@@ -140,7 +141,13 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
         snippets.append({"name": name, "title": CLIENTS[name].title, "text": made.text, "file": made.file})
     line = f'claude mcp add -t http nexus "{url}" --header "Authorization: Bearer {api_key}"'
     return render(
-        request, "agent_key", f"Key of {agent_id}", agent_id=agent_id, api_key=api_key, snippets=snippets, line=line
+        request,
+        "agent_key",
+        f"Key of {plain(agent_id)}",
+        agent_id=agent_id,
+        api_key=api_key,
+        snippets=snippets,
+        line=line,
     )
 
 

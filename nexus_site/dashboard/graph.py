@@ -48,8 +48,6 @@ def graph(request: HttpRequest) -> TemplateResponse:
         workspaces=workspaces,
         hours=hours,
         windows=WINDOWS,
-        width=chart.WIDTH,
-        height=chart.HEIGHT,
         left_out=len(states) - len(shown),
         at_ceiling=sum(flow.messages for flow in flows) >= mail_overview.NEWEST,
         inspected=_inspected(request, states, flows, live, moment),
@@ -59,9 +57,10 @@ def graph(request: HttpRequest) -> TemplateResponse:
 def _picture(
     states: list[AgentState], flows: list[Flow], live: list[Handoff], activity: Counter[str]
 ) -> dict[str, Any]:
+    sheet = chart.sheet_for(len(states))
     busiest = max(activity.values(), default=0)
     radii = [chart.scaled(activity[state.agent_id], busiest, 7, 20) for state in states]
-    spots = dict(zip((state.agent_id for state in states), chart.circle(len(states), radii), strict=True))
+    spots = dict(zip((state.agent_id for state in states), chart.circle(sheet, radii), strict=True))
     offered = Counter(handoff.from_agent_id for handoff in live if handoff.status == HandoffStatus.OPEN)
     nodes = [
         {
@@ -78,20 +77,20 @@ def _picture(
     edges: list[dict[str, Any]] = []
     for flow in flows:
         if flow.sender in spots and flow.recipient in spots and flow.sender != flow.recipient:
-            path, x, y = chart.arc(spots[flow.sender], spots[flow.recipient])
+            path, x, y = chart.arc(sheet, spots[flow.sender], spots[flow.recipient])
             width = chart.scaled(flow.messages, top, 1, 7)
             edges.append({"flow": flow, "path": path, "x": x, "y": y, "width": width})
         if len(edges) == LINES:
             break
     badged = sorted((edge for edge in edges if edge["flow"].unread), key=lambda edge: -edge["flow"].unread)[:BADGES]
     claims = [
-        {"handoff": handoff, "path": chart.arc(spots[handoff.from_agent_id], spots[handoff.claimed_by])[0]}
+        {"handoff": handoff, "path": chart.arc(sheet, spots[handoff.from_agent_id], spots[handoff.claimed_by])[0]}
         for handoff in live
         if handoff.claimed_by in spots
         and handoff.from_agent_id in spots
         and handoff.claimed_by != handoff.from_agent_id
     ]
-    return {"nodes": nodes, "edges": edges, "badged": badged, "claims": claims[:BADGES]}
+    return {"sheet": sheet, "nodes": nodes, "edges": edges, "badged": badged, "claims": claims[:BADGES]}
 
 
 def _inspected(

@@ -12,6 +12,7 @@ from inbox.lanes import effective
 from inbox.models import Delivery, Message
 from inbox.overview import MailFilter
 from nexus_site.dashboard.page import chosen_workspace, render
+from nexus_site.templatetags.nexus import plain
 
 PAGE = 50
 FOUND = 200  # search hits that a filter narrows down
@@ -103,7 +104,7 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
     return render(
         request,
         "agent_mail",
-        f"Mail of {agent_id}",
+        f"Mail of {plain(agent_id)}",
         agent=agent,
         peers=peers,
         peer=peer,

@@ -9,13 +9,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from coordination.access import OPERATOR_AGENT
 from coordination.models import Agent, Workspace
 from coordination.runner import run
 from coordination.selectors import capabilities
+from coordination.services.audit import home_id
 from inbox.models import Message
 from nexus_site.dashboard.page import operate, operator, render
 
-OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 STRATEGIES = {"direct": "agent_id", "role": "role", "capability": "capability", "broadcast": None}
 
 
@@ -40,7 +41,7 @@ def _form(request: HttpRequest, values: dict[str, str]) -> HttpResponse:
         "Speak",
         values=values,
         reply=reply,
-        workspaces=list(Workspace.objects.order_by("-last_seen_at")[:200]),
+        workspaces=list(Workspace.objects.exclude(pk=home_id()).order_by("-last_seen_at")[:200]),
         agents=list(Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)),
         roles=sorted({role for role in Agent.objects.values_list("role", flat=True) if role}),
         capabilities=list(capabilities()),

@@ -8,7 +8,6 @@ const label = (selector, text) => document.querySelectorAll(selector).forEach((e
 });
 label("header [x-on\\:click], #header-inner span[x-on\\:click]", "Show or hide the navigation");
 label("#nav-sidebar-inner span[x-on\\:click]", "Hide the navigation");
-label("#nav-sidebar-inner div[x-on\\:click*=opencommand]", "Search");
 label("#nav-sidebar-inner h2[x-on\\:click]", "");
 label("#nav-sidebar-inner div[x-on\\:click*=openUserLinks]", "Theme and account");
 label("#nav-sidebar-inner a[x-on\\:click], a[x-on\\:click*=filterOpen]", "");

@@ -1,0 +1,95 @@
+"""A team at work, made through the operations: what the pages are tested and pictured with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+
+TEAM = {
+    "planner": ("planner", ["planning"]),
+    "builder-1": ("worker", ["python", "tests"]),
+    "builder-2": ("worker", ["python"]),
+    "reviewer": ("reviewer", ["review"]),
+    "archivist": ("observer", []),
+}
+REPORT = """The parser is split in two.
+
+- `grammar.py` holds the rules
+- `reader.py` walks the files
+
+| file | lines |
+|---|---|
+| grammar.py | 120 |
+| reader.py | 88 |
+
+See [the notes](https://example.org/notes)."""
+
+
+class Does(Protocol):
+    """Calls an operation and gives its data."""
+
+    def __call__(self, name: str, /, **arguments: Any) -> dict[str, Any]: ...
+
+
+def play(do: Does, root: Path) -> dict[str, str]:
+    """Register the team in a project, let it talk and work; the ids that tests want."""
+    place = {"project_root": str(root)}
+    workspace = do("workspace_resolve", **place, display_name="parser")["workspace_id"]
+    for agent_id, (role, skills) in TEAM.items():
+        do("agent_register", agent_id=agent_id, role=role, capabilities=skills)
+        if agent_id != "archivist":
+            do("session_open", agent_id=agent_id, workspace_id=workspace)
+    channel = do("channel_create", **place, name="design")["channel"]["channel_id"]
+    first = do(
+        "message_create", **place, from_agent_id="planner", channel_id=channel,
+        subject="Plan for the parser", body="We split **grammar** and reader. Questions to me.",
+    )  # fmt: skip
+    reply = do(
+        "message_create", **place, from_agent_id="builder-1", target={"strategy": "direct", "agent_id": "planner"},
+        subject="Re: Plan for the parser", body=REPORT, parent_message_id=first["message_id"], channel_id=channel,
+    )  # fmt: skip
+    do(
+        "message_create", **place, from_agent_id="reviewer", target={"strategy": "role", "role": "translator"},
+        subject="Is there a translator?", body="I need the German texts checked.",
+    )  # fmt: skip
+    do("message_create", **place, from_agent_id="planner", target={"strategy": "direct", "agent_id": "archivist"},
+       subject="Keep the minutes", body="Please file what was decided.")  # fmt: skip
+    do("inbox_pull", agent_id="builder-1")
+    pulled = do("inbox_pull", agent_id="builder-2")
+    do("inbox_ack", agent_id="builder-2", message_ids=[row["message_id"] for row in pulled["messages"]])
+    offer = {**place, "from_agent_id": "planner", "visibility": "public"}
+    python = {"strategy": "capability", "capability": "python"}
+    opened = do("handoff_create", **offer, target=python, payload={"task": "write reader.py", "files": ["reader.py"]})
+    claimed = do("handoff_create", **offer, target=python, payload="write grammar.py")
+    done = do("handoff_create", **offer, target=python, payload="list the files")
+    orphan = do("handoff_create", **offer, target={"strategy": "capability", "capability": "rust"}, payload="port it")
+    for row, agent_id in ((claimed, "builder-1"), (done, "builder-2")):
+        do("handoff_claim", **place, handoff_id=row["handoff_id"], agent_id=agent_id)
+    do("handoff_complete", **place, handoff_id=done["handoff_id"], agent_id="builder-2", result="12 files")
+    artifact = do(
+        "artifact_put", **place, artifact_type="markdown", name="decisions.md", content="# Decisions\n\n1. Split"
+    )
+    do("artifact_put", **place, artifact_type="json", name="coverage.json", content='{"lines": 97}')
+    return {
+        "workspace": workspace,
+        "message": first["message_id"],
+        "reply": reply["message_id"],
+        "open": opened["handoff_id"],
+        "claimed": claimed["handoff_id"],
+        "orphan": orphan["handoff_id"],
+        "artifact": artifact["artifact_id"],
+    }
+
+
+def over_rest(url: str) -> Does:
+    """Operations called over a hub's REST, as the operator of this machine."""
+
+    def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
+        envelope = httpx.post(f"{url}/api/v1/operations/{operation}", json=arguments, timeout=30).json()
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    return do
