@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.functional import cached_property
 from django.views.decorators.csrf import csrf_exempt
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
@@ -19,6 +19,7 @@ from coordination.access import caller_of
 from coordination.clock import iso, now
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from coordination.openapi import body_of
+from coordination.pages import page_size
 from coordination.resource import Endpoint, Resource
 from coordination.rest import explain, json_object, status_of
 from coordination.services.sessions import derived_status
@@ -35,7 +36,7 @@ async def operation(request: HttpRequest, name: str) -> HttpResponse:
             raise MethodNotAllowed(str(request.method))
         caller = await caller_of(request, transport="rest")
         if request.content_type not in ("application/json", ""):
-            raise UnsupportedMediaType(request.content_type)
+            raise UnsupportedMediaType(request.content_type or "")
         envelope = await runner.arun(caller, name, json_object(request.body))
         status = status_of(envelope)
     except Exception as error:
@@ -284,17 +285,29 @@ class Events(Resource):
 class Capabilities(Endpoint):
     """Every advertised capability with the agents that have it."""
 
-    @extend_schema(responses={200: OBJECT})
-    def list(self, request: Request) -> Response:
-        """All of them, by name."""
-        return self.operate("capability_list", {})
+    @extend_schema(
+        parameters=[OpenApiParameter("limit", int), OpenApiParameter("cursor", str), OpenApiParameter("agent", str)],
+        responses={200: OBJECT},
+    )
+    def page(self, request: Request) -> Response:
+        """A page, by name; `agent` narrows it to what one agent advertises."""
+        limit, agent = page_size(request.query_params.get("limit")), request.query_params.get("agent")
+        after = request.query_params.get("cursor", "")
+        response = self.operate("capability_list", {})
+        if response.exception:
+            return response
+        rows = [row for row in response.data["data"]["capabilities"] if row["capability"] > after]
+        rows = [row for row in rows if agent is None or agent in row["agents"]]
+        more = len(rows) > limit
+        cursor = rows[limit - 1]["capability"] if more else None
+        return Response({"results": rows[:limit], "next_cursor": cursor, "has_more": more})
 
 
 class Settings(Endpoint):
     """The settings in force. What a flag or a variable pins is shown so and refuses edits."""
 
     @extend_schema(responses={200: OBJECT})
-    def list(self, request: Request) -> Response:
+    def show(self, request: Request) -> Response:
         """Every setting: value, source, bounds, description, and whether a change applies at once."""
         return self.operate("settings_list", {})
 

@@ -28,7 +28,7 @@ class Pages(BasePagination):
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         """The rows of a page that the view admits. Raises VALIDATION_ERROR for a parameter out of its vocabulary."""
-        limit = _limit(request.query_params.get("limit"))
+        limit = page_size(request.query_params.get("limit"))
         ordering = request.query_params.get("ordering") or view.ordering[0]
         if ordering.removeprefix("-") not in {column.removeprefix("-") for column in view.ordering}:
             known = ", ".join(column.removeprefix("-") for column in view.ordering)
@@ -79,7 +79,8 @@ class Pages(BasePagination):
         return [{"name": name, "in": "query", "required": False, "schema": schemas[name]} for name in self.PARAMETERS]
 
 
-def _limit(text: str | None) -> int:
+def page_size(text: str | None) -> int:
+    """The page size that a query asked for. Raises VALIDATION_ERROR."""
     if text is None:
         return DEFAULT_LIMIT
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_LIMIT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -93,7 +93,7 @@ class CallerAuthentication(BaseAuthentication):
         try:
             return getattr(plain, "user", None), identify(Approach.of_request(plain), transport="rest")
         except NexusError:
-            request._not_authenticated()  # so that rendering the refusal does not ask again
+            cast(Any, request)._not_authenticated()  # so that rendering the refusal does not ask again
             raise
 
 

@@ -25,8 +25,8 @@ router.register("events", api.Events, basename="event")
 urlpatterns = [
     path("stream", stream),
     path("operations/<str:name>", api.operation),
-    path("capabilities", api.Capabilities.as_view({"get": "list"})),
-    path("settings", api.Settings.as_view({"get": "list", "patch": "partial_update"})),
+    path("capabilities", api.Capabilities.as_view({"get": "page"})),
+    path("settings", api.Settings.as_view({"get": "show", "patch": "partial_update"})),
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("", include(router.urls)),

@@ -147,6 +147,15 @@ def test_it_refuses_a_query_out_of_its_vocabulary(five: None, query: str) -> Non
     assert (response.status_code, response.json()["error"]["code"]) == (400, "VALIDATION_ERROR")
 
 
+def test_it_pages_through_capabilities(call: Call) -> None:
+    call("agent_register", agent_id="ana", capabilities=["a", "b", "c"])
+    call("agent_register", agent_id="bo", capabilities=["b", "d"])
+    first = get("capabilities", limit=3)
+    rest = get("capabilities", limit=3, cursor=first["next_cursor"])
+    assert [row["capability"] for row in first["results"] + rest["results"]] == ["a", "b", "c", "d"]
+    assert [row["capability"] for row in get("capabilities", agent="bo")["results"]] == ["b", "d"]
+
+
 def test_it_takes_a_cursor_only_for_the_ordering_it_was_made_for(five: None) -> None:
     cursor = get("agents", limit=2)["next_cursor"]
     assert local.get("/api/v1/agents", {"cursor": cursor, "ordering": "agent_id"}).status_code == 400
