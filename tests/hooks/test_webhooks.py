@@ -1,0 +1,373 @@
+"""Webhooks: what is sent to whom, signed; again after a failure, never for ever; and what survives a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import time_machine
+from django.core.management import call_command
+
+from coordination.models import Event
+from coordination.operation import REGISTRY, Caller
+from coordination.runner import run
+from coordination.waiter import WRITERS
+from hooks import sender, services, worker
+from hooks.models import Webhook, WebhookDelivery
+from tests.conftest import Call
+
+
+@dataclass
+class Receiver:
+    """A server on loopback that records what it gets and answers `status`."""
+
+    url: str = ""
+    status: int = 204
+    got: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    arrived: threading.Event = field(default_factory=threading.Event)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            found.bodies.append(body)
+            found.got.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+            self.send_response(found.status)
+            self.send_header("location", f"{found.url}/elsewhere")
+            self.end_headers()
+            found.arrived.set()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def operate(db: None) -> Call:
+    """Call an operation as an operator and get its envelope."""
+
+    def envelope(name: str, **arguments: Any) -> dict[str, Any]:
+        return run(Caller("test", operator="ada"), name, arguments)
+
+    return envelope
+
+
+@pytest.fixture
+def add(operate: Call, receiver: Receiver) -> Call:
+    """Add a webhook to the receiver and get its data."""
+
+    def added(**arguments: Any) -> dict[str, Any]:
+        envelope = operate("webhook_add", url=receiver.url, allow_private=True, **arguments)
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    return added
+
+
+def write(call: Call, project: str, to: str = "builder") -> str:
+    call("agent_register", agent_id=to)
+    sent = call(
+        "message_create",
+        project_root=project,
+        from_agent_id="reviewer",
+        subject="s",
+        body="b",
+        target={"strategy": "direct", "agent_id": to},
+    )
+    return str(sent["message_id"])
+
+
+def later(**span: int) -> Any:
+    return time_machine.travel(datetime.now(UTC) + timedelta(**span))
+
+
+# What is sent
+
+
+def test_it_sends_a_signed_event(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    secret = add(types=["message.created"])["secret"]
+    message_id = write(call, project)
+    assert worker.deliver_once() == (1, 0)
+    (headers, body), raw = receiver.got[0], receiver.bodies[0].decode()
+    assert (body["type"], body["data"]["payload"]["message_id"]) == ("message.created", message_id)
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{raw}".encode()
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert worker.deliver_once() == (0, 0)
+
+
+def test_it_sends_nothing_from_before_it_was_added(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    write(call, project)
+    add(types=["message.created"])
+    assert worker.deliver_once() == (0, 0)
+
+
+def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    write(call, project, to="builder")
+    add(agent_id="builder")
+    write(call, project, to="other")
+    mine = write(call, project, to="builder")
+    offer = {"project_root": project, "from_agent_id": "x", "visibility": "private"}
+    call("handoff_create", target={"strategy": "role", "role": "tester"}, **offer)
+    call("handoff_create", target={"strategy": "direct", "agent_id": "builder"}, **offer)
+    worker.deliver_once()
+    kinds = [(body["type"], body["data"]["payload"].get("message_id")) for _, body in receiver.got]
+    assert kinds[0] == ("message.created", mine)
+    assert sorted(kind for kind, _ in kinds[1:]) == ["handoff.created", "message.created"]  # the offer and its notice
+
+
+def test_it_sends_only_its_workspace(
+    add: Call, call: Call, project: str, tmp_path_factory: pytest.TempPathFactory, receiver: Receiver
+) -> None:
+    elsewhere = str(tmp_path_factory.mktemp("elsewhere"))
+    add(project_root=project, types=["message.created"])
+    write(call, elsewhere)
+    write(call, project)
+    assert worker.deliver_once() == (1, 0)
+
+
+# Failures
+
+
+def test_it_tries_again_later_and_later(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    add(types=["message.created"])
+    write(call, project)
+    receiver.status = 500
+    assert worker.deliver_once() == (0, 1)
+    assert worker.deliver_once() == (0, 0)
+    with later(seconds=31):
+        assert worker.deliver_once() == (0, 1)
+    with later(seconds=31 + 60):
+        assert worker.deliver_once() == (0, 0)
+    with later(seconds=31 + 121):
+        receiver.status = 204
+        assert worker.deliver_once() == (1, 0)
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
+    assert WebhookDelivery.objects.count() == 0
+
+
+def test_it_gives_up_and_starts_over_when_told(
+    add: Call, call: Call, operate: Call, project: str, receiver: Receiver
+) -> None:
+    webhook_id = add(types=["message.created"])["webhook_id"]
+    write(call, project)
+    receiver.status = 410
+    for day in range(services.MAX_ATTEMPTS + 3):
+        with later(days=2 * day):
+            worker.deliver_once()
+    assert len(receiver.got) == services.MAX_ATTEMPTS
+    (listed,) = operate("webhook_list")["data"]["webhooks"]
+    assert (listed["pending"], listed["dead"], listed["last_error"]) == (0, 1, "the receiver answered 410")
+    receiver.status = 200
+    assert operate("webhook_redeliver", webhook_id=webhook_id)["data"]["redelivered"] == 1
+    assert worker.deliver_once() == (1, 0)
+
+
+def test_it_follows_no_redirect(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    add(types=["message.created"])
+    write(call, project)
+    receiver.status = 307
+    assert worker.deliver_once() == (0, 1)
+    assert len(receiver.got) == 1
+
+
+def test_it_sends_again_what_a_crash_left_unsettled(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    webhook_id = add(types=["message.created"])["webhook_id"]
+    write(call, project)
+    services.enqueue(webhook_id)
+    taken = services.claim(webhook_id)
+    assert taken is not None and services.claim(webhook_id) is None  # and here its process dies
+    with later(seconds=31):
+        assert worker.deliver_once() == (1, 0)
+    assert receiver.got[0][0]["webhook-id"] == taken.delivery_id
+
+
+def test_it_keeps_a_bounded_queue_and_loses_nothing(
+    add: Call, call: Call, project: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "MAX_QUEUED", 3)
+    add(types=["message.created"])
+    sent = [write(call, project) for _ in range(5)]
+    receiver.status = 500
+    worker.deliver_once()
+    assert WebhookDelivery.objects.count() == 3
+    receiver.status = 200
+    with later(seconds=31):
+        assert worker.deliver_once() == (3, 0)
+        assert worker.deliver_once() == (2, 0)
+    assert [body["data"]["payload"]["message_id"] for _, body in receiver.got[3:]] == sent
+
+
+def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    webhook_id = add(types=["message.created"])["webhook_id"]
+    message_id = write(call, project)
+    services.enqueue(webhook_id)
+    Webhook.objects.filter(pk=webhook_id).update(cursor=10**9)
+    assert worker.deliver_once() == (1, 0)
+    assert receiver.got[0][1]["data"]["payload"]["message_id"] == message_id
+
+
+def test_it_delivers_in_the_background(
+    committed: None, add: Call, call: Call, project: str, receiver: Receiver
+) -> None:
+    add(types=["message.created"])
+
+    async def serve() -> None:
+        task = asyncio.create_task(worker.deliver_forever())
+        await asyncio.get_running_loop().run_in_executor(WRITERS, lambda: write(call, project))
+        assert await asyncio.to_thread(receiver.arrived.wait, 30)
+        task.cancel()
+
+    asyncio.run(serve())
+    assert receiver.got[0][1]["type"] == "message.created"
+
+
+# Where it may not go
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/",
+        "example.com",
+        "http://",
+        "http:///x",
+        "http://user:secret@example.com/",
+        "http://example.com:99999/",
+        "http://example.com:0/",
+        "http://exa mple.com/",
+        "http://example.com/\r\nx-evil: 1",
+        "http://ex\u00e4mple.com/",
+        "http://[::1/",
+        "http://127.0.0.1/",
+        "http://127.8.9.1:80/",
+        "http://10.0.0.1/",
+        "http://169.254.169.254/latest/meta-data",
+        "http://192.168.1.1/",
+        "http://100.64.0.1/",
+        "http://0.0.0.0/",
+        "http://224.0.0.1/",
+        "http://[::1]/",
+        "http://[::]/",
+        "http://[fe80::1]/",
+        "http://[fd00::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[2002:7f00:1::]/",
+    ],
+)
+def test_it_refuses_an_address_when_it_is_added(operate: Call, url: str) -> None:
+    error = operate("webhook_add", url=url)["error"]
+    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "url")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1"])
+def test_it_refuses_a_name_that_leads_home(receiver: Receiver, host: str) -> None:
+    url = receiver.url.replace("127.0.0.1", host)
+    with pytest.raises(sender.Undelivered, match="private addresses only"):
+        sender.post(url, "{}", {}, allow_private=False)
+    assert receiver.got == []
+
+
+def test_it_connects_to_the_address_it_checked(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that says something else the second time is not asked a second time."""
+    port = int(receiver.url.rpartition(":")[2])
+    answers = [("203.0.113.9", port), ("127.0.0.1", port), ("127.0.0.1", port)]
+    asked: list[str] = []
+    dialled: list[tuple[str, int]] = []
+
+    def resolve(host: str, *_: Any, **__: Any) -> list[Any]:
+        asked.append(host)
+        return [(2, 1, 6, "", answers[len(asked) - 1])]
+
+    def dial(address: tuple[str, int], *_: Any) -> None:
+        dialled.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+    monkeypatch.setattr("socket.create_connection", dial)
+    monkeypatch.setattr(sender, "is_public", lambda address: not address.is_loopback)
+    with pytest.raises(sender.Undelivered, match="refused"):
+        sender.post(f"http://rebind.example:{port}/", "{}", {}, allow_private=False)
+    assert (asked, dialled) == (["rebind.example"], [("203.0.113.9", port)])
+
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    monkeypatch.setattr(sender, "TOTAL_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(sender.Undelivered):
+        sender.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", "{}", {}, allow_private=True)
+
+
+# Who may ask for it
+
+
+def test_it_is_for_operators(call: Call, refused: Call, receiver: Receiver) -> None:
+    for name, arguments in (
+        ("webhook_add", {"url": receiver.url}),
+        ("webhook_list", {}),
+        ("webhook_remove", {"webhook_id": "x"}),
+        ("webhook_redeliver", {"webhook_id": "x"}),
+    ):
+        assert refused(name, **arguments)["code"] == "NOT_OWNER"
+        assert not REGISTRY[name].tool
+
+
+def test_it_shows_its_secret_once_and_logs_only_its_host(operate: Call, call: Call, receiver: Receiver) -> None:
+    added = operate("webhook_add", url=f"{receiver.url}/token-abc", allow_private=True)["data"]
+    shown = json.dumps(operate("webhook_list"))
+    assert added["webhook_id"] in shown and added["secret"] not in shown
+    event = Event.objects.get(type="webhook.added")
+    assert (event.payload["operator"], event.payload["host"]) == ("ada", "127.0.0.1")
+    assert "token-abc" not in json.dumps(event.payload)
+
+
+def test_it_goes_with_everything_it_had_to_deliver(
+    add: Call, call: Call, operate: Call, project: str, receiver: Receiver
+) -> None:
+    webhook_id = add(types=["message.created"])["webhook_id"]
+    write(call, project)
+    services.enqueue(webhook_id)
+    assert operate("webhook_remove", webhook_id=webhook_id)["data"]["deliveries_dropped"] == 1
+    assert worker.deliver_once() == (0, 0)
+    assert operate("webhook_remove", webhook_id=webhook_id)["error"]["code"] == "NOT_FOUND"
+
+
+def test_it_is_looked_after_from_the_command_line(
+    add: Call, call: Call, project: str, receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    webhook_id = add(types=["message.created"])["webhook_id"]
+    write(call, project)
+    for arguments, code, printed in (
+        (["deliver"], 0, "sent 1, failed 0"),
+        (["list"], 0, webhook_id),
+        (["remove", webhook_id], 0, "removed: True"),
+        (["list", "--json"], 3, '"webhooks": []'),
+    ):
+        with pytest.raises(SystemExit) as end:
+            call_command("webhooks", *arguments)
+        assert (end.value.code, printed in capsys.readouterr().out) == (code, True)
