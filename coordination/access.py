@@ -21,6 +21,7 @@ from django.http.request import split_domain_port, validate_host
 from coordination.errors import Code, NexusError
 from coordination.operation import Caller
 
+OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
 FORWARDING = {"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"}  # and all of x-forwarded-*

@@ -226,6 +226,28 @@ def next_opening(target: Target | None, *, created_at: datetime, now: datetime) 
     return min((moment for moment in moments if moment > now), default=None)
 
 
+def in_words(target: Target | None) -> str:
+    """A target as a person reads it."""
+    if not target:
+        return "everyone present"
+    match target.get("strategy"):
+        case Strategy.DIRECT:
+            return str(target.get("agent_id"))
+        case Strategy.ROLE:
+            return f"role {target.get('role')}"
+        case Strategy.CAPABILITY:
+            wanted = target.get("capability")
+            return f"capability {', '.join(wanted) if isinstance(wanted, list) else wanted}"
+        case Strategy.BROADCAST:
+            return "everyone"
+        case Strategy.MIXED:
+            return " or ".join(map(in_words, target.get("rules", [])))
+        case Strategy.DIRECT_WITH_FALLBACK:
+            after = f"{target.get('fallback_after_seconds')} s"
+            return f"{target.get('agent_id')}, after {after} {in_words(target.get('fallback'))}"
+    return "unknown target"
+
+
 def can_see(
     *,
     visibility: str | None,

@@ -30,6 +30,12 @@ def profiles() -> list[Profile]:
     return [Profile(agent_id, role, capability_set(capabilities)) for agent_id, role, capabilities in rows]
 
 
+def agents_without_key() -> list[str]:
+    """The agents that no API key was ever issued to, oldest first."""
+    keyless = Agent.objects.filter(key=None).order_by("created_at", "agent_id")
+    return list(keyless.values_list("agent_id", flat=True))
+
+
 def capabilities() -> dict[str, list[str]]:
     """Every advertised capability with the agents that have it, both sorted."""
     holders: dict[str, list[str]] = defaultdict(list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import json
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination import store
+from coordination.access import LOCAL_OPERATOR
 from coordination.clock import now
 from coordination.command import NexusCommand
 from coordination.errors import Code, NexusError
@@ -52,7 +54,8 @@ class OperatorCommand(NexusCommand):
         self.stdout.write(json.dumps(data, indent=2))
 
     def print_table(self, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        for line in table(headings, rows):
+        listed = list(rows)
+        for line in table(headings, listed) if listed else ["none"]:
             self.stdout.write(line)
 
 
@@ -61,12 +64,19 @@ def login() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as containers have
-        return "local"
+        return LOCAL_OPERATOR
 
 
 def add_project_root(parser: CommandParser) -> None:
     """The project a command is about: `--project-root`, or the directory it is run in."""
     parser.add_argument("--project-root", default=".", help="The project's directory. Default: the current one.")
+
+
+def positive(text: str) -> int:
+    """The type of an argument that is a count."""
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 10**6:
+        raise argparse.ArgumentTypeError("use a whole number from 1")
+    return int(text)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from coordination.clock import iso
+from coordination.routing import in_words
 from nexus_site.dashboard.markdown import rendered
 
 register = template.Library()
@@ -70,24 +71,7 @@ def pretty(value: Any) -> str:
 @register.filter
 def target(value: Any) -> str:
     """A target in words."""
-    if not value:
-        return "everyone present"
-    match value.get("strategy"):
-        case "direct":
-            return str(value.get("agent_id"))
-        case "role":
-            return f"role {value.get('role')}"
-        case "capability":
-            wanted = value.get("capability")
-            return f"capability {', '.join(wanted) if isinstance(wanted, list) else wanted}"
-        case "broadcast":
-            return "everyone"
-        case "mixed":
-            return " or ".join(target(rule) for rule in value.get("rules", []))
-        case "direct_with_fallback":
-            after = f"{value.get('fallback_after_seconds')} s"
-            return f"{value.get('agent_id')}, after {after} {target(value.get('fallback'))}"
-    return "unknown target"
+    return in_words(value)
 
 
 @register.filter

@@ -1,0 +1,100 @@
+"""`nexus status`: the state of the hub on one screen."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from coordination import following, overview, store
+from coordination.clock import iso, now
+from coordination.models import Workspace
+from handoffs import overview as handoffs
+from handoffs.models import Handoff, HandoffStatus
+from inbox.overview import Inbox, inboxes
+from nexus_site.cli import EXIT_CODES, OperatorCommand, ago, size
+from nexus_site.serving import running
+
+ATTENTION = 4  # exit code: something needs a person
+LANES = ("unread", "in_flight", "parked")
+ORPHANS = 50  # handoffs that nobody may claim, at most counted
+
+
+class Command(OperatorCommand):
+    help = "Tell what is here: server, store, agents, mail, handoffs, and what needs a person."
+    examples = f"""examples:
+  nexus status
+  nexus status --json | jq .mail.unread
+  nexus status > /dev/null || mail -s "Nexus needs a look" ops@example.org
+
+{EXIT_CODES}
+  {ATTENTION}  something needs a person; `attention` says what"""
+
+    def act(self, options: Mapping[str, Any]) -> int:
+        moment = now()
+        mail = inboxes(moment)
+        attention = list(_attention(mail, moment))
+        data = {**self._facts(mail, moment), "attention": attention}
+        if options["json"]:
+            self.print_json(data)
+        else:
+            self._print(data)
+        return ATTENTION if attention else 0
+
+    def _facts(self, mail: Mapping[str, Inbox], moment: datetime) -> dict[str, Any]:
+        server = running(settings.NEXUS.home)
+        presence = Counter(state.presence for state in overview.agent_states(moment))
+        oldest = min((inbox.oldest_unread for inbox in mail.values() if inbox.oldest_unread), default=None)
+        live = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)
+        return {
+            "versions": self.call("nexus_info"),
+            "home": str(settings.NEXUS.home),
+            "database": str(settings.NEXUS.database),
+            "database_bytes": store.size_on_disk(),
+            "server": asdict(server) if server else None,
+            "workspaces": Workspace.objects.count(),
+            "agents": {str(state): presence[state] for state in overview.Presence},
+            "mail": {lane: sum(getattr(inbox, lane) for inbox in mail.values()) for lane in LANES},
+            "oldest_unread_at": iso(oldest),
+            "handoffs": {status.lower(): Handoff.objects.in_state(status, moment).count() for status in live},
+            "newest_event_id": following.newest(),
+        }
+
+    def _print(self, data: Mapping[str, Any]) -> None:
+        server = data["server"]
+        serving = f"process {server['pid']} on {server['host']}:{server['port']}" if server else "not running"
+        waiting = f", the oldest for {ago(data['oldest_unread_at'])}".removesuffix(" ago")
+        lines = {
+            "server": serving,
+            "store": f"{data['database']}, {size(data['database_bytes'])}",
+            "version": f"{data['versions']['package_version']}, schema {data['versions']['schema_version']}",
+            "workspaces": data["workspaces"],
+            "agents": _counts(data["agents"]),
+            "mail": _counts(data["mail"]) + (waiting if data["oldest_unread_at"] else ""),
+            "handoffs": _counts(data["handoffs"]),
+            "events": f"newest {data['newest_event_id']}",
+        }
+        for name, text in lines.items():
+            self.stdout.write(f"{name:<11} {text}")
+        for need in data["attention"]:
+            self.stdout.write(f"attention   {need}")
+
+
+def _counts(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
+
+
+def _attention(mail: Mapping[str, Inbox], moment: datetime) -> Iterator[str]:
+    """What needs a person, and the command that shows it."""
+    for agent_id, inbox in sorted(mail.items()):
+        if inbox.parked:
+            yield f"{inbox.parked} dead letters: nexus inbox {shlex.quote(agent_id)} --parked"
+    if orphans := len(handoffs.orphaned(moment, ORPHANS)):
+        yield f"{orphans} open handoffs that no registered agent may claim: nexus handoffs"
+    if (used := overview.disk_used()) >= overview.DISK_LOW:
+        yield f"the disk is {used:.0%} full: nexus prune --vacuum"

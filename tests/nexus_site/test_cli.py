@@ -1,0 +1,339 @@
+"""What an operator or a script gets from the commands: tables, JSON, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+import time_machine
+from django.core.management import call_command
+
+from coordination.models import AgentKey, Event
+from coordination.services.agents import agent_of_key
+from nexus_site.cli import ago, columns, one_line, table
+from tests.conftest import Call
+
+pytestmark = pytest.mark.usefixtures("team")
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads(self.out)
+        return data
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The table below its headings."""
+        return [line.split() for line in self.out.splitlines()[1:]]
+
+
+def nexus(command: str, *arguments: str) -> Ran:
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.raises(SystemExit) as exit:
+        call_command(command, *arguments, stdout=out, stderr=err)
+    return Ran(int(exit.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def mail(call: Call, project: str) -> str:
+    """A message from ana to bob; its id."""
+    sent = call(
+        "message_create",
+        project_root=project,
+        from_agent_id="ana",
+        subject="the plan\x1b[31m",
+        body="first line\n\nlast\rline",
+        target={"strategy": "direct", "agent_id": "bob"},
+    )
+    message_id: str = sent["message_id"]
+    return message_id
+
+
+@pytest.fixture
+def offered(call: Call, project: str) -> Callable[..., str]:
+    """Offer a handoff: `offered(role="coder")`; its id."""
+
+    def offer(**target: Any) -> str:
+        data = call(
+            "handoff_create",
+            project_root=project,
+            from_agent_id="ana",
+            target={"strategy": next(iter(target)), **target},
+            visibility="public",
+        )
+        handoff_id: str = data["handoff_id"]
+        return handoff_id
+
+    return offer
+
+
+# agents
+
+
+def test_it_lists_agents_with_presence_and_mail(call: Call, project: str, mail: str) -> None:
+    workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+    call("session_open", agent_id="bob", workspace_id=workspace_id)
+    ran = nexus("agents")
+    assert ran.code == 0
+    assert [row[:5] for row in ran.rows] == [
+        ["ana", "offline", "0", "0", "0"],
+        ["bob", "present", "1", "0", "0"],
+        ["cleo", "offline", "0", "0", "0"],
+    ]
+    bob = nexus("agents", "--json").json["agents"][1]
+    assert (bob["presence"], bob["unread"], bob["capabilities"]) == ("present", 1, ["ocr", "python"])
+
+
+def test_it_tells_who_is_present_in_one_project(call: Call, project: str, tmp_path: Any) -> None:
+    workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+    call("session_open", agent_id="bob", workspace_id=workspace_id)
+    assert nexus("agents", "--project-root", project).rows[1][1] == "present"
+    assert nexus("agents", "--project-root", str(tmp_path)).rows[1][1] == "offline"
+    assert "WORKSPACE_UNRESOLVED" in nexus("agents", "--project-root", "/nowhere").err
+
+
+# issue-keys
+
+
+def test_it_issues_keys_to_those_who_have_none_and_only_once() -> None:
+    first = nexus("issue_keys", "--json").json["keys"]
+    assert [(key["agent_id"], agent_of_key(key["api_key"])) for key in first] == [
+        ("ana", "ana"),
+        ("bob", "bob"),
+        ("cleo", "cleo"),
+    ]
+    assert nexus("issue_keys", "--json").json == {"keys": []}
+    assert agent_of_key(first[0]["api_key"]) == "ana"  # as it was
+    assert Event.objects.filter(type="agent.key_issued").count() == 3
+
+
+def test_it_issues_keys_to_the_agents_named() -> None:
+    assert "nxs_" in nexus("issue_keys", "bob").out
+    assert AgentKey.objects.get().agent_id == "bob"
+    assert nexus("issue_keys", "bob") == (0, "Nobody needed a key.\n", "")
+
+
+def test_it_issues_no_key_when_one_of_the_agents_is_unknown() -> None:
+    ran = nexus("issue_keys", "ana", "nobody")
+    assert ran.code == 1
+    assert ran.err.startswith("[nexus] NOT_FOUND")
+    assert not AgentKey.objects.exists()
+
+
+# send
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [
+        (["--to", "cleo"], ["cleo"]),
+        (["--role", "reviewer"], ["bob"]),
+        (["--capability", "python"], ["bob", "cleo"]),
+        (["--everybody"], ["ana"]),
+    ],
+)
+def test_it_sends_to_whom_it_is_told(call: Call, project: str, target: list[str], reached: list[str]) -> None:
+    workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+    call("session_open", agent_id="ana", workspace_id=workspace_id)
+    ran = nexus("send", *target, "--project-root", project, "--subject", "s", "--body", "b", "--json")
+    assert (ran.code, ran.json["recipients"], ran.json["from_agent_id"]) == (0, reached, "operator")
+
+
+def test_it_can_be_answered_and_answers(call: Call, project: str, mail: str) -> None:
+    ran = nexus("send", "--to", "ana", "--project-root", project, "--subject", "s", "--body", "b", "--reply-to", mail)
+    assert ran.code == 0
+    assert call("inbox_peek", agent_id="ana")["messages"][0]["parent_message_id"] == mail
+    target = {"strategy": "direct", "agent_id": "operator"}
+    call("message_create", project_root=project, from_agent_id="ana", subject="ok", body="b", target=target)
+    assert "ok" in nexus("inbox").out
+
+
+def test_it_reads_a_body_from_standard_input(call: Call, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("piped\n"))
+    nexus("send", "--to", "bob", "--project-root", project, "--subject", "s", "--body", "-", "--sender", "ana")
+    message = call("inbox_peek", agent_id="bob")["messages"][0]
+    assert (message["body"], message["from_agent_id"]) == ("piped\n", "ana")
+
+
+def test_it_says_so_when_a_message_reached_nobody(project: str) -> None:
+    ran = nexus("send", "--role", "pilot", "--project-root", project, "--subject", "s", "--body", "b")
+    assert ran.code == 3
+    assert "nobody" in ran.out
+    assert "matched no agent" in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--subject", "s", "--body", "b"],
+        ["--to", "a", "--role", "r", "--subject", "s", "--body", "b"],
+        ["--to", "a", "--body", "b"],
+    ],
+)
+def test_it_refuses_to_send_what_is_not_whole(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert nexus("send", *arguments).code == 1
+    assert "[nexus] CONFIG_ERROR" in capsys.readouterr().err
+
+
+# inbox
+
+
+def test_it_shows_mail_without_taking_it(call: Call, mail: str) -> None:
+    ran = nexus("inbox", "bob")
+    assert ran.code == 0
+    assert ran.rows[0][:2] == [mail, "ana"]
+    assert "\x1b" not in ran.out
+    assert nexus("inbox", "bob", "--json").json == call("inbox_peek", agent_id="bob")
+    assert call("inbox_count", agent_id="bob") == {"unread": 1, "in_flight": 0, "read": 0}
+
+
+def test_it_shows_bodies_line_by_line(mail: str) -> None:
+    shown = nexus("inbox", "bob", "--full").out
+    assert "  first line\n  \n  last\n  line\n" in shown
+
+
+def test_it_takes_and_settles_mail_for_a_script(call: Call, mail: str) -> None:
+    pulled = nexus("inbox", "bob", "--pull", "--json").json["messages"]
+    assert [message["status"] for message in pulled] == ["delivered"]
+    assert nexus("inbox", "bob", "--ack", mail) == (0, "1 acknowledged.\n", "")
+    assert nexus("inbox", "bob", "--ack", mail).code == 3
+    assert nexus("inbox", "bob", "--history").rows[0][0] == mail
+
+
+def test_it_has_an_exit_code_for_an_empty_inbox(mail: str) -> None:
+    assert nexus("inbox", "cleo") == (3, "none\n", "")
+    assert nexus("inbox", "cleo", "--json").json == {"messages": [], "count": 0}
+    assert nexus("inbox", "bob", "--limit", "0").code == 1
+
+
+# handoffs
+
+
+def test_it_lists_what_is_offered_and_who_has_it(call: Call, project: str, offered: Callable[..., str]) -> None:
+    claimed, open_one = offered(role="reviewer"), offered(role="coder")
+    call("handoff_claim", project_root=project, handoff_id=claimed, agent_id="bob")
+    ran = nexus("handoffs")
+    assert [row[:5] for row in ran.rows] == [
+        [claimed, "CLAIMED", "ana", "role", "reviewer"],
+        [open_one, "OPEN", "ana", "role", "coder"],
+    ]
+    assert nexus("handoffs", "--json").json["handoffs"][0]["claimed_by"] == "bob"
+    assert nexus("handoffs", "--status", "OPEN", "--json").json["handoffs"][0]["handoff_id"] == open_one
+    assert nexus("handoffs", "--limit", "1").rows == ran.rows[:1]
+
+
+def test_it_counts_a_lapsed_claim_as_open(call: Call, project: str, offered: Callable[..., str]) -> None:
+    handoff_id = offered(role="reviewer")
+    call("handoff_claim", project_root=project, handoff_id=handoff_id, agent_id="bob")
+    with time_machine.travel(datetime.now(UTC) + timedelta(hours=1)):
+        row = nexus("handoffs", "--json").json["handoffs"][0]
+        assert (row["status"], row["claimed_by"], row["lease_expires_at"]) == ("OPEN", None, None)
+        assert nexus("handoffs", "--status", "CLAIMED").code == 3
+        assert nexus("status", "--json").json["handoffs"] == {"open": 1, "claimed": 0}
+
+
+def test_it_lists_what_an_agent_may_claim(project: str, offered: Callable[..., str]) -> None:
+    handoff_id = offered(role="coder")
+    assert nexus("handoffs", "--project-root", project, "--for", "cleo").rows[0][0] == handoff_id
+    assert nexus("handoffs", "--project-root", project, "--for", "bob").code == 3
+
+
+def test_it_lists_one_project(project: str, tmp_path: Any, offered: Callable[..., str]) -> None:
+    offered(role="coder")
+    assert nexus("handoffs", "--project-root", project).code == 0
+    assert nexus("handoffs", "--project-root", str(tmp_path)).code == 3
+
+
+# status
+
+
+def test_it_tells_the_state_of_the_hub(call: Call, project: str, mail: str, offered: Callable[..., str]) -> None:
+    offered(role="coder")
+    call("inbox_pull", agent_id="bob")
+    ran = nexus("status", "--json")
+    assert ran.code == 0
+    data = ran.json
+    assert data["agents"] == {"present": 0, "stale": 0, "offline": 3}
+    assert data["mail"] == {"unread": 0, "in_flight": 1, "parked": 0}
+    assert data["handoffs"] == {"open": 1, "claimed": 0}
+    assert data["newest_event_id"] == Event.objects.latest("event_id").event_id
+    assert (data["server"], data["attention"]) == (None, [])
+    assert "0 unread, 1 in flight, 0 parked" in nexus("status").out
+
+
+def test_it_exits_differently_when_something_needs_a_person(call: Call, mail: str, offered: Callable[..., str]) -> None:
+    offered(role="pilot")
+    moment = datetime.now(UTC)
+    for attempt in range(6):  # five hand-outs without an ack; the next claim parks it
+        with time_machine.travel(moment + timedelta(hours=attempt)):
+            call("inbox_pull", agent_id="bob")
+    ran = nexus("status", "--json")
+    assert ran.code == 4
+    letters, orphans = ran.json["attention"]
+    assert letters == "1 dead letters: nexus inbox bob --parked"
+    assert orphans.startswith("1 open handoffs that no registered agent may claim")
+
+
+# prune
+
+
+def test_it_prunes_with_progress_and_a_report(project: str, mail: str) -> None:
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=60)):
+        dry = nexus("prune", "--dry-run", "--json").json
+        assert dry["lanes"]["events"]["found"] == Event.objects.count() > 0
+        first = Event.objects.earliest("event_id")
+        Event.objects.bulk_create(
+            Event(workspace_id=first.workspace_id, stream="workspace", type="t", created_at=first.created_at)
+            for _ in range(10_100)
+        )
+        found = Event.objects.count()
+        ran = nexus("prune", "--json", "--project-root", project)
+    assert ran.code == 0
+    assert "deleted 10000, " in ran.err  # one call deletes 20 batches
+    assert ran.json["lanes"]["events"] | {"before": ""} == {
+        "keep_days": 30,
+        "before": "",
+        "found": found,
+        "deleted": found,
+    }
+
+
+def test_it_prunes_with_windows_of_the_run(mail: str) -> None:
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=3)):
+        assert nexus("prune", "--dry-run").rows[0][-1] == "0"
+        assert int(nexus("prune", "--dry-run", "--events-keep-days", "2").rows[0][-1]) > 0
+    assert nexus("prune", "--events-keep-days", "-1").code == 1
+
+
+# what they share
+
+
+def test_it_aligns_columns_whatever_stands_in_them() -> None:
+    lines = table(["name", "n"], [["漢字", 1], ["e\u0301", 22], ["a\nb\x1b[2J", None], ["x" * 100, ""]])
+    assert len({columns(line[: line.rindex("  ")]) for line in lines[:2]}) == 1
+    assert lines[3].startswith("a b [2J ")
+    assert "…  -" in lines[4]
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s ago"), (59, "59 s ago"), (61, "1 min ago"), (7200, "2 h ago"), (-90_000, "in 1 d")],
+)
+def test_it_tells_times_as_spans(seconds: int, words: str) -> None:
+    with time_machine.travel(datetime(2026, 1, 1, tzinfo=UTC), tick=False):
+        assert ago(datetime.now(UTC) - timedelta(seconds=seconds)) == words
+
+
+def test_it_shortens_a_long_text() -> None:
+    assert one_line("abc", widest=3) == "abc"
+    assert one_line("abcd", widest=3) == "ab…"
