@@ -60,6 +60,13 @@ def test_it_gives_the_entry_cursor_back_when_time_runs_out(
     assert page == {"events": [], "next_cursor": cursor or 0, "has_more": False, "timed_out": True}
 
 
+async def test_it_times_out_when_all_it_is_woken_for_is_hidden(project: str, call: Call) -> None:
+    wait = follow(project, timeout_seconds=1)
+    await parked()
+    await asyncio.to_thread(hidden, call, project)
+    assert await page_of(wait) == {"events": [], "next_cursor": 0, "has_more": False, "timed_out": True}
+
+
 async def test_it_waits_for_the_first_event_that_matches(project: str, call: Call) -> None:
     wait = follow(project, filters={"type": "artifact.created"})
     await parked()

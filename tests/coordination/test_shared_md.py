@@ -113,8 +113,9 @@ def test_it_renders_text_of_unknown_origin_as_one_line_of_text(
     call("session_open", agent_id=evil, workspace_id=workspace)
     call("workspace_resolve", project_root=project, display_name=evil)
     assert len(headings(render())) == 4
-    assert b"\n<script" not in render()
     assert b" <script" not in render()
+    lines = [line for line in render().decode().splitlines() if line]
+    assert all(line.startswith(("# ", "## ", "- ", "`", "_None")) for line in lines)
 
 
 @pytest.mark.parametrize("workspace_id", ["x", "A" * 64, "a" * 63, "a" * 64 + "\n", 7])
