@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 SENDERS = ThreadPoolExecutor(8, thread_name_prefix="nexus-webhook")
 IDLE_SECONDS = 5.0  # how soon a webhook that another process adds is noticed
 TICK_SECONDS = 1.0  # how often retries are looked for while there are webhooks
+PACE_SECONDS = 0.1  # a burst of events makes one round
 
 
 def send(delivery: WebhookDelivery) -> str | None:
@@ -64,6 +65,7 @@ async def deliver_forever() -> None:
             async with waiter().park(lambda event: True) as parked:
                 await _round(webhook_ids, busy)
                 await parked.wait(TICK_SECONDS)
+            await asyncio.sleep(PACE_SECONDS)
         except Exception as error:
             log.warning("Webhooks could not be looked after (%s); they are tried again.", error)
             await asyncio.sleep(TICK_SECONDS)

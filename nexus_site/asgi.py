@@ -25,6 +25,7 @@ from django.urls import path, re_path  # noqa: E402
 
 from coordination import store, waiter  # noqa: E402
 from coordination.consumers import EventsConsumer, refuse  # noqa: E402
+from hooks.worker import deliver_forever  # noqa: E402
 from mcp_bridge.http import Endpoint  # noqa: E402
 from nexus_site import metrics  # noqa: E402
 from nexus_site.limits import Bounded  # noqa: E402
@@ -75,8 +76,10 @@ class Hub:
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
+        webhooks = asyncio.create_task(deliver_forever())
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        webhooks.cancel()
         waiter.waiter().close()
         await self.mcp.stop()
         await send({"type": "lifespan.shutdown.complete"})
