@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/installed
 
-.PHONY: demo test clean
+.PHONY: serve demo test clean
+
+serve: $(STAMP)
+	$(VENV)/bin/python manage.py serve
 
 demo: $(STAMP)
 	$(VENV)/bin/python manage.py demo

@@ -19,8 +19,8 @@ class Command(NexusCommand):
     examples = (
         "examples:\n"
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
-        "  nexus connect --client cursor --url http://127.0.0.1:8202/mcp --key nxs_…\n"
-        "  nexus connect --client codex --url http://127.0.0.1:8202/mcp --key-env NEXUS_API_KEY --scope user\n"
+        "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp --key nxs_…\n"
+        "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env NEXUS_API_KEY --scope user\n"
         "  nexus connect --client json                                         prints it\n"
         "  nexus connect --client cursor --remove\n"
     )
