@@ -15,7 +15,7 @@ from coordination import store
 from coordination.access import allowed_hosts, is_loopback
 from coordination.command import NexusCommand
 from coordination.errors import Code, NexusError
-from coordination.services import workspaces
+from coordination.services import operators, workspaces
 from nexus_site.serving import only_server
 
 BACKLOG = 1024  # connections that wait to be accepted
@@ -44,7 +44,15 @@ class Command(NexusCommand):
                 _raise_file_limit()
                 settings.ALLOWED_HOSTS = allowed_hosts(host)
                 settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
+                if not settings.NEXUS_TRUSTS_LOCAL:
+                    _lock_nobody_out()
                 _serve(listening, _url(address, port))
+
+
+def _lock_nobody_out() -> None:
+    if made := operators.create_first():
+        name, password = made
+        print(f"[nexus] There is no key and no login yet. Log in at /admin/ as {name!r} with {password!r}; shown once.")
 
 
 def _port(text: str) -> int:
