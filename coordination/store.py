@@ -183,9 +183,9 @@ def refuse_newer(database: Path, applied: set[tuple[str, str]]) -> None:
 
 
 def _cannot_open(database: Path, error: Exception) -> NexusError:
-    log.error("opening %s failed", database, exc_info=error)
     known = failure(error)
     if known is None:
+        log.error("opening %s failed", database, exc_info=error)
         return NexusError(Code.DB_ERROR, f"Cannot use the store at {database}; the log has the cause.")
     return NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {known.message}", known.details)
 
@@ -205,8 +205,9 @@ def _migrate(database: Path) -> None:
     except NexusError:
         raise
     except Exception as error:  # whatever a step raises
-        log.exception("migrating %s failed", database)
         known = failure(error)
+        if known is None:
+            log.exception("migrating %s failed", database)
         raise NexusError(
             Code.MIGRATION_ERROR,
             f"Migrating {database} failed. {known.message if known else 'The log has the cause.'} The step that failed "
