@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ARROW = ["coordination", "inbox", "handoffs", "hooks", "mcp_bridge", "nexus_site"]  # a later room may import an earlier one
+# A later room may import an earlier one.
+ARROW = ["coordination", "inbox", "handoffs", "hooks", "mcp_bridge", "nexus_site"]
 PURE = ["coordination/routing.py", "handoffs/lifecycle.py", "inbox/lanes.py"]
 IMPURE = {"django", "time", "os", "sqlite3", "pathlib", "io", "socket", "random", "asyncio", "threading", "logging"}
 CLOCK = {"now", "utcnow", "today", "time", "monotonic"}
