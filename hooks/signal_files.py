@@ -15,7 +15,11 @@ from pathlib import Path
 
 def path(home: Path, agent_id: str) -> Path:
     """Where an agent's signal file is. Ids are free text, so a hash stands for them."""
-    return home / "signals" / hashlib.sha256(agent_id.encode()).hexdigest()
+    return home / "signals" / _name(agent_id)
+
+
+def _name(agent_id: str) -> str:
+    return hashlib.sha256(agent_id.encode()).hexdigest()
 
 
 def private_directory(place: Path) -> None:
@@ -39,8 +43,15 @@ def stamp(home: Path, agent_id: str) -> int | None:
     return None
 
 
+def anybody(home: Path) -> bool:
+    """Whether anybody ever made a signal file here."""
+    return os.path.isdir(f"{home}/signals")  # noqa: PTH112  # on the way of every message: a Path costs more
+
+
 def send(home: Path, agent_id: str) -> None:
     """Signal one agent, if anybody listens for it. Never fails: a signal is a hint, the store is the truth."""
     moment = time.time_ns()  # finer than the kernel's own clock of files, so that no two signals look alike
-    with contextlib.suppress(OSError):
-        os.utime(path(home, agent_id), ns=(moment, moment))
+    try:
+        os.utime(f"{home}/signals/{_name(agent_id)}", ns=(moment, moment))  # a Path would cost more than the call
+    except OSError:
+        return

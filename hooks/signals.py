@@ -13,16 +13,19 @@ from coordination.routing import is_eligible
 from hooks import signal_files
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
-OFFERS = {"handoff.created", "handoff.expired"}
+MAIL = "message.created"
+SIGNALLED = {MAIL, "handoff.created", "handoff.expired"}
 
 
 def announce(sender: Any, event: Event, **_: Any) -> None:
     """Signal whoever got mail or may now claim a handoff; too many rather than too few."""
     home = settings.NEXUS.home
-    if event.type == "message.created":
+    if event.type not in SIGNALLED or not signal_files.anybody(home):
+        return
+    if event.type == MAIL:
         for recipient in event.payload["recipients"]:
             signal_files.send(home, recipient)
-    elif event.type in OFFERS and (home / "signals").is_dir():
+    else:
         for agent in selectors.profiles():
             if is_eligible(event.target, agent, created_at=event.created_at, now=IN_THE_END):
                 signal_files.send(home, agent.agent_id)
