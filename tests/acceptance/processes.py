@@ -1,0 +1,97 @@
+"""Real server processes on stdio for the tests, and real clients to talk to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+ROOT = Path(__file__).parents[2]
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "0"},
+    },
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """The environment of a process over a home of its own."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **more}
+
+
+def nexus(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    return subprocess.run(
+        command, env=environment(home, **more), text=True, capture_output=True, timeout=120, stdin=subprocess.DEVNULL
+    )
+
+
+def client(home: Path, **more: str) -> Client:
+    """A client of the SDK with a `runmcp` process of its own; enter it to connect."""
+    process = StdioServerParameters(
+        command=sys.executable, args=[str(ROOT / "manage.py"), "runmcp"], env=environment(home, **more)
+    )
+    return Client(stdio_client(process))
+
+
+class Raw:
+    """A `runmcp` process spoken to line by line, for what no client would send."""
+
+    def __init__(self, home: Path, *flags: str, **more: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "manage.py"), "runmcp", *flags],
+            env=environment(home, **more),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def write(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def greet(self) -> dict[str, Any]:
+        """The handshake."""
+        self.write(json.dumps(HELLO).encode())
+        answer = self.read()
+        self.write(json.dumps(READY).encode())
+        return answer
+
+    def call(self, name: str, arguments: Any, *, number: int = 1) -> dict[str, Any]:
+        """A tool's envelope."""
+        params = {"name": name, "arguments": arguments}
+        self.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode())
+        answer = self.read()
+        assert answer["id"] == number, answer
+        envelope: dict[str, Any] = answer["result"]["structuredContent"]
+        return envelope

@@ -1,0 +1,213 @@
+"""`runmcp` as an agent's harness starts it: real processes, real pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from mcp.shared.subscriptions import ResourceUpdated
+
+from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
+
+SDK_1 = ROOT / ".venv-sdk1"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[Raw]:
+    with Raw(home) as raw:
+        raw.greet()
+        yield raw
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
+    """One process for all that must not harm it."""
+    with Raw(tmp_path_factory.mktemp("lasting")) as raw:
+        raw.greet()
+        yield raw
+
+
+@pytest.fixture(scope="session")
+def sdk_1() -> str:
+    """A Python with the 1.x SDK, in an environment of its own that is made once."""
+    python = SDK_1 / "bin" / "python"
+    with FileLock(f"{SDK_1}.lock"):
+        if not (SDK_1 / "installed").exists():
+            venv.create(SDK_1, with_pip=True, clear=True)
+            subprocess.run(
+                [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "mcp>=1,<2"], check=True
+            )
+            (SDK_1 / "installed").touch()
+    return str(python)
+
+
+@pytest.mark.parametrize("sdk", ["1.x", "2.x"])
+def test_it_plays_the_example_flow_with_either_sdk(
+    sdk: str, home: Path, project: str, request: pytest.FixtureRequest
+) -> None:
+    python = request.getfixturevalue("sdk_1") if sdk == "1.x" else sys.executable
+    flow = [python, ROOT / "tests/acceptance/example_flow.py", "stdio", project]
+    server = [sys.executable, ROOT / "manage.py", "runmcp", "--home", home]
+    played = subprocess.run(
+        [*map(str, flow), *map(str, server)], env=environment(home), text=True, capture_output=True, timeout=120
+    )
+    assert played.returncode == 0, played.stderr
+    assert "flow complete" in played.stdout
+
+
+def test_it_comes_up_ten_times_at_once_on_a_fresh_home(home: Path) -> None:
+    def start(_: int) -> bool:
+        with Raw(home) as raw:
+            raw.greet()
+            return bool(raw.call("nexus_info", {})["ok"])
+
+    with ThreadPoolExecutor(10) as pool:
+        assert all(pool.map(start, range(10)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'{"agent_id": ' + b"[" * 300 + b"]" * 300 + b"}",
+        b'{"agent_id": "\\ud800"}',
+        b'{"agent_id": "a\\u0000b"}',
+        b'{"agent_id": ' + b"9" * 5000 + b"}",
+        b'{"agent_id": NaN}',
+        b'{"agent_id": true}',
+        b'{"agent_id": "a", "bogus": 1}',
+        b"{}",
+        b'{"agent_id": "' + b"x" * 3_000_000 + b'"}',
+    ],
+    ids=["deep", "surrogate", "nul", "huge number", "nan", "boolean", "unknown", "missing", "huge string"],
+)
+def test_it_answers_every_line_with_the_envelope(lasting: Raw, arguments: bytes) -> None:
+    head = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"inbox_count","arguments":'
+    lasting.write(head + arguments + b"}}")
+    answer = lasting.read()
+    assert answer["id"] == 7 and answer["result"]["isError"] is True
+    assert answer["result"]["structuredContent"]["error"]["code"] == "VALIDATION_ERROR"
+    assert lasting.call("inbox_count", {"agent_id": "a"}, number=8)["ok"], "the connection goes on"
+
+
+def test_it_answers_a_line_that_is_no_json(lasting: Raw) -> None:
+    lasting.write(b"this is no JSON")
+    assert lasting.read()["error"]["code"] == -32700
+
+
+def test_it_writes_nothing_but_protocol_to_stdout_and_ends_when_stdin_closes(server: Raw) -> None:
+    server.call("nexus_info", {})
+    stdout, _ = server.process.communicate(timeout=30)
+    assert stdout == b""
+    assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_cleanly_on_a_signal_even_while_a_call_waits(server: Raw, project: str, number: int) -> None:
+    arguments = {"project_root": project, "agent_id": "a", "stream": "workspace", "timeout_seconds": 30}
+    call = {"name": "event_wait", "arguments": arguments}
+    server.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode())
+    assert server.call("inbox_count", {"agent_id": "a"}, number=2)["ok"], "a parked wait blocks nobody"
+    server.process.send_signal(number)
+    assert server.process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (["--busy-timeout-ms", "soon"], "--busy-timeout-ms"),
+        (["--trust-mode=closed"], "--trust-mode"),
+        (["--poll-interval-ms", "0"], "--poll-interval-ms"),
+        (["--home"], "--home"),
+        (["--no-such-flag"], "--no-such-flag"),
+        (["extra"], "extra"),
+    ],
+)
+def test_it_refuses_a_bad_configuration_before_anything_is_written(home: Path, flags: list[str], names: str) -> None:
+    ended = nexus(home, "runmcp", *flags)
+    assert ended.returncode == 1
+    assert "CONFIG_ERROR" in ended.stderr and names in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.stdout == "" and not home.exists()
+
+
+def test_it_takes_a_flag_over_the_environment(home: Path) -> None:
+    with Raw(home, "--max-inline-bytes=4", NEXUS_MAX_INLINE_BYTES="100") as raw:
+        raw.greet()
+        error = raw.call("agent_register", {"agent_id": "a", "metadata": "longer"})["error"]
+    assert error["code"] == "CONTENT_TOO_LARGE" and error["details"]["limit"] == 4
+
+
+def test_it_refuses_an_unknown_key(home: Path) -> None:
+    ended = nexus(home, "runmcp", NEXUS_API_KEY="nxs_" + "0" * 48)
+    assert ended.returncode == 1 and "NEXUS_API_KEY" in ended.stderr
+    assert "nxs_" not in ended.stderr, "a key is never printed"
+
+
+def test_it_acts_as_the_agent_of_its_key(home: Path, project: str) -> None:
+    issued = nexus(home, "issue-keys", "--json")
+    assert issued.returncode == 0, issued.stderr
+    with Raw(home) as raw:
+        raw.greet()
+        raw.call("agent_register", {"agent_id": "ann"})
+    issued = nexus(home, "issue-keys", "--json")
+    (key,) = [word for word in issued.stdout.replace('"', " ").split() if word.startswith("nxs_")]
+    with Raw(home, NEXUS_API_KEY=key) as raw:
+        raw.greet()
+        assert raw.call("agent_whoami", {})["data"]["agent_id"] == "ann"
+        assert raw.call("inbox_pull", {"agent_id": "bob"})["error"]["code"] == "NOT_OWNER"
+
+
+async def test_it_tells_of_mail_that_another_process_sends(home: Path, project: str) -> None:
+    async with client(home) as reader, client(home) as writer:
+        await reader.call_tool("agent_register", {"agent_id": "ann"})
+        async with reader.listen(resource_subscriptions=["nexus://inbox/ann"]) as mail:
+            await writer.call_tool(
+                "message_create",
+                {
+                    "project_root": project,
+                    "from_agent_id": "bob",
+                    "subject": "s",
+                    "body": "b",
+                    "target": {"strategy": "direct", "agent_id": "ann"},
+                },
+            )
+            assert await asyncio.wait_for(anext(aiter(mail)), 20) == ResourceUpdated(uri="nexus://inbox/ann")
+
+
+def test_it_tells_clients_of_the_older_handshake_too(home: Path, project: str) -> None:
+    with Raw(home) as reader, Raw(home) as writer:
+        reader.greet()
+        writer.greet()
+        reader.call("agent_register", {"agent_id": "ann"})
+        uri = {"uri": "nexus://inbox/ann"}
+        reader.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": uri}).encode())
+        assert reader.read()["result"] == {}
+        letter = {"project_root": project, "from_agent_id": "bob", "subject": "s", "body": "b"}
+        writer.call("message_create", {**letter, "target": {"strategy": "direct", "agent_id": "ann"}})
+        notice = reader.read()
+    assert (notice["method"], notice["params"]["uri"]) == ("notifications/resources/updated", "nexus://inbox/ann")
+
+
+def test_it_makes_a_store_that_only_its_user_can_read(home: Path) -> None:
+    with Raw(home) as raw:
+        raw.greet()
+        workspace = raw.call("workspace_resolve", {"project_root": str(home)})["data"]["workspace_id"]
+        raw.call("agent_register", {"agent_id": "ann"})
+        opened = raw.call("session_open", {"agent_id": "ann", "workspace_id": workspace})["data"]
+        written = b"".join(file.read_bytes() for file in home.glob("nexus.db*"))
+    assert home.stat().st_mode & 0o077 == 0 and (home / "nexus.db").stat().st_mode & 0o077 == 0
+    assert opened["session_id"].encode() in written
+    assert opened["session_secret"].encode() not in written
