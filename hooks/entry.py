@@ -51,19 +51,29 @@ def respond(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
     told = memory.told(knobs.home, call)
     if call.event == SESSION_START:
         told = memory.Told()  # a new context knows nothing
-    due, must_look = time.time() >= told.refresh_by, _must_look(knobs, call, told)
+    due, must_look = _passed(told.refresh_by, knobs), _must_look(knobs, call, told)
     if not (due or must_look):
         return ""
     if due:
-        told.refresh_by = time.time() + knobs.session_stale_ttl_seconds / 2
+        told.refresh_by = time.time() + _pace(knobs)
         _in_background(lambda: _refresh(call, start_django))
     answer = _look(knobs, call, told, start_django) if must_look else ""
     memory.keep_told(knobs.home, call, told)
     return answer
 
 
+def _pace(knobs: Knobs) -> float:
+    """How many seconds may go by without a look at the store or a heartbeat."""
+    return knobs.session_stale_ttl_seconds / 2
+
+
+def _passed(moment: float, knobs: Knobs) -> bool:
+    """Whether a remembered moment is over; one that is too far ahead was written before the clock went back."""
+    return not 0 < moment - time.time() <= _pace(knobs)
+
+
 def _must_look(knobs: Knobs, call: Call, told: memory.Told) -> bool:
-    if time.time() >= told.look_by or (call.event == STOP and set(told.told) - set(told.pressed)):
+    if _passed(told.look_by, knobs) or (call.event == STOP and set(told.told) - set(told.pressed)):
         return True
     seen = signal_files.stamp(knobs.home, call.agent_id)
     return seen is None or seen != told.signal
@@ -74,7 +84,7 @@ def _look(knobs: Knobs, call: Call, told: memory.Told, start_django: Callable[[]
     signal_files.arm(knobs.home, call.agent_id)
     told.signal = signal_files.stamp(knobs.home, call.agent_id)  # before the look, so that none is missed
     seen = glance.glance(knobs.database, agent_id=call.agent_id, root=call.root, busy_ms=knobs.busy_timeout_ms)
-    told.look_by = min(seen.changes_at, time.time() + knobs.session_stale_ttl_seconds / 2)
+    told.look_by = min(seen.changes_at, time.time() + _pace(knobs))
     told.told = [item for item in told.told if item in seen.waiting]
     told.pressed = [item for item in told.pressed if item in seen.waiting]
     known = told.pressed if call.event == STOP else told.told

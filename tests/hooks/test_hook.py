@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ def fresh(builder: Call, committed: None, call: Operation) -> Knobs:
     call("agent_register", agent_id="builder")
     knobs: Knobs = settings.NEXUS
     look.refresh(builder)
-    memory.keep_told(knobs.home, builder, memory.Told(refresh_by=9e9))
+    memory.keep_told(knobs.home, builder, memory.Told(refresh_by=time.time() + 29))
     entry.respond(knobs, builder, must_not_start)
     return knobs
 
@@ -56,6 +58,12 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
         target={"strategy": "direct", "agent_id": "builder"},
     )
     return str(sent["message_id"])
+
+
+def stamp_unchanged(knobs: Knobs, call: Call) -> None:
+    """As if no signal had come."""
+    signal = signal_files.stamp(knobs.home, call.agent_id)
+    memory.keep_told(knobs.home, call, replace(memory.told(knobs.home, call), signal=signal))
 
 
 # Whatever fails
@@ -98,7 +106,7 @@ def test_it_starts_over_from_a_broken_memory(fresh: Knobs, builder: Call, call: 
     for file in (fresh.home / "hooks").glob("*.json"):
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
-    memory.keep_told(fresh.home, builder, memory.Told(refresh_by=9e9))
+    memory.keep_told(fresh.home, builder, memory.Told(refresh_by=time.time() + 29))
     assert "hello" in entry.respond(fresh, builder, lambda: None)
 
 
@@ -198,6 +206,16 @@ def test_it_shows_a_few_and_counts_the_rest(fresh: Knobs, builder: Call, call: O
     assert "8 unread messages" in told
     assert "number 4" in told and "number 5" not in told
     assert entry.respond(fresh, builder, must_not_start) == ""
+
+
+def test_it_looks_again_when_the_clock_went_back(fresh: Knobs, builder: Call, call: Operation) -> None:
+    with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
+        write(call, builder.root)
+        memory.keep_told(fresh.home, builder, replace(memory.told(fresh.home, builder), refresh_by=time.time() + 29))
+        told = memory.told(fresh.home, builder)
+        assert told.look_by > time.time() + 3000
+        stamp_unchanged(fresh, builder)
+        assert "hello" in entry.respond(fresh, builder, lambda: None)
 
 
 # Who and where

@@ -17,9 +17,9 @@ class Command(NexusCommand):
     """Calls by a harness never come here: `hooks.entry` answers them before Django starts."""
 
     help = (
-        "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on "
-        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form the "
-        "harness puts before its agent. Prints nothing when there is nothing, and never fails."
+        "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on\n"
+        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form that\n"
+        "the harness puts before its agent. Prints nothing when there is nothing, and never fails."
     )
     examples = (
         "examples:\n"
