@@ -173,7 +173,10 @@ def _agent(keys: set[str]) -> str:
 
 # What no log may hold
 
-SECRET = re.compile(r"(api(?:_|%5f)key(?:=|%3d))[^&\s\"']*|nxs_[0-9a-f]{8,}", re.IGNORECASE)
+# What follows api_key=, what starts like a key, and what is as long as one: its prefix may have been spelt otherwise.
+SECRET = re.compile(
+    r"(api(?:_|%5f)key(?:=|%3d))[^&\s\"']*|nxs_[0-9a-f]{8,}|(?<![0-9a-f])[0-9a-f]{48}(?![0-9a-f])", re.IGNORECASE
+)
 
 
 def redact(text: str) -> str:

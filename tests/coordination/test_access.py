@@ -149,7 +149,7 @@ def test_it_serves_the_names_of_its_bind() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"GET /mcp?api_key={KEY}&a=1", f"/x?API%5Fkey={KEY}", f"key {KEY}", "?api_key=secret"]
+    "text", [f"GET /mcp?api_key={KEY}&a=1", f"/x?API%5Fkey={KEY}", f"key {KEY}", "?api_key=secret", f"/%6exs_{KEY[4:]}"]
 )
 def test_it_strikes_keys_from_any_text(text: str) -> None:
     struck = redact(text)
@@ -167,3 +167,8 @@ def test_it_strikes_keys_from_every_log_record(caplog: pytest.LogCaptureFixture)
     log.warning(KEY)
     assert "7" in caplog.text
     assert KEY not in caplog.text and KEY[4:] not in caplog.text
+
+
+def test_it_leaves_other_long_ids_in_a_log() -> None:
+    assert redact("a" * 64) == "a" * 64
+    assert redact("msg_" + "0" * 32) == "msg_" + "0" * 32
