@@ -41,12 +41,12 @@ class Home:
             connection.execute("PRAGMA ignore_check_constraints=ON")
             return [connection.execute(statement).fetchall() for statement in statements][-1]
 
-    def process(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """`nexus ARGUMENTS` over this home, as a user runs it."""
+    def process(self, *arguments: str, root: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
+        """`nexus ARGUMENTS` over this home, as a user runs it from the checkout at `root`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
         return subprocess.run(
             [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
+            cwd=root,
             env={**environ, "NEXUS_HOME": str(self.path)},
             text=True,
             capture_output=True,
