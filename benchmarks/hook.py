@@ -1,0 +1,82 @@
+"""What a turn of a coding agent pays for `nexus hook`: whole processes, from start to exit.
+
+    python -m benchmarks.hook
+
+Budget: 300 ms when there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CALLS = 40
+MESSAGES, HANDOFFS = 20_000, 200
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        home, project = Path(place, "home"), Path(place, "project")
+        project.mkdir()
+        os.environ.update(NEXUS_HOME=str(home), DJANGO_SETTINGS_MODULE="nexus_site.settings_agent")
+        import django
+
+        django.setup()
+        from benchmarks.fill import fill
+        from coordination import store
+        from coordination.operation import Caller
+        from coordination.runner import run
+        from hooks import signal_files
+
+        store.prepare()
+        fill(project, messages=MESSAGES, handoffs=HANDOFFS)
+
+        def write() -> None:
+            target = {"strategy": "direct", "agent_id": "builder"}
+            arguments = {"project_root": str(project), "from_agent_id": "x", "subject": "s", "body": "b"}
+            assert run(Caller("benchmark"), "message_create", {**arguments, "target": target})["ok"]
+
+        run(Caller("benchmark"), "agent_register", {"agent_id": "builder"})
+        call(project, "SessionStart")
+        print(f"{CALLS} calls each, store of {MESSAGES} messages and {HANDOFFS} handoffs")
+        report("nothing, and no signal", project, lambda: None)
+        report("nothing, after a signal", project, lambda: signal_files.send(home, "builder"))
+        report("a message to tell of", project, write)
+
+
+def report(what: str, project: Path, before: Callable[[], None]) -> None:
+    """Median and 95th percentile of the calls that follow `before`."""
+    taken = []
+    for _ in range(CALLS):
+        before()
+        taken.append(call(project, "PostToolUse"))
+    percentile = statistics.quantiles(taken, n=20)[-1]
+    print(f"{what:<26} median {statistics.median(taken) * 1000:4.0f} ms   p95 {percentile * 1000:4.0f} ms")
+
+
+def call(project: Path, event: str) -> float:
+    """Seconds of one call."""
+    text = json.dumps({"hook_event_name": event, "cwd": str(project)})
+    environ = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    started = time.perf_counter()
+    subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "hook", "--agent-id", "builder"],
+        input=text,
+        text=True,
+        env=environ,
+        check=True,
+        capture_output=True,
+    )
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
