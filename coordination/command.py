@@ -36,7 +36,7 @@ class NexusCommand(BaseCommand):
         )
         self.add_arguments(parser)
         parser.usage = parser.format_usage().removeprefix("usage: ").rstrip() + " [settings]"
-        knobs = parser.add_argument_group("settings (flag over environment over default)")
+        knobs = parser.add_argument_group("settings (flag over environment over stored over default)")
         for name, field in TABLE.items():
             # Parsed before Django starts; listed here for --help.
             knobs.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")

@@ -66,6 +66,12 @@ def body_of(name: str, *in_path: str) -> Schema:
 class EnvelopeSchema(AutoSchema):
     """Every success is in the envelope, and every path tells its failures."""
 
+    def get_description(self) -> str:  # type: ignore[override]  # as in drf-spectacular
+        """What a list or a row is of is told by its resource."""
+        if getattr(self.view, "action", None) in ("list", "retrieve"):
+            return " ".join((type(self.view).__doc__ or "").split())
+        return super().get_description()
+
     def get_override_parameters(self) -> list[Any]:
         scoped = getattr(self.view, "needs_workspace", False) and self.method == "GET" and not self._is_list_view()
         return [IN_WORKSPACE] if scoped else []
