@@ -133,11 +133,13 @@ def _reason(error: Exception) -> str:
         return "the receiver did not answer in time"
     if isinstance(error, ssl.SSLError):
         return "TLS failed"
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, socket.gaierror | UnicodeError):
         return "the host name is unknown"
     if isinstance(error, ConnectionError):
         return "the connection was refused or broken"
-    return str(error)[:200] or type(error).__name__
+    if isinstance(error, http.client.HTTPException):
+        return "the receiver did not answer in HTTP"
+    return error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
 
 
 def _wrong(why: str) -> NexusError:

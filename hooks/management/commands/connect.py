@@ -23,6 +23,8 @@ class Command(NexusCommand):
         "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env NEXUS_API_KEY --scope user\n"
         "  nexus connect --client json                                         prints it\n"
         "  nexus connect --client cursor --remove\n"
+        "\n"
+        "exit codes: 0 written, printed, or nothing to change; 1 refused; stderr has the code and what to do\n"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -18,8 +18,8 @@ class Command(NexusCommand):
 
     help = (
         "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on\n"
-        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form that\n"
-        "the harness puts before its agent. Prints nothing when there is nothing, and never fails."
+        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form\n"
+        "that the harness puts before its agent. Prints nothing when there is nothing, and never fails."
     )
     examples = (
         "examples:\n"
@@ -27,6 +27,8 @@ class Command(NexusCommand):
         "  nexus hook uninstall --client claude-code\n"
         "  nexus hook --client text --agent-id builder        what any other harness can call\n"
         "  nexus hook signal-file --agent-id builder          a file whose time changes when something waits\n"
+        "\n"
+        "exit codes: 0 done, and always for a harness's call; 1 refused; stderr has the code and what to do\n"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
