@@ -9,6 +9,7 @@ Each carries the cursor to resume from.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import parse_qs
@@ -24,9 +25,11 @@ from coordination.operations import event_data
 from coordination.stream import FILTERS, OTHERS
 from coordination.waiter import READERS, in_thread
 
+log = logging.getLogger(__name__)
+
 SLOW_SECONDS = 5  # a client that takes nothing for so long is told its cursor and closed
 FAREWELL_SECONDS = 1
-GOING_AWAY, POLICY, TRY_AGAIN = 1001, 1008, 1013
+GOING_AWAY, REFUSED, BROKEN, TOO_SLOW = 4001, 4008, 4011, 4013  # RFC 6455 leaves 4000 and up to applications
 
 
 class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels has no types
@@ -73,12 +76,15 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
                 async for item in items:
                     async with asyncio.timeout(SLOW_SECONDS):
                         await self._pass_on(item)
-            await self._end("closing: the server goes down", GOING_AWAY)
+            await self._end("The server goes down.", GOING_AWAY)
         except TimeoutError:
             # What was being sent stands in the connection's buffer: the client has it before it has this.
-            await self._end("closing: you read too slowly", TRY_AGAIN)
+            await self._end("You read too slowly. Connect again from the cursor.", TOO_SLOW)
         except Refused as refusal:
-            await self._end(f"closing: {refusal.message}", POLICY)
+            await self._end(refusal.message, REFUSED)
+        except Exception:
+            log.exception("a listener could not be served")
+            await self._end("The server failed. Connect again from the cursor.", BROKEN)
 
     async def _pass_on(self, item: Event | Filters | None) -> None:
         if isinstance(item, Event):

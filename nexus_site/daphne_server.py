@@ -93,7 +93,7 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:
         if self.application_queue.qsize() >= MAX_UNREAD_FRAMES:
-            self.sendClose(code=1008)
+            self.sendClose(code=4008, reason="too many messages at once")
         else:
             super().onMessage(payload, isBinary)
 

@@ -1,0 +1,139 @@
+"""Backup and restore while real processes write and a real hub serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.hub import ROOT, Hub
+
+WRITERS, BACKUPS = 3, 4
+
+# Sends messages to a peer until killed; says the id of each that was acknowledged.
+WRITER = """
+import sys, django
+django.setup()
+from coordination.operation import Caller
+from coordination.runner import run
+while True:
+    arguments = {"project_root": sys.argv[1], "from_agent_id": "ana", "subject": "s", "body": "b" * 500,
+                 "target": {"strategy": "direct", "agent_id": "bob"}}
+    envelope = run(Caller(transport="test"), "message_create", arguments)
+    if envelope["ok"]:
+        print(envelope["data"]["message_id"], flush=True)
+"""
+
+
+def environ(home: Path) -> dict[str, str]:
+    return {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+
+
+def nexus(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environ(home), text=True, capture_output=True, timeout=60)
+
+
+@dataclass
+class Writer:
+    """A process that writes, and the file where it notes what was acknowledged."""
+
+    process: subprocess.Popen[str]
+    notes: Path
+
+    def acknowledged(self) -> set[str]:
+        """The messages that it was told are stored, so far."""
+        return set(self.notes.read_text().rpartition("\n")[0].split())
+
+    def write_on(self) -> None:
+        """Return once it has written another message."""
+        before = len(self.acknowledged())
+        while len(self.acknowledged()) == before:
+            assert self.process.poll() is None
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def writers(hub: Hub, project: str, tmp_path: Path) -> Iterator[list[Writer]]:
+    """Processes of agents that write to the hub's store as fast as they can."""
+    for agent_id in ("ana", "bob"):
+        hub.call("agent_register", agent_id=agent_id)
+    started = []
+    for number in range(WRITERS):
+        notes = tmp_path / f"notes-{number}"
+        with notes.open("w") as file:
+            command = [sys.executable, "-c", WRITER, project]
+            process = subprocess.Popen(command, cwd=ROOT, env=environ(hub.home), text=True, stdout=file)
+        started.append(Writer(process, notes))
+    yield started
+    for writer in started:
+        writer.process.kill()
+        writer.process.wait()
+
+
+def check_consistent(database: Path) -> set[str]:
+    """A store in which every message has its event and its delivery, and nothing else is there; the messages' ids."""
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, isolation_level=None)) as store:
+        store.execute("BEGIN")
+        assert store.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert store.execute("PRAGMA foreign_key_check").fetchall() == []
+        messages = {row[0] for row in store.execute("SELECT message_id FROM messages")}
+        told = "SELECT json_extract(payload, '$.message_id') FROM events WHERE type = 'message.created'"
+        assert {row[0] for row in store.execute(told)} == messages
+        assert {row[0] for row in store.execute("SELECT message_id FROM message_deliveries")} == messages
+        newest, count = store.execute("SELECT max(event_id), count(*) FROM events").fetchone()
+        assert newest == count
+    return messages
+
+
+def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
+    hub: Hub, writers: list[Writer], tmp_path: Path
+) -> None:
+    sizes = []
+    for number in range(BACKUPS):
+        for writer in writers:
+            writer.write_on()
+        before = set[str]().union(*(writer.acknowledged() for writer in writers))
+        done = nexus(hub.home, "backup", str(tmp_path / f"{number}.db"), "--json")
+        assert done.returncode == 0, done.stderr
+        held = check_consistent(tmp_path / f"{number}.db")
+        assert before <= held
+        assert json.loads(done.stdout)["rows"]["messages"] == len(held)
+        sizes.append(len(held))
+    assert sizes == sorted(set(sizes)), "the writers went on meanwhile"
+
+    done = nexus(hub.home, "restore", str(tmp_path / "0.db"), "--into-running", "--json")
+    assert done.returncode == 0, done.stderr
+    for writer in writers:
+        writer.write_on()
+        writer.process.send_signal(signal.SIGKILL)
+        writer.process.wait()
+    assert check_consistent(tmp_path / "0.db") < check_consistent(hub.home / "nexus.db")
+    replaced = check_consistent(Path(json.loads(done.stdout)["replaced"]))
+    assert check_consistent(tmp_path / f"{BACKUPS - 1}.db") <= replaced
+    examined = nexus(hub.home, "doctor")
+    assert examined.returncode == 0, examined.stdout
+
+
+def test_it_refuses_to_restore_under_a_hub_unless_told(hub: Hub, project: str, tmp_path: Path) -> None:
+    assert nexus(hub.home, "backup", str(tmp_path / "copy.db")).returncode == 0
+    hub.call("agent_register", agent_id="later")
+
+    refused = nexus(hub.home, "restore", str(tmp_path / "copy.db"))
+    assert refused.returncode == 1
+    assert str(hub.process.pid) in refused.stderr
+    assert "later" in str(hub.call("agent_list"))
+
+    assert nexus(hub.home, "restore", str(tmp_path / "copy.db"), "--into-running").returncode == 0
+    assert "later" not in str(hub.call("agent_list"))
+    assert hub.call("agent_register", agent_id="again")

@@ -1,0 +1,29 @@
+"""`nexus demo`, played for real and checked by its own account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.acceptance.hub import Hub
+from tests.acceptance.processes import nexus
+
+
+def test_it_plays_in_a_throwaway_home_and_loses_nothing(tmp_path: Path) -> None:
+    played = nexus(tmp_path / "home", "demo", "--rounds", "3", "--pause", "0.02")
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "✗" not in played.stdout and played.stdout.count("✓") == 7
+    assert "demo-reviewer  reads from demo-worker" in played.stdout
+    assert not (tmp_path / "home" / "nexus.db").exists(), "one's own home is left alone"
+
+
+def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub) -> None:
+    for _ in range(2):
+        played = nexus(hub.home, "demo", "--rounds", "2", "--pause", "0.02")
+        assert played.returncode == 0, played.stdout + played.stderr
+        assert f"on the hub at {hub.url}" in played.stdout and "✗" not in played.stdout
+    assert "demo-planner" in [agent["agent_id"] for agent in hub.call("agent_list")["agents"]]
+
+
+def test_it_refuses_a_bad_number_of_rounds(tmp_path: Path) -> None:
+    ended = nexus(tmp_path / "home", "demo", "--rounds", "none")
+    assert ended.returncode == 1 and "CONFIG_ERROR" in ended.stderr
