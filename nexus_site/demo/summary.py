@@ -44,9 +44,19 @@ class Summary:
         return "\n".join(rows)
 
 
-def account(database: Path, project_root: str, score: Score, seen_claims: dict[str, list[str]]) -> Summary:
-    """Compare the team's own record with the rows of the store at `database`."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
+def newest_event(database: Path) -> int:
+    """The id of the newest event; 0 where there is none, or no store yet."""
+    if not database.exists():
+        return 0
+    with closing(_open(database)) as store:
+        return int(store.execute("SELECT coalesce(max(event_id), 0) FROM events").fetchone()[0])
+
+
+def account(
+    database: Path, project_root: str, score: Score, seen_claims: dict[str, list[str]], started_after: int
+) -> Summary:
+    """Compare the team's own record with the rows of the store, and its events after the id `started_after`."""
+    with closing(_open(database)) as store:
 
         def count(sql: str, *values: str) -> int:
             return int(store.execute(sql, values).fetchone()[0])
@@ -59,7 +69,8 @@ def account(database: Path, project_root: str, score: Score, seen_claims: dict[s
         read = count(f"SELECT count(*) {mail} AND status = 'read'")
         completed = count(f"SELECT count(*) FROM handoffs WHERE {here} AND status = 'COMPLETED'")  # noqa: S608
         claims = count(f"SELECT count(*) FROM events WHERE {here} AND type = 'handoff.claimed'")  # noqa: S608
-        events, first, last = store.execute("SELECT count(*), min(event_id), max(event_id) FROM events").fetchone()
+        new = "FROM events WHERE event_id > ?"
+        events, last = store.execute(f"SELECT count(*), max(event_id) {new}", [started_after]).fetchone()
     handoffs = len(score.handoffs)
     return Summary(
         [
@@ -69,8 +80,12 @@ def account(database: Path, project_root: str, score: Score, seen_claims: dict[s
             Line("handoffs won, as winners were told", handoffs, len({handoff for handoff, _ in score.wins})),
             Line("claims in the log", handoffs, claims),
             Line("claims seen by the onlooker", handoffs, sum(map(len, seen_claims.values()))),
-            Line("events, without a gap", last - first + 1, events),
+            Line("events, without a gap", last - started_after, events),
         ],
         Counter(winner for _, winner in score.wins),
         score.lost_races,
     )
+
+
+def _open(database: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{database}?mode=ro", uri=True)

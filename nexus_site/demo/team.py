@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nexus_site.demo.agent import Agent, DemoFailure
 
 SKILL = "build"
-PLANNER, REVIEWER, WORKERS = "planner", "reviewer", ("worker-1", "worker-2")
+PLANNER, REVIEWER, WORKERS = "demo-planner", "demo-reviewer", ("demo-worker-1", "demo-worker-2")
 PARTS = ("parser", "storage", "search", "importer", "exporter", "scheduler", "cache", "report")
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from nexus_site.demo.agent import Agent
+from nexus_site.demo.team import PLANNER, REVIEWER, WORKERS
 
-COLOURS = {"planner": 35, "worker-1": 36, "worker-2": 33, "reviewer": 32}
+COLOURS = {PLANNER: 35, WORKERS[0]: 36, WORKERS[1]: 33, REVIEWER: 32}  # of the terminal
 SILENT = {"session.heartbeat"}
 
 
@@ -45,7 +46,7 @@ class Timeline:
 
     def tell(self, actor: str, what: str) -> None:
         """Print one line of the timeline."""
-        name = f"{actor:<10}"
+        name = f"{actor:<14}"
         if self.colour:
             name = f"\033[{COLOURS.get(actor, 37)}m{name}\033[0m"
         self.write(f"{time.monotonic() - self.started:6.2f} s  {name} {what}")

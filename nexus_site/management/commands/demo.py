@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from coordination.command import NexusCommand
 from nexus_site.demo import team
 from nexus_site.demo.agent import Agent, joined
-from nexus_site.demo.summary import Summary, account
+from nexus_site.demo.stage import Stage, hub, throwaway
+from nexus_site.demo.summary import Summary, account, newest_event
 from nexus_site.demo.timeline import Timeline
-from nexus_site.settings import BASE_DIR
+from nexus_site.serving import running
 
+ONLOOKER = "demo-onlooker"
 CAST = {
     team.PLANNER: ("planner", []),
     **{worker: ("worker", [team.SKILL]) for worker in team.WORKERS},
     team.REVIEWER: ("reviewer", ["review"]),
-    "onlooker": ("observer", []),
+    ONLOOKER: ("observer", []),
 }
 
 
 class Command(NexusCommand):
     help = (
-        "Play a small team (a planner, two workers who race, a reviewer), each a real MCP client with a server process "
-        "of its own, in a throwaway home. Exit code 1 if anything was lost or won twice."
+        "Play a small team (a planner, two workers who race, a reviewer), each a real MCP client: on the hub that "
+        "serves this home, or else with a server process each in a throwaway home. "
+        "Exit code 1 if anything was lost or won twice."
     )
     examples = """examples:
   nexus demo
-  nexus demo --rounds 30 --pause 0.02"""
+  nexus demo --rounds 30 --pause 0.02
+
+exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--rounds", type=_positive, default=8, help="handoffs to play (default: %(default)s)")
@@ -46,22 +50,25 @@ class Command(NexusCommand):
         with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
             project = Path(scratch).resolve() / "project"
             project.mkdir()
-            summary = asyncio.run(self._play(project, Path(scratch) / "home", rounds, max(pause, 0)))
+            holder = running(settings.NEXUS.home)
+            stage = hub(holder, settings.NEXUS.database) if holder else throwaway(Path(scratch) / "home")
+            self.stdout.write(f"{stage.told}\n\n")
+            summary = asyncio.run(self._play(stage, project, rounds, max(pause, 0)))
         self.stdout.write(f"\n{summary.table()}\n")
         if not summary.sound:
             self.stderr.write("Something was lost or won twice.")
             sys.exit(1)
 
-    async def _play(self, project: Path, home: Path, rounds: int, pause: float) -> Summary:
-        score = team.Score()
+    async def _play(self, stage: Stage, project: Path, rounds: int, pause: float) -> Summary:
+        score, started_after = team.Score(), newest_event(stage.database)
         async with AsyncExitStack() as present:
             agents: dict[str, Agent] = {}
             for agent_id, (role, skills) in CAST.items():
-                transport = stdio_client(_process(home))
+                transport = await asyncio.to_thread(stage.transport, agent_id)  # the hub's issues a key
                 agents[agent_id] = await present.enter_async_context(
                     joined(transport, agent_id, str(project), role, skills)
                 )
-            timeline = Timeline(agents["onlooker"], self.stdout.write, colour=sys.stdout.isatty())
+            timeline = Timeline(agents[ONLOOKER], self.stdout.write, colour=sys.stdout.isatty())
             for agent in agents.values():
                 agent.tell = timeline.tell
             watching = [
@@ -76,7 +83,7 @@ class Command(NexusCommand):
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        return account(home / "nexus.db", str(project), score, timeline.claims)
+        return account(stage.database, str(project), score, timeline.claims, started_after)
 
 
 async def _settled(agents: dict[str, Agent]) -> None:
@@ -86,14 +93,6 @@ async def _settled(agents: dict[str, Agent]) -> None:
         counts = [await agent.call("inbox_count", agent_id=agent.agent_id) for agent in agents.values()]
         if not any(received) and not any(count["unread"] + count["in_flight"] for count in counts):
             return
-
-
-def _process(home: Path) -> StdioServerParameters:
-    return StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "nexus_site", "runmcp", "--home", str(home)],
-        env={**os.environ, "PYTHONPATH": str(BASE_DIR)},
-    )
 
 
 def _positive(text: str) -> int:
