@@ -26,7 +26,9 @@ class Command(NexusCommand):
     examples = """examples:
   nexus runmcp
   nexus runmcp --home ~/team --trust-mode strict
-  claude mcp add nexus -- nexus runmcp"""
+  claude mcp add nexus -- nexus runmcp
+
+exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
 
     def run(self, **options: Any) -> None:
         store.prepare()

@@ -32,9 +32,9 @@ class Command(OperatorCommand):
         target.add_argument("--role", help="Every agent in this role.")
         target.add_argument("--capability", help="Every agent that has this capability.")
         target.add_argument("--everybody", action="store_true", help="Every agent present in the project.")
-        parser.add_argument("--subject", required=True)
+        parser.add_argument("--subject", required=True, help="What it is about.")
         parser.add_argument("--body", required=True, help="The text; - reads it from standard input.")
-        parser.add_argument("--sender", default=OPERATOR_AGENT, metavar="AGENT", help=f"[{OPERATOR_AGENT}]")
+        parser.add_argument("--sender", default=OPERATOR_AGENT, metavar="AGENT", help=f"Who sends. [{OPERATOR_AGENT}]")
         parser.add_argument("--reply-to", metavar="MESSAGE", help="The message_id that this answers.")
 
     def act(self, options: Mapping[str, Any]) -> int:

@@ -23,7 +23,11 @@ BACKLOG = 1024  # connections that wait to be accepted
 
 class Command(NexusCommand):
     help = "Serve MCP, REST, live events and the admin on one port."
-    examples = "  nexus serve\n  nexus serve --port 9000 --host 0.0.0.0 --project-root ."
+    examples = """examples:
+  nexus serve
+  nexus serve --port 9000 --host 0.0.0.0 --project-root .
+
+exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on. [127.0.0.1]")

@@ -1,0 +1,80 @@
+"""docs/reference says what the code says, and no link in the docs leads nowhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from coordination.errors import Code
+from coordination.knobs import TABLE
+from coordination.operation import REGISTRY, Operation, Params
+from nexus_site import reference
+from nexus_site.management.commands import reference as command
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(file: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", file.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_it_is_what_the_code_says() -> None:
+    stale = [name for name, text in command.pages().items() if (command.FOLDER / name).read_text() != text]
+    assert not stale, "run `manage.py reference`"
+
+
+def test_it_has_every_operation_error_setting_and_command() -> None:
+    pages = command.pages()
+    assert all(f"\n### {name}\n" in pages["operations.md"] for name in REGISTRY)
+    assert all(f"| `{code}` |" in pages["errors.md"] and code.meaning for code in Code)
+    assert all(f"| `NEXUS_{name.upper()}` |" in pages["settings.md"] for name in TABLE)
+    assert all(f"\n## nexus {name}\n" in pages["commands.md"] for name in ("serve", "runmcp", "issue-keys", "doctor"))
+    assert "| `POST /api/v1/agents` |" in pages["rest.md"]
+
+
+def test_it_tells_a_stale_page_and_writes_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        call_command("reference", check=True)
+    assert ended.value.code == 1 and not list(tmp_path.iterdir())
+    call_command("reference")
+    call_command("reference", check=True)
+    (tmp_path / "errors.md").write_text("old")
+    with pytest.raises(SystemExit):
+        call_command("reference", check=True)
+
+
+def test_it_tells_type_bounds_default_and_who_may() -> None:
+    block = reference.operation_block(REGISTRY["retention_prune"])
+    assert "| `max_batches` | integer | `4` | Batches of 500 rows per lane. 1–1000. |" in block
+    assert "- Who may: operators.\n- Hints: writes, destructive." in block
+    block = reference.operation_block(REGISTRY["inbox_ack"])
+    assert "in strict trust with `session_id` and `session_secret`" in block
+    assert "| `message_ids` | string or list of string | required |" in block
+
+
+def test_it_keeps_a_bar_from_ending_a_cell() -> None:
+    assert reference.table(["a"], [["x | y"]]).endswith("| x \\| y |")
+
+
+def test_an_operation_without_parameters_says_so() -> None:
+    block = reference.operation_block(Operation("nothing", Params, lambda p, c: {}, "Does it.", frozenset()))
+    assert "No parameters." in block and "Errors" not in block
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_link_leads_somewhere(file: Path) -> None:
+    for link in LINK.findall(file.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (file.parent / path).resolve() if path else file
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
