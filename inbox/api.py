@@ -81,7 +81,7 @@ class Messages(Resource):
 
     queryset = Message.objects.all()
     filterset_class = MessageFilters
-    ordering = ["-message_id", "created_at"]
+    ordering = ["-message_id", "from_agent_id"]
 
     def get_serializer_class(self) -> Any:
         return MessageWithDeliveriesSerializer if self.action == "retrieve" else MessageSerializer
@@ -153,7 +153,7 @@ class Deliveries(Resource):
     queryset = Delivery.objects.select_related("message")
     serializer_class = DeliverySerializer
     filterset_class = DeliveryFilters
-    ordering = ["-delivery_id", "created_at", "attempts"]
+    ordering = ["-delivery_id"]
 
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
         return rows.filter(recipient_id=agent_id)
