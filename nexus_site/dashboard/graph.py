@@ -104,7 +104,7 @@ def _inspected(
         return {
             "kind": "agent",
             "state": state,
-            "inbox": mail_overview.inboxes(moment).get(agent_id),
+            "inbox": mail_overview.inbox_of(agent_id, moment),
             "sent": [flow for flow in flows if flow.sender == agent_id][:8],
             "received": [flow for flow in flows if flow.recipient == agent_id][:8],
             "handoffs": [row for row in live if agent_id in (row.from_agent_id, row.claimed_by)][:8],

@@ -112,5 +112,5 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
         unreached=unreached,
         timeline=list(reversed(rows[:PAGE])),
         older=rows[PAGE - 1].delivery_id if len(rows) > PAGE else None,
-        inbox=overview.inboxes(moment).get(agent_id),
+        inbox=overview.inbox_of(agent_id, moment),
     )

@@ -64,6 +64,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SUBHEADER": "Agents at work",
     "SITE_SYMBOL": "hub",
     "SITE_URL": "/",
+    "SHOW_HISTORY": False,  # the event log is the history
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("nexus/icon.svg")}],
     "STYLES": [lambda request: static("nexus/nexus.css")],
     "COLORS": {
