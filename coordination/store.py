@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from io import FileIO
 from pathlib import Path
 
 from django.apps import apps
@@ -24,6 +25,8 @@ LOCK_SECONDS = 120  # a migration by another process may take this long
 HEADER = b"SQLite format 3\0"  # how every SQLite file starts
 FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+_kept_open: dict[tuple[int, int], FileIO] = {}  # by device and inode
 
 DAMAGED = "The store is damaged. Stop Nexus's processes and run `nexus doctor`: it says what can be saved, and how."
 READ_ONLY = "This process may not write the store or its directory. Make both writable for the user it runs as."
@@ -77,8 +80,7 @@ def refuse_damaged(database: Path) -> None:
     """
     if not database.exists():
         return
-    with database.open("rb") as file:
-        start = file.read(len(HEADER))
+    start = first_bytes(database, len(HEADER))
     if start != HEADER and (start or beside(database, "-wal").exists()):
         raise NexusError(
             Code.DB_ERROR,
@@ -93,6 +95,21 @@ def refuse_damaged(database: Path) -> None:
             "commits. Put it back; or accept the loss with `nexus doctor --fix`; or use `nexus restore`.",
             {"cause": "damaged"},
         )
+
+
+def first_bytes(database: Path, count: int) -> bytes:
+    """The start of a store's file, read past SQLite.
+
+    The file stays open for good: on POSIX, closing it would drop every lock that SQLite holds on it in this process,
+    and another process, believing itself the last, would remove the write-ahead log under our connections.
+    """
+    status = database.stat()
+    inode = status.st_dev, status.st_ino
+    if inode not in _kept_open:
+        _kept_open[inode] = database.open("rb", buffering=0)
+    file = _kept_open[inode]
+    file.seek(0)
+    return file.read(count)
 
 
 def log_is_missing(database: Path) -> bool:

@@ -37,6 +37,11 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
         return list(pool.map(go, calls))
 
 
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings() -> None:
+    """Every worker of a parallel run has a home of its own, so its store needs no other name."""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> str:
     """A real project directory."""

@@ -123,8 +123,7 @@ def header(home: Home) -> Iterator[Finding]:
 
 def expected_size(database: Path) -> int | None:
     """How many bytes the file must have at least; None for what is not SQLite's."""
-    with database.open("rb") as file:
-        start = file.read(100)
+    start = store.first_bytes(database, 100)
     if not start.startswith(store.HEADER):
         return None
     if store.beside(database, "-wal").exists():

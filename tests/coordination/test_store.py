@@ -148,3 +148,15 @@ def test_it_sees_one_state_throughout_a_snapshot_and_stops_no_writer(committed: 
         )
         assert Agent.objects.count() == 1
     assert Agent.objects.count() == 2
+
+
+def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path) -> None:
+    database = tmp_path / "nexus.db"
+    visit = "import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); store.execute('SELECT * FROM t'); store.close()"
+    with closing(sqlite3.connect(database, isolation_level=None)) as ours:
+        ours.execute("PRAGMA journal_mode = WAL")
+        ours.execute("CREATE TABLE t (x)")
+        store.refuse_damaged(database)
+        subprocess.run([sys.executable, "-c", visit, database], check=True)
+        assert store.beside(database, "-wal").exists()  # a visitor that sees our lock leaves the log to us
+        ours.execute("INSERT INTO t VALUES (1)")
