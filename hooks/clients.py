@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coordination.errors import invalid
-from hooks.harness import CURSOR_EVENTS, EVENTS, TOOL_USED
+from hooks.harness import EVENTS, NAMES, TOOL_USED
 
 SERVER = "nexus"  # the name of the entry in every client
 KEY_VARIABLE = "NEXUS_API_KEY"  # how an agent's key reaches `runmcp`
@@ -80,6 +80,15 @@ CLIENTS: Mapping[str, Client] = {
         user_hooks="~/.codex/hooks.json",
         project_hooks=".codex/hooks.json",
     ),
+    "gemini": Client(
+        "Gemini CLI",
+        user_file="~/.gemini/settings.json",
+        project_file=".gemini/settings.json",
+        url="httpUrl",
+        variable="${%s}",
+        user_hooks="~/.gemini/settings.json",
+        project_hooks=".gemini/settings.json",
+    ),
     "json": Client("any other client", typed=True),
 }
 HOOKED = tuple(name for name, client in CLIENTS.items() if client.user_hooks)
@@ -146,9 +155,13 @@ def server_entry(
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
     """What the client's hooks file holds for `command`, by event."""
     if client == "cursor":
-        return {event: {"command": command, "timeout": HOOK_TIMEOUT} for event in CURSOR_EVENTS}
-    handler = {"type": "command", "command": command, "timeout": HOOK_TIMEOUT}
-    return {event: {**({"matcher": "*"} if event == TOOL_USED else {}), "hooks": [handler]} for event in EVENTS}
+        return {name: {"command": command, "timeout": HOOK_TIMEOUT} for name in NAMES[client]}
+    timeout = HOOK_TIMEOUT * (1000 if client == "gemini" else 1)
+    handler = {"type": "command", "command": command, "timeout": timeout}
+    return {
+        name: {**({"matcher": "*"} if event == TOOL_USED else {}), "hooks": [handler]}
+        for name, event in zip(NAMES[client], EVENTS, strict=True)
+    }
 
 
 def hook_command(program: Sequence[str], client: str, options: Sequence[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """What a coding harness passes to a hook, and the form in which it takes what the hook says. Standard library alone.
 
 Claude Code and Codex: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block with its
-reason. Cursor: the same idea under its own names. `text`: any other harness, plain text.
+reason. Gemini CLI and Cursor: the same idea under their own names. `text`: any other harness, plain text.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any, NoReturn
 
 SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
 EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)
-CURSOR_EVENTS = {
-    "sessionStart": SESSION_START,
-    "beforeSubmitPrompt": PROMPT,
-    "postToolUse": TOOL_USED,
-    "stop": STOP,
+# What each client calls its events, in the order of EVENTS.
+NAMES: Mapping[str, Sequence[str]] = {
+    "claude-code": EVENTS,
+    "codex": EVENTS,
+    "cursor": ("sessionStart", "beforeSubmitPrompt", "postToolUse", "stop"),
+    "gemini": ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"),
+    "text": EVENTS,
 }
-CLIENTS = ("claude-code", "codex", "cursor", "text")
-PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR")
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 MAX_ID = 255
 
 
@@ -46,7 +47,9 @@ class _Parser(argparse.ArgumentParser):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of a call."""
-    parser.add_argument("--client", choices=CLIENTS, help="the harness's dialect; default: recognised from its input")
+    parser.add_argument(
+        "--client", choices=tuple(NAMES), help="the harness's dialect; default: recognised from its input"
+    )
     parser.add_argument("--agent-id", help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest")
     parser.add_argument("--project-root", help="the project; default: the harness's, else the working directory")
     parser.add_argument("--event", choices=EVENTS, help="the point of the session, where the input does not tell it")
@@ -60,10 +63,8 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Cal
     payload = _object(text) if text.strip() else {}
     name = payload.get("hook_event_name")
     client = given.client or _client(name)
-    if given.event is None and name is None:
-        event: str | None = PROMPT
-    else:
-        event = given.event or CURSOR_EVENTS.get(str(name)) or (name if name in EVENTS else None)
+    own_names = dict(zip(NAMES[client], EVENTS, strict=True))
+    event = given.event or (PROMPT if name is None else own_names.get(str(name)))
     root = os.path.realpath(given.project_root or _project(environ, payload))
     return Call(
         client=client,
@@ -85,9 +86,9 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _client(name: Any) -> str:
-    if name in CURSOR_EVENTS:
-        return "cursor"
-    return "claude-code" if name is not None else "text"
+    if name is None:
+        return "text"
+    return next((client for client, names in NAMES.items() if name in names), "claude-code")
 
 
 def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
@@ -118,5 +119,6 @@ def render(call: Call, text: str) -> str:
     elif call.event == STOP:
         answer = {"decision": "block", "reason": text}
     else:
-        answer = {"hookSpecificOutput": {"hookEventName": call.event, "additionalContext": text}}
+        name = NAMES[call.client][EVENTS.index(call.event or PROMPT)]
+        answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
     return json.dumps(answer) + "\n"

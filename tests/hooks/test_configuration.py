@@ -241,6 +241,8 @@ def nexus(*arguments: str) -> str:
         ("codex", "user", ".codex/hooks.json"),
         ("cursor", "project", ".cursor/hooks.json"),
         ("cursor", "user", ".cursor/hooks.json"),
+        ("gemini", "project", ".gemini/settings.json"),
+        ("gemini", "user", ".gemini/settings.json"),
     ],
 )
 def test_it_installs_and_uninstalls_hooks(home: Path, project: str, client: str, scope: str, place: str) -> None:
@@ -267,6 +269,7 @@ def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) ->
         ("cursor", ".cursor/mcp.json", {"url": "U", "headers": {"Authorization": "Bearer ${env:KEY}"}}),
         ("vscode", ".vscode/mcp.json", {"type": "http", "url": "U", "headers": {"Authorization": "Bearer ${env:KEY}"}}),
         ("codex", ".codex/config.toml", {"url": "U", "bearer_token_env_var": "KEY"}),
+        ("gemini", ".gemini/settings.json", {"httpUrl": "U", "headers": {"Authorization": "Bearer ${KEY}"}}),
     ],
 )
 def test_it_connects_a_project_over_http(project: str, client: str, place: str, entry: dict[str, Any]) -> None:

@@ -218,6 +218,26 @@ def test_it_looks_again_when_the_clock_went_back(fresh: Knobs, builder: Call, ca
         assert "hello" in entry.respond(fresh, builder, lambda: None)
 
 
+@pytest.mark.parametrize(
+    ("client", "name", "answer"),
+    [
+        (
+            "claude-code",
+            "PostToolUse",
+            {"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "T"}},
+        ),
+        ("codex", "Stop", {"decision": "block", "reason": "T"}),
+        ("gemini", "BeforeAgent", {"hookSpecificOutput": {"hookEventName": "BeforeAgent", "additionalContext": "T"}}),
+        ("gemini", "AfterAgent", {"decision": "block", "reason": "T"}),
+        ("cursor", "sessionStart", {"additional_context": "T"}),
+        ("cursor", "stop", {"followup_message": "T"}),
+    ],
+)
+def test_it_answers_each_harness_in_its_own_words(client: str, name: str, answer: dict[str, Any]) -> None:
+    called = read("--client", client, hook_event_name=name)
+    assert json.loads(dialects.render(called, "T")) == answer
+
+
 # Who and where
 
 
@@ -247,4 +267,5 @@ def test_it_prefers_the_project_that_the_harness_names(project: str) -> None:
 def test_it_recognises_the_harness_from_its_input() -> None:
     assert read(hook_event_name="Stop").client == "claude-code"
     assert read(hook_event_name="beforeSubmitPrompt").client == "cursor"
+    assert read(hook_event_name="BeforeAgent").client == "gemini"
     assert read().client == "text"
