@@ -241,7 +241,7 @@ def in_words(target: Target | None) -> str:
         case Strategy.BROADCAST:
             return "everyone"
         case Strategy.MIXED:
-            return " or ".join(map(in_words, target.get("rules", [])))
+            return " or ".join(map(in_words, target.get("rules", []))) or "nobody"
         case Strategy.DIRECT_WITH_FALLBACK:
             after = f"{target.get('fallback_after_seconds')} s"
             return f"{target.get('agent_id')}, after {after} {in_words(target.get('fallback'))}"

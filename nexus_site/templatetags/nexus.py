@@ -78,10 +78,3 @@ def target(value: Any) -> str:
 def short(identifier: str | None) -> str:
     """The end of an id, where time-ordered ids differ."""
     return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
-
-
-@register.filter
-def initials(agent_id: str) -> str:
-    """Two letters for an avatar."""
-    words = [word for word in plain(agent_id).replace("_", "-").split("-") if word]
-    return ("".join(word[0] for word in words[:2]) or "?").upper()
