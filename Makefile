@@ -1,27 +1,34 @@
-# The environment is made once and made again only when what the project declares changes.
+# The environment is made once, and again only when what the project declares changes.
 PYTHON ?= python3
 VENV := .venv
-STAMP := $(VENV)/installed
+RUN := $(VENV)/installed
+DEV := $(VENV)/installed-dev
 
 .PHONY: serve demo test clean
 
-serve: $(STAMP)
+serve: $(RUN)
 	$(VENV)/bin/python manage.py serve
 
-demo: $(STAMP)
+demo: $(RUN)
 	$(VENV)/bin/python manage.py demo
 
-test: $(STAMP)
+test: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy .
 	$(VENV)/bin/python manage.py makemigrations --check --dry-run
 	$(VENV)/bin/pytest -n auto
 
-$(STAMP): pyproject.toml
+$(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml | $(VENV)/bin/pip
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(DEV): pyproject.toml | $(VENV)/bin/pip
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $(STAMP)
+	touch $@ $(RUN)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
