@@ -25,10 +25,12 @@ from django.urls import path, re_path  # noqa: E402
 
 from coordination import store, waiter  # noqa: E402
 from coordination.consumers import EventsConsumer, refuse  # noqa: E402
+from coordination.services import retention  # noqa: E402
 from hooks.worker import deliver_forever  # noqa: E402
 from mcp_bridge.http import Endpoint  # noqa: E402
 from nexus_site import metrics  # noqa: E402
 from nexus_site.limits import Bounded  # noqa: E402
+from nexus_site.reaper import reap_forever  # noqa: E402
 
 DJANGO_THREADS = 8
 
@@ -72,14 +74,18 @@ class Hub:
         await receive()
         try:
             await asyncio.to_thread(store.prepare)
+            await waiter.in_thread(waiter.WRITERS, retention.prune_on_start)
             await self.mcp.start()
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        webhooks = asyncio.create_task(deliver_forever())
+        tasks = [asyncio.create_task(deliver_forever())]
+        if settings.NEXUS_REAPER:
+            tasks.append(asyncio.create_task(reap_forever()))
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        webhooks.cancel()
+        for task in tasks:
+            task.cancel()
         waiter.waiter().close()
         await self.mcp.stop()
         await send({"type": "lifespan.shutdown.complete"})

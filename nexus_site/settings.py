@@ -22,6 +22,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 SECRET_KEY = "replaced by `serve` with the home's own"  # noqa: S105
 ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its bind
+NEXUS_REAPER = False  # `serve --reaper` sets it
 NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never while bound beyond loopback
 
 INSTALLED_APPS = [

@@ -13,6 +13,7 @@ from coordination import store
 from coordination.command import NexusCommand
 from coordination.errors import Code, NexusError
 from coordination.operation import Caller
+from coordination.services import retention
 from coordination.services.agents import agent_of_key
 
 API_KEY = "NEXUS_API_KEY"
@@ -32,6 +33,7 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
 
     def run(self, **options: Any) -> None:
         store.prepare()
+        retention.prune_on_start()
         caller = Caller(transport="stdio", agent_id=_bound_agent())
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_serve(caller))

@@ -33,6 +33,11 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on. [127.0.0.1]")
         parser.add_argument("--port", type=_port, default=8420, help="Port to listen on; 0 takes a free one. [8420]")
         parser.add_argument("--project-root", help="A project directory to know from the start.")
+        parser.add_argument(
+            "--reaper",
+            action="store_true",
+            help="In the background, expire leases, close dead sessions and prune what is past its retention window.",
+        )
 
     def run(self, **options: Any) -> None:
         """Serve until SIGINT or SIGTERM. Raises CONFIG_ERROR where this cannot be the server."""
@@ -46,6 +51,7 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
             address, port = listening.getsockname()[:2]
             with only_server(settings.NEXUS.home, host, port):
                 _raise_file_limit()
+                settings.NEXUS_REAPER = options["reaper"]
                 settings.ALLOWED_HOSTS = allowed_hosts(host)
                 settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
                 if not settings.NEXUS_TRUSTS_LOCAL:

@@ -1,0 +1,82 @@
+"""What a server does for the store by itself: one pass at its start, and a reaper when asked for."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.hub import ROOT, START_SECONDS, serving
+
+
+def nexus(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments, "--home", str(home)],
+        cwd=ROOT,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home whose store holds an event for each of the last 40 days."""
+    assert nexus(tmp_path, "status").returncode == 0
+    with closing(sqlite3.connect(tmp_path / "nexus.db")) as store, store:
+        store.execute("INSERT INTO workspaces VALUES ('w', NULL, '/w', datetime('now'), datetime('now'))")
+        store.executemany(
+            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+            " VALUES ('w', 'workspace', 'note', '{}', 'public', datetime('now', ?))",
+            [(f"-{days} days",) for days in range(40, 0, -1)],
+        )
+    return tmp_path
+
+
+def notes(home: Path) -> int:
+    with closing(sqlite3.connect(home / "nexus.db")) as store:
+        count: int = store.execute("SELECT count(*) FROM events WHERE type = 'note'").fetchone()[0]
+    return count
+
+
+def test_it_prunes_at_the_start_of_an_agents_server_when_asked(home: Path) -> None:
+    assert nexus(home, "runmcp").returncode == 0
+    assert notes(home) == 40
+    assert nexus(home, "runmcp", "--auto-prune-on-start", "true").returncode == 0
+    assert notes(home) == 29
+
+
+def test_it_prunes_in_the_background_of_a_hub_with_a_reaper(home: Path) -> None:
+    for _ in serving(home, "--reaper"):
+        deadline = time.monotonic() + START_SECONDS
+        while notes(home) == 40:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert notes(home) == 29
+
+
+def test_the_commands_of_operators_work_on_a_store_in_use(home: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for hub in serving(home):
+        hub.call("agent_register", agent_id="bob")
+        issued = json.loads(nexus(home, "issue-keys", "--json").stdout)["keys"]
+        assert [key["agent_id"] for key in issued] == ["bob"]
+        sent = nexus(
+            home, "send", "--to", "bob", "--project-root", str(project), "--subject", "s", "--body", "-", stdin="text"
+        )
+        assert (sent.returncode, sent.stderr) == (0, "")
+        assert hub.call("inbox_peek", agent_id="bob")["messages"][0]["body"] == "text"
+        status = json.loads(nexus(home, "status", "--json").stdout)
+        assert status["server"]["pid"] == hub.process.pid
+        pruned = nexus(home, "prune", "--vacuum", "--json")
+        assert json.loads(pruned.stdout)["lanes"]["events"]["deleted"] == 11
+        assert hub.call("inbox_count", agent_id="bob")["unread"] == 1
