@@ -15,6 +15,8 @@ from nexus_site import serving
 from nexus_site.upkeep import store_file
 from nexus_site.upkeep.store_file import Progress
 
+PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -104,21 +106,43 @@ def restore(
             if into_running and (older := store.shipped_migrations() - applied):
                 raise _refuse_older(older)
             if not into_running and (users := in_use(database, home)):
-                raise _refuse_running(users)
+                raise NexusError(
+                    Code.DB_ERROR,
+                    f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
+                    {"cause": "in_use"},
+                )
             aside = database.with_name(f"{database.name}.replaced-{stamp()}")
-            in_place = _write_over(partial, database, aside, alone=not into_running)
+            in_place = _write_over(partial, database, aside)
             if not in_place:
                 _swap(partial, database, aside)
     return Restored(made.rows, aside if aside.exists() else None, in_place)
 
 
 def in_use(database: Path, home: Path) -> str | None:
-    """Who uses the store, as far as can be told without touching it: the home's server, and who has the file open."""
+    """Who uses the store, as far as can be told: the home's server, who has the file open, whoever SQLite knows of."""
     users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
     server = serving.running(home)
     if server and not any(f"process {server.pid})" in user for user in users):
         users.append(f"the server on {server.host}:{server.port} (process {server.pid})")
-    return ", ".join(users) or None
+    return ", ".join(users) or ("another process" if _is_open(database) else None)
+
+
+def _is_open(database: Path) -> bool:
+    """Whether others have the store open: then SQLite does not give it to one connection alone."""
+    try:
+        store.refuse_damaged(database)
+    except NexusError:
+        return False  # not to be touched
+    if not database.exists():
+        return False
+    with closing(store_file.open_store(database)) as connection:
+        connection.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.DatabaseError as error:
+            return store.is_busy(error)  # a damaged store tells nothing
+    return False
 
 
 def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
@@ -130,54 +154,36 @@ def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
     )
 
 
-def _refuse_running(users: str) -> NexusError:
-    return NexusError(
-        Code.DB_ERROR,
-        f"The store is in use by {users}. Stop that, or pass --into-running to replace what they see at once.",
-        {"cause": "in_use"},
-    )
-
-
-def _write_over(copy: Path, database: Path, aside: Path, *, alone: bool) -> bool:
-    """Keep the present store as `aside` and write the copy over it in one transaction; False when it is too damaged."""
+def _write_over(copy: Path, database: Path, aside: Path) -> bool:
+    """Write the copy over the store in one transaction, the former state kept as `aside`; False if too damaged."""
     if not database.exists():
         return False
+
+    def keep(status: int, remaining: int, total: int) -> None:
+        """Called while the transaction holds the store: what is committed now is the last of it."""
+        if status in store.BUSY:
+            raise NexusError(Code.DB_ERROR, "A writer holds the store. Try again in a moment.", {"retryable": True})
+        if aside.exists():
+            return
+        with store_file.partial_file(aside) as kept:
+            with closing(store_file.open_store(database)) as former:
+                store_file.copy(former, kept)
+            store_file.publish(kept, aside)
+
     try:
         store.refuse_damaged(database)
-        with closing(store_file.open_store(database)) as present:
-            if alone:
-                _lock_out_others(present)
-            with store_file.partial_file(aside) as kept:
-                store_file.copy(present, kept)
-                store_file.publish(kept, aside)
-            with closing(store_file.open_store(copy, "immutable=1")) as source:
-                source.backup(present, pages=-1)
-            if alone:
-                store.beside(database, "-shm").unlink(missing_ok=True)  # unused by a connection that is alone
-    except sqlite3.DatabaseError as error:
-        known = store.failure(error)
-        if known is None or known.details.get("cause") != "damaged":
-            raise
+        with (
+            closing(store_file.open_store(database)) as present,
+            closing(store_file.open_store(copy, "immutable=1")) as source,
+        ):
+            source.backup(present, pages=PAGES_A_STEP, progress=keep)
+    except (sqlite3.DatabaseError, NexusError) as error:
         aside.unlink(missing_ok=True)
-        return False
-    except NexusError as error:
-        if error.details.get("cause") != "damaged":
+        known = error if isinstance(error, NexusError) else store.failure(error)
+        if known is None or known.details.get("cause") != "damaged":
             raise
         return False
     return True
-
-
-def _lock_out_others(present: sqlite3.Connection) -> None:
-    """Take the store for this connection alone, which SQLite grants only while nobody else has it open."""
-    present.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
-    present.execute("PRAGMA locking_mode=EXCLUSIVE")
-    try:
-        present.execute("BEGIN IMMEDIATE")
-        present.execute("ROLLBACK")
-    except sqlite3.OperationalError as error:
-        if store.is_busy(error):
-            raise _refuse_running("another process") from None
-        raise
 
 
 def _swap(copy: Path, database: Path, aside: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -19,11 +20,10 @@ ROLES = "SELECT DISTINCT role FROM agents"
 
 
 @pytest.fixture
-def backup(home: Home, nexus: Nexus, tmp_path: Path) -> Path:
-    """A backup from before every agent's role became `later`."""
-    nexus("backup", str(tmp_path / "backup.db"))
+def backup(home: Home, written: Path, tmp_path: Path) -> Path:
+    """A copy from before every agent's role became `later`."""
     home.sql("UPDATE agents SET role = 'later'")
-    return tmp_path / "backup.db"
+    return Path(shutil.copy(written / "nexus.db", tmp_path / "backup.db"))
 
 
 def changed(path: Path, *statements: str) -> None:
