@@ -48,6 +48,12 @@ def respond(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
     """What to print for a call; the empty string when there is nothing to tell."""
     if call.event is None or (call.event == STOP and call.continued):
         return ""
+    with memory.alone(knobs.home, call) as alone:
+        # A harness runs tools in parallel, and their hooks with them: one of them tells.
+        return _turn(knobs, call, start_django) if alone else ""
+
+
+def _turn(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
     told = memory.told(knobs.home, call)
     if call.event == SESSION_START:
         told = memory.Told()  # a new context knows nothing
@@ -117,6 +123,7 @@ def _in_background(work: Callable[[], None]) -> None:
             null = os.open(os.devnull, os.O_RDWR)
             for stream in range(3):  # the harness reads until its pipes are closed
                 os.dup2(null, stream)
+            os.closerange(3, 256)  # the lock of this call
             signal.alarm(60)
             work()
         finally:

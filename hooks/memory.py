@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Credentials:
 
 def _file(home: Path, call: Call, kind: str) -> Path:
     name = hashlib.sha256(f"{call.agent_id}\0{call.root}".encode()).hexdigest()
-    return home / "hooks" / f"{name}.{kind}.json"
+    return home / "hooks" / f"{name}.{kind}"
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -55,27 +56,46 @@ def _save(file: Path, content: dict[str, Any]) -> None:
     Path(temporary).replace(file)
 
 
+@contextlib.contextmanager
+def alone(home: Path, call: Call) -> Iterator[bool]:
+    """Whether no other call for this agent is inside; the system ends the claim of a process that died."""
+    try:
+        import fcntl
+    except ImportError:  # a system without it may tell twice
+        yield True
+        return
+    file = _file(home, call, "lock")
+    private_directory(file.parent)
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
 def told(home: Path, call: Call) -> Told:
     """What is remembered; a fresh memory where there is none."""
     try:
-        return Told(**_load(_file(home, call, "told")))
+        return Told(**_load(_file(home, call, "told.json")))
     except TypeError:
         return Told()
 
 
 def keep_told(home: Path, call: Call, memory: Told) -> None:
     """Remember, in one step: another call of the hook sees the old memory or the new."""
-    _save(_file(home, call, "told"), asdict(memory))
+    _save(_file(home, call, "told.json"), asdict(memory))
 
 
 def credentials(home: Path, call: Call) -> Credentials | None:
     """The session held open, if one was."""
     try:
-        return Credentials(**_load(_file(home, call, "session")))
+        return Credentials(**_load(_file(home, call, "session.json")))
     except TypeError:
         return None
 
 
 def keep_credentials(home: Path, call: Call, session: Credentials) -> None:
     """Remember the session."""
-    _save(_file(home, call, "session"), asdict(session))
+    _save(_file(home, call, "session.json"), asdict(session))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -108,6 +109,18 @@ def test_it_starts_over_from_a_broken_memory(fresh: Knobs, builder: Call, call: 
     write(call, builder.root)
     memory.keep_told(fresh.home, builder, memory.Told(refresh_by=time.time() + 29))
     assert "hello" in entry.respond(fresh, builder, lambda: None)
+
+
+def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> None:
+    harness.hook("--agent-id", "builder", text=PROMPT)
+    harness.until_session()
+    target = {"strategy": "direct", "agent_id": "builder"}
+    message = {"project_root": "/", "from_agent_id": "x", "subject": "once", "body": "b", "target": target}
+    harness.call("message_create", message)
+    with ThreadPoolExecutor(6) as tools:
+        done = list(tools.map(lambda _: harness.hook("--agent-id", "builder", text=PROMPT), range(6)))
+    assert sorted("once" in one.stdout for one in done) == [False] * 5 + [True]
+    assert {(one.returncode, one.stderr) for one in done} == {(0, "")}
 
 
 # What it starts
