@@ -23,10 +23,12 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN): pyproject.toml | $(VENV)/bin/pip
+	@echo "Installing what Nexus needs into $(VENV): once, for a minute or so."
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
 $(DEV): pyproject.toml | $(VENV)/bin/pip
+	@echo "Installing what the checks need into $(VENV): once, for a minute or two."
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(RUN)
 
