@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import OperationalError, transaction
@@ -13,6 +13,8 @@ from coordination.limits import json_within_limit
 from coordination.models import Agent, AgentKey
 from coordination.routing import capability_set
 from coordination.store import without_waiting
+
+FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
 
 
 def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
@@ -44,10 +46,16 @@ def touch(agent_id: str, moment: datetime) -> None:
 
 
 def touch_in_passing(agent_id: str) -> None:
-    """Stamp the agent's last action beside a read, unless a writer holds the store: reads do not queue for it."""
+    """Stamp the agent's last action beside a read: not when it is fresh, nor while a writer holds the store.
+
+    Hundreds of waits may wake at once, and a durable write for each would hold up the senders.
+    """
+    moment = now()
+    if not Agent.objects.filter(pk=agent_id).exclude(last_seen_at__gt=moment - FRESH).exists():
+        return
     with without_waiting():
         try:
-            touch(agent_id, now())
+            touch(agent_id, moment)
         except OperationalError:
             return
 
