@@ -77,7 +77,7 @@ def test_sse_brings_each_event_once_in_order_through_random_cuts(hub: Hub, works
         left = RANDOM.randint(0, 800)
         headers = {"Last-Event-ID": str(cursor)}
         with httpx.stream("GET", f"{hub.url}/api/v1/stream", headers=headers, timeout=30) as answer:
-            for cursor, data in messages(answer):  # noqa: B007  # the last one is where the next connection starts
+            for cursor, data in messages(answer):  # the last one is where the next connection starts
                 if data is not None:
                     assert data["event_id"] == cursor
                     seen.append(cursor)
@@ -120,7 +120,7 @@ def test_sse_filters_by_workspace_stream_type_and_agent(hub: Hub, workspace: str
             for cursor, data in messages(answer):
                 if data is not None:
                     ids.append(cursor)
-                if data is None and ids or len(ids) == 2:
+                if (data is None and ids) or len(ids) == 2:
                     break
             return ids
 
