@@ -41,6 +41,8 @@ async def operation(request: HttpRequest, name: str) -> HttpResponse:
         status = status_of(envelope)
     except Exception as error:
         envelope, status = explain(error)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return JsonResponse(envelope, status=status, headers=headers)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from coordination.services import retention, sessions
+from coordination.services import settings as stored_settings
 from coordination.waiter import WRITERS, in_thread
 from handoffs import services as handoffs
 
@@ -25,7 +26,11 @@ async def reap_forever() -> None:
 
 async def reap() -> None:
     """One round of short steps, each in the queue of the server's own writes; one that fails waits for the next."""
-    steps: list[Callable[[], None]] = [handoffs.expire_leases_everywhere, sessions.reap_everywhere]
+    steps: list[Callable[[], None]] = [
+        stored_settings.refresh,
+        handoffs.expire_leases_everywhere,
+        sessions.reap_everywhere,
+    ]
     steps += [partial(retention.prune_a_batch, name) for name in retention.LANES]
     for step in steps:
         try:

@@ -167,10 +167,10 @@ def test_it_keeps_operators_verbs_from_everybody_else(
 @pytest.fixture
 def plausible() -> Callable[[str], dict[str, Any]]:
     """Arguments that pass the parameter model of an operator's operation."""
-    values = {"agent_id": "ana", "handoff_id": "hnd_1", "active": False, "values": {"trust_mode": "open"}}
+    values = {"active": False, "values": {"trust_mode": "open"}, "confirm": "reset"}
 
     def arguments(name: str) -> dict[str, Any]:
         fields = REGISTRY[name].params.model_fields
-        return {field: values[field] for field, info in fields.items() if info.is_required()}
+        return {field: values.get(field, "ana") for field, info in fields.items() if info.is_required()}
 
     return arguments
