@@ -107,9 +107,7 @@ def first_bytes(database: Path, count: int) -> bytes:
     inode = status.st_dev, status.st_ino
     if inode not in _kept_open:
         _kept_open[inode] = database.open("rb", buffering=0)
-    file = _kept_open[inode]
-    file.seek(0)
-    return file.read(count)
+    return os.pread(_kept_open[inode].fileno(), count, 0)
 
 
 def log_is_missing(database: Path) -> bool:

@@ -142,6 +142,7 @@ def _is_open(database: Path) -> bool:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.DatabaseError as error:
             return store.is_busy(error)  # a damaged store tells nothing
+        store.beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
     return False
 
 

@@ -76,7 +76,7 @@ ODD = {
 }
 
 
-def test_the_examples_cover_every_impossible_state() -> None:
+def test_it_is_tried_on_every_impossible_state() -> None:
     assert [state.what for state in IMPOSSIBLE] == list(ODD)
 
 

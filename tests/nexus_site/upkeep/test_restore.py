@@ -47,6 +47,7 @@ def test_it_keeps_what_the_replaced_store_had_in_its_log(
 ) -> None:
     report = json.loads(nexus("restore", str(written / "nexus.db"), "--json").out)
 
+    assert report["in_place"]
     assert crashed.sql(ROLES) == [(None,)]
     with closing(sqlite3.connect(report["replaced"])) as replaced:
         assert replaced.execute(ROLES).fetchall() == [("latest",)]
@@ -131,6 +132,17 @@ def test_it_refuses_a_damaged_backup(home: Home, nexus: Nexus, backup: Path) -> 
     assert "damaged" in nexus("restore", str(backup)).err
     assert home.sql(ROLES) == [("later",)]
     assert entries(home.path) == before
+
+
+def test_it_leaves_a_store_after_a_crash_fit_to_start_when_the_disk_refuses_the_rest(
+    crashed: Home, written: Path
+) -> None:
+    limit = ((written / "nexus.db").stat().st_size + 1024,) * 2
+    backup = str(written / "nexus.db")
+    crashed.process("restore", backup, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+
+    assert crashed.process("doctor").returncode == 0
+    assert crashed.sql(ROLES) == [("latest",)]
 
 
 @pytest.mark.parametrize("more", [-8192, 1024], ids=["the copy", "the log"])

@@ -44,7 +44,7 @@ def test_it_does_not_take_a_store_cut_to_nothing_for_a_new_one_while_its_log_is_
 
 
 @pytest.mark.parametrize("command", ["runmcp", "serve", "export --workspace-id x"])
-def test_every_command_says_so_in_one_line(home: Home, command: str) -> None:
+def test_it_says_so_in_one_line_whatever_the_command(home: Home, command: str) -> None:
     DAMAGE["cut short"][0](home)
     before = home.database.read_bytes()
 
