@@ -9,9 +9,11 @@ const label = (selector, text) => document.querySelectorAll(selector).forEach((e
 label("header [x-on\\:click], #header-inner span[x-on\\:click]", "Show or hide the navigation");
 label("#nav-sidebar-inner span[x-on\\:click]", "Hide the navigation");
 label("#nav-sidebar-inner h2[x-on\\:click]", "");
-label("#nav-sidebar-inner div[x-on\\:click*=openUserLinks]", "Theme and account");
+label("#nav-sidebar-inner div[x-on\\:click*=openUserLinks]", "");
 label("#nav-sidebar-inner a[x-on\\:click], a[x-on\\:click*=filterOpen]", "");
 document.getElementById("search-input-command")?.setAttribute("aria-label", "Search everything");
+document.querySelector("#nav-sidebar-inner a[href='/admin/']:not(li a)")?.setAttribute("aria-label", "Nexus, home");
+document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Search");
 document.getElementById("command-submit")?.setAttribute("aria-label", "Search");
 document.querySelectorAll(".material-symbols-outlined").forEach((icon) => icon.hasAttribute("role") || icon.setAttribute("aria-hidden", "true"));
 

@@ -1,0 +1,114 @@
+"""A real browser on a real hub: Debian's Chromium, driven by Playwright, and axe-core from npm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.acceptance.hub import Hub, start
+from tests.browser import scene
+
+AXE = "axe-core@4"
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+Ids = dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Debian's Chromium; without it these tests say how to get it."""
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    """One browser process for all tests."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """A hub for the tests of a module."""
+    hub = start(tmp_path_factory.mktemp("home"))
+    yield hub
+    hub.process.kill()
+    hub.process.wait()
+
+
+@pytest.fixture(scope="module")
+def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
+    """A small team at work on the hub."""
+    root = tmp_path_factory.mktemp("parser")
+    return {**scene.play(scene.over_rest(hub.url), root), "root": str(root)}
+
+
+@pytest.fixture
+def do(hub: Hub) -> scene.Does:
+    """Call an operation on the hub."""
+    return scene.over_rest(hub.url)
+
+
+@pytest.fixture
+def page(browser: Browser, hub: Hub) -> Iterator[Page]:
+    """A window on the hub. The test fails when a script failed or the policy was violated."""
+    context = browser.new_context(base_url=hub.url, viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on(
+        "console", lambda message: faults.append(message.text) if "Content Security Policy" in message.text else None
+    )
+    page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on(
+        "request", lambda request: None if request.url.startswith((hub.url, "data:")) else faults.append(request.url)
+    )
+    yield page
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, installed by npm into a cache."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed: axe-core comes from there")
+    cache = Path(os.environ.get("NEXUS_TEST_CACHE", Path.home() / ".cache" / "nexus-tests"))
+    source = cache / "node_modules" / "axe-core" / "axe.min.js"
+    if not source.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(cache), AXE]
+        subprocess.run(command, check=True, timeout=120)
+    return source.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def findings(axe: str) -> Callable[[Page], list[str]]:
+    """What axe-core finds serious or critical on a page."""
+
+    def run(page: Page) -> list[str]:
+        page.evaluate(axe)
+        result: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{found['id']}: {node['html'][:160]}"
+            for found in result["violations"]
+            if found["impact"] in ("serious", "critical")
+            for node in found["nodes"]
+        ]
+
+    return run

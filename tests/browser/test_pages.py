@@ -1,0 +1,61 @@
+"""Every page as a person meets it: readable by a screen reader, in both themes, narrow and wide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Ids
+
+PAGES = {
+    "home": "/admin/",
+    "graph": "/admin/graph/?agent=planner",
+    "board": "/admin/board/",
+    "handoff": "/admin/board/{open}/",
+    "mail": "/admin/mail/?m={reply}",
+    "agent_mail": "/admin/agents/planner/mail/",
+    "events": "/admin/events/",
+    "event": "/admin/events/9/",
+    "find": "/admin/find/?q=parser",
+    "agents": "/admin/agents/",
+    "agent": "/admin/agents/planner/",
+    "agent_new": "/admin/agents/+new/",
+    "try": "/admin/agents/planner/try/?since=0",
+    "speak": "/admin/speak/",
+    "settings": "/admin/settings/",
+    "retention": "/admin/retention/",
+    "help": "/admin/help/",
+    "about": "/admin/about/",
+    "sessions": "/admin/coordination/session/",
+    "artifact": "/admin/coordination/artifact/{artifact}/change/",
+}
+THEMES = ["light", "dark"]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_it_gives_a_screen_reader_nothing_serious_to_stumble_over(
+    page: Page, team: Ids, findings: Callable[[Page], list[str]], theme: str
+) -> None:
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    found: dict[str, list[str]] = {}  # by finding, so that one fault of the frame is one line
+    for name, path in PAGES.items():
+        page.goto(path.format(**team))
+        page.wait_for_function(
+            "document.querySelector('[data-live]')?.dataset.state === 'live' || !document.querySelector('[data-live]')"
+        )
+        for problem in findings(page):
+            found.setdefault(problem, []).append(name)
+    assert not found, "\n".join(f"{problem} on {', '.join(names)}" for problem, names in found.items())
+
+
+@pytest.mark.parametrize("width", [400, 2560])
+def test_it_fits_a_narrow_and_a_wide_window(page: Page, team: Ids, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    too_wide = {}
+    for name, path in PAGES.items():
+        page.goto(path.format(**team))
+        if (needs := page.evaluate("document.documentElement.scrollWidth")) > width:
+            too_wide[name] = needs
+    assert too_wide == {}
