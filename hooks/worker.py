@@ -55,35 +55,42 @@ def deliver_once() -> tuple[int, int]:
 
 async def deliver_forever() -> None:
     """Deliver until cancelled; a failure of the store is logged, and the next round tries again."""
-    busy: dict[str, asyncio.Task[None]] = {}
-    while True:
-        try:
-            webhook_ids = await in_thread(READERS, selectors.webhook_ids)
-            if not webhook_ids:
-                await asyncio.sleep(IDLE_SECONDS)
-                continue
-            async with waiter().park(lambda event: True) as parked:
-                await _round(webhook_ids, busy)
-                await parked.wait(TICK_SECONDS)
+    busy: set[str] = set()
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            try:
+                webhook_ids = await in_thread(READERS, selectors.webhook_ids)
+                if not webhook_ids:
+                    await asyncio.sleep(IDLE_SECONDS)
+                    continue
+                async with waiter().park(lambda event: True) as parked:
+                    for webhook_id in await _due(webhook_ids):
+                        if webhook_id not in busy:
+                            busy.add(webhook_id)
+                            tasks.create_task(_deliver(webhook_id)).add_done_callback(
+                                lambda _, done=webhook_id: busy.discard(done)  # type: ignore[misc]
+                            )
+                    await parked.wait(TICK_SECONDS)
+            except Exception as error:
+                log.warning("Webhooks could not be looked after (%s); they are tried again.", error)
+                await asyncio.sleep(TICK_SECONDS)
             await asyncio.sleep(PACE_SECONDS)
-        except Exception as error:
-            log.warning("Webhooks could not be looked after (%s); they are tried again.", error)
-            await asyncio.sleep(TICK_SECONDS)
 
 
-async def _round(webhook_ids: list[str], busy: dict[str, asyncio.Task[None]]) -> None:
+async def _due(webhook_ids: list[str]) -> list[str]:
+    """Queue what is new; the webhooks with something to send."""
     for webhook_id in webhook_ids:
         while await in_thread(WRITERS, partial(services.enqueue, webhook_id)):
             pass
-    for webhook_id in await in_thread(READERS, selectors.due):
-        if webhook_id not in busy:
-            busy[webhook_id] = task = asyncio.create_task(_deliver(webhook_id))
-            task.add_done_callback(lambda _, done=webhook_id: busy.pop(done))  # type: ignore[misc]
+    return await in_thread(READERS, selectors.due)
 
 
 async def _deliver(webhook_id: str) -> None:
     """Send a webhook's due deliveries in order, until one fails or none is left."""
     error: str | None = None
-    while error is None and (delivery := await in_thread(WRITERS, partial(services.claim, webhook_id))):
-        error = await in_thread(SENDERS, partial(send, delivery))
-        await in_thread(WRITERS, partial(services.settle, delivery, error))
+    try:
+        while error is None and (delivery := await in_thread(WRITERS, partial(services.claim, webhook_id))):
+            error = await in_thread(SENDERS, partial(send, delivery))
+            await in_thread(WRITERS, partial(services.settle, delivery, error))
+    except Exception as problem:
+        log.warning("A delivery of %s was not recorded (%s); it is sent again.", webhook_id, problem)
