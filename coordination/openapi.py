@@ -10,6 +10,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from coordination.errors import Code
 from coordination.operation import REGISTRY, Operation
+from coordination.stream import FILTERS
 
 Schema = dict[str, Any]
 
@@ -104,12 +105,29 @@ class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 def add_operations(result: Schema, generator: Any, **kwargs: Any) -> Schema:
-    """drf-spectacular's hook: the failure envelope, and a path for each operation of the registry."""
+    """drf-spectacular's hook: the failure envelope, the stream, and a path for each operation of the registry."""
     schemas = result.setdefault("components", {}).setdefault("schemas", {})
     schemas["Failure"] = FAILURE
+    result["paths"]["/api/v1/stream"] = {"get": _stream()}
     for operation in REGISTRY.values():
         result["paths"][f"/api/v1/operations/{operation.name}"] = {"post": _path(operation, schemas)}
     return result
+
+
+def _stream() -> Schema:
+    text = {"schema": {"type": "string"}, "required": False}
+    resume = {"name": "Last-Event-ID", "in": "header", "description": "Resume exactly after this event.", **text}
+    return {
+        "operationId": "events_stream",
+        "description": "The event log as server-sent events, from here on or exactly after a cursor.",
+        "tags": ["events"],
+        "parameters": [*({"name": name, "in": "query", **text} for name in (*FILTERS, "cursor")), resume],
+        "security": ANY_OF,
+        "responses": {
+            "200": {"description": "Events without end.", "content": {"text/event-stream": {"schema": text["schema"]}}},
+            **_failures(FAILURES),
+        },
+    }
 
 
 def _path(operation: Operation[Any], schemas: Schema) -> Schema:
