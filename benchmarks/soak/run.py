@@ -1,0 +1,117 @@
+"""The soak itself, inside its mount namespace: prints progress on stderr and its report as JSON on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.soak import SCRATCH
+from benchmarks.soak.agents import Agent, Ledger
+from benchmarks.soak.checks import grown, violations
+from benchmarks.soak.servers import Servers
+from benchmarks.soak.troubles import HOUR, Troubles
+
+ON_STDIO, OVER_HTTP = 4, 16
+PROGRESS_SECONDS = 5
+
+
+async def play(servers: Servers, seconds: int) -> dict[str, Any]:
+    """The team at work under its troubles, and what came of it."""
+    servers.start_hub()
+    ledger = Ledger()
+    names = [f"agent-{number:02}" for number in range(ON_STDIO + OVER_HTTP)]
+    keys = {name: servers.issue_key(name) for name in names}
+    team = [
+        Agent(
+            name,
+            [peer for peer in names if peer != name],
+            servers.project,
+            partial(servers.over_stdio if number < ON_STDIO else servers.over_http, keys[name]),
+            ledger,
+        )
+        for number, name in enumerate(names)
+    ]
+    stop = asyncio.Event()
+    troubles = Troubles(servers, ledger, seconds, spared=keys[names[0]])
+    working = [asyncio.create_task(agent.live(stop)) for agent in team]
+    telling = asyncio.create_task(_tell(troubles, ledger))
+    await troubles.happen()
+    stop.set()
+    await asyncio.gather(*working)
+    telling.cancel()
+    drained = await drain(servers, names)
+    if code := servers.stop_hub(signal.SIGTERM):
+        ledger.violations.append(f"the hub ended with exit code {code} on SIGTERM")
+    memory = list(troubles.memory.values())
+    return {
+        "seconds": seconds,
+        "agents": {"stdio": ON_STDIO, "http": OVER_HTTP},
+        "troubles": [*troubles.done, f"{troubles.kills} stdio servers killed"],
+        "kills": troubles.kills,
+        "calls": ledger.calls,
+        "calls_refused": dict(ledger.refused),
+        "connections_cut": dict(ledger.cut),
+        "messages_sent": len(ledger.sent),
+        "messages_acknowledged": sum(map(len, ledger.acknowledged.values())),
+        "messages_left_for_the_end": sum(map(len, drained.values())),
+        "handoffs_won": len(ledger.won),
+        "handoffs_completed": len(ledger.completed),
+        "events_followed": sum(map(len, ledger.followed.values())),
+        "memory": [{"process": process.name, **growth} for process in memory if (growth := grown(process))],
+        "violations": list(violations(servers, ledger, drained, memory)),
+    }
+
+
+async def drain(servers: Servers, names: list[str]) -> dict[str, list[str]]:
+    """What is left in every inbox once every lease, also those from when the clock was ahead, has lapsed."""
+    servers.set_clock(HOUR + 300)
+    left: dict[str, list[str]] = defaultdict(list)
+    async with servers.over_stdio() as client:
+
+        async def call(name: str, **arguments: Any) -> dict[str, Any]:
+            envelope: dict[str, Any] = (await client.call_tool(name, arguments)).structured_content
+            return dict(envelope["data"])
+
+        for name in names:
+            while messages := (await call("inbox_pull", agent_id=name, limit=200))["messages"]:
+                ids = [message["message_id"] for message in messages]
+                await call("inbox_ack", agent_id=name, message_ids=ids)
+                left[name] += ids
+    servers.set_clock(0)
+    return left
+
+
+async def _tell(troubles: Troubles, ledger: Ledger) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        passed = time.monotonic() - troubles.started
+        latest = troubles.done[-1] if troubles.done else "no trouble yet"
+        print(
+            f"[{passed:4.0f} s] {ledger.calls} calls, {len(ledger.sent)} messages, {len(ledger.won)} handoffs won, "
+            f"{troubles.kills} servers killed, {ledger.cut.total()} connections cut; {latest}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def main() -> None:
+    logging.disable()  # the SDK tells of every connection that a kill cuts
+    servers = Servers(Path(os.environ[SCRATCH]))
+    try:
+        report = asyncio.run(play(servers, int(sys.argv[1])))
+    finally:
+        servers.close()
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
