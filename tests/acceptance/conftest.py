@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import subprocess
+import venv
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
-from tests.acceptance.hub import Hub, serving
+from tests.acceptance.hub import ROOT, Hub, serving
+
+SDK_1 = ROOT / ".venv-sdk1"
+NODE = ROOT / ".venv-node"
+NODE_PACKAGES = ["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/conformance@0.1.13"]  # these run on Node 20
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """One running hub for the tests of a module."""
     yield from serving(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def sdk_1() -> str:
+    """A Python with the 1.x SDK, in an environment of its own that is made once."""
+    python = SDK_1 / "bin" / "python"
+    with FileLock(f"{SDK_1}.lock"):
+        if not (SDK_1 / "installed").exists():
+            venv.create(SDK_1, with_pip=True, clear=True)
+            subprocess.run(
+                [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "mcp>=1,<2"], check=True
+            )
+            (SDK_1 / "installed").touch()
+    return str(python)
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """A directory with the TypeScript SDK and the conformance suite, filled once."""
+    with FileLock(f"{NODE}.lock"):
+        if not (NODE / "installed").exists():
+            NODE.mkdir(exist_ok=True)
+            command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(NODE), *NODE_PACKAGES]
+            subprocess.run(command, check=True)
+            (NODE / "installed").touch()
+    return NODE

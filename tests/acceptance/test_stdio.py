@@ -7,18 +7,14 @@ import json
 import signal
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from mcp.shared.subscriptions import ResourceUpdated
 
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
-
-SDK_1 = ROOT / ".venv-sdk1"
 
 
 @pytest.fixture
@@ -39,20 +35,6 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
     with Raw(tmp_path_factory.mktemp("lasting")) as raw:
         raw.greet()
         yield raw
-
-
-@pytest.fixture(scope="session")
-def sdk_1() -> str:
-    """A Python with the 1.x SDK, in an environment of its own that is made once."""
-    python = SDK_1 / "bin" / "python"
-    with FileLock(f"{SDK_1}.lock"):
-        if not (SDK_1 / "installed").exists():
-            venv.create(SDK_1, with_pip=True, clear=True)
-            subprocess.run(
-                [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "mcp>=1,<2"], check=True
-            )
-            (SDK_1 / "installed").touch()
-    return str(python)
 
 
 @pytest.mark.parametrize("sdk", ["1.x", "2.x"])
