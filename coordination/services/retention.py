@@ -14,12 +14,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 
 from coordination.clock import now
 from coordination.models import Event, RetentionPass, Session, SessionStatus
 from coordination.services import settings as stored_settings
+from coordination.store import is_busy
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,12 @@ def _delete(rows: QuerySet[Any], found: int, max_batches: int | None) -> int:
     deleted = batches = 0
     while deleted < found and batches != max_batches:
         started = time.monotonic()
-        count = _delete_batch(rows)
+        try:
+            count = _delete_batch(rows)
+        except OperationalError as error:
+            if deleted and is_busy(error):
+                break  # what is done stays done, and the caller learns that there is more
+            raise
         if not count:
             break  # another pass was quicker
         deleted, batches = deleted + count, batches + 1

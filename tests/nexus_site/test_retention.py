@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import time_machine
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import Model
 
 from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Task, Workspace
@@ -174,6 +175,27 @@ def test_it_deletes_in_batches_and_says_that_more_is_left(busy_team: Callable[[f
     second = prune(max_batches=2)
     assert not second["more"]
     assert deleted(second)["events"] == total - 500
+
+
+def test_it_reports_what_it_deleted_before_the_store_was_busy(
+    busy_team: Callable[[float], None], project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_team(40)
+    with at(40):
+        log_events(project, 1300)
+    really, batches = retention._delete_batch, iter([False, True, False, False])
+
+    def delete_batch(rows: Any) -> int:
+        if next(batches):
+            cause = sqlite3.OperationalError("database is locked")
+            cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise OperationalError("database is locked") from cause
+        return really(rows)
+
+    monkeypatch.setattr(retention, "_delete_batch", delete_batch)
+    data = prune()
+    assert data["more"]
+    assert deleted(data) == {"events": 500, "read_deliveries": 1, "closed_sessions": 1}
 
 
 def test_it_leaves_a_trail_of_who_pruned(busy_team: Callable[[float], None]) -> None:
