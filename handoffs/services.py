@@ -12,7 +12,8 @@ from coordination import selectors as agents_known
 from coordination.clock import now
 from coordination.errors import Code, NexusError, invalid, not_found
 from coordination.limits import opaque_text, within_limit
-from coordination.models import Agent, Event, Stream, new_id
+from coordination.lookups import agent_exists
+from coordination.models import Event, Stream, new_id
 from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
@@ -44,7 +45,7 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
     text = opaque_text(payload, "payload")
     with transaction.atomic():
         workspaces.ensure(place, moment)
-        if parsed["strategy"] == Strategy.DIRECT and not Agent.objects.filter(pk=parsed["agent_id"]).exists():
+        if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
         handoff_id = new_id("hnd")
         event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)

@@ -15,7 +15,8 @@ from coordination import selectors as agents_known
 from coordination.clock import now
 from coordination.errors import invalid, not_found
 from coordination.limits import within_limit
-from coordination.models import Agent, Channel, Event, Stream, new_id
+from coordination.lookups import agent_exists
+from coordination.models import Channel, Event, Stream, new_id
 from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
@@ -88,7 +89,7 @@ def notify(
 
     Nobody when the recipient is unregistered.
     """
-    if not Agent.objects.filter(pk=recipient).exists():
+    if not agent_exists(recipient):
         return []
     message = Message(
         message_id=new_id("msg"),
@@ -196,7 +197,7 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
     if target["strategy"] == Strategy.DIRECT:
-        if not Agent.objects.filter(pk=target["agent_id"]).exists():
+        if not agent_exists(target["agent_id"]):
             raise not_found("agent", target["agent_id"])
         return [target["agent_id"]], []
     return [

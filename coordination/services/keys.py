@@ -9,7 +9,8 @@ from django.db import transaction
 
 from coordination.clock import now
 from coordination.errors import not_found
-from coordination.models import Agent, AgentKey
+from coordination.lookups import agent_exists
+from coordination.models import AgentKey
 from coordination.services import agents, audit
 
 
@@ -17,7 +18,7 @@ def issue(*, agent_id: str, operator: str) -> str:
     """A new key for an agent; the one it had dies in the same moment. Raises NOT_FOUND for an unknown agent."""
     moment = now()
     with transaction.atomic():
-        if not Agent.objects.filter(pk=agent_id).exists():
+        if not agent_exists(agent_id):
             raise not_found("agent", agent_id)
         key, had_one = replace(agent_id, moment)
         audit.record(operator, "agent.key_regenerated" if had_one else "agent.key_issued", moment, agent_id=agent_id)

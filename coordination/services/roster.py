@@ -8,6 +8,7 @@ from django.db import transaction
 
 from coordination.clock import now
 from coordination.errors import invalid, not_found
+from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.services import agents, audit, keys, sessions
 
@@ -19,7 +20,7 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
     """
     moment = now()
     with transaction.atomic():
-        if Agent.objects.filter(pk=agent_id).exists():
+        if agent_exists(agent_id):
             raise invalid(
                 f"There is an agent {agent_id!r} already: agent_update changes it, agent_key_issue gives it a key.",
                 field="agent_id",

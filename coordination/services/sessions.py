@@ -14,7 +14,8 @@ from django.db.models import QuerySet
 from coordination.clock import now
 from coordination.errors import Code, NexusError, invalid, not_found
 from coordination.limits import json_within_limit
-from coordination.models import Agent, Session, SessionStatus, Stream, new_id
+from coordination.lookups import agent_exists
+from coordination.models import Session, SessionStatus, Stream, new_id
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
 
@@ -30,7 +31,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     secret, moment = str(uuid.uuid4()), now()
     with transaction.atomic():
         workspaces.require(workspace_id)
-        if not Agent.objects.filter(pk=agent_id).exists():
+        if not agent_exists(agent_id):
             raise not_found("agent", agent_id)
         session = Session.objects.create(
             session_id=new_id("ses"),

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from coordination.clock import now
 from coordination.errors import Code, NexusError, invalid
+from coordination.lookups import workspace_exists
 from coordination.models import Workspace
 from coordination.paths import resolve_root, workspace_id_of
 
@@ -29,7 +30,7 @@ def locate(project_root: str) -> Place:
 
 def ensure(place: Place, moment: datetime) -> bool:
     """Make the workspace's row inside the caller's transaction; whether it was new."""
-    if Workspace.objects.filter(pk=place.workspace_id).exists():
+    if workspace_exists(place.workspace_id):
         return False
     Workspace.objects.create(
         workspace_id=place.workspace_id, root_realpath=place.root, created_at=moment, last_seen_at=moment
