@@ -1,4 +1,4 @@
-"""The processes of the soak: a hub that restarts on its port, and clients that reach it or start servers of their own."""
+"""The processes of the soak: a hub that restarts on its port, and clients of it or of servers of their own."""
 
 from __future__ import annotations
 
