@@ -18,6 +18,7 @@ FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "permissions": file_checks.permissions,
     "disk space": file_checks.room,
     "servers": file_checks.servers,
+    "leftovers": file_checks.leftovers,
     "log": file_checks.lost_log,
     "log size": file_checks.log_size,
     "file": file_checks.header,

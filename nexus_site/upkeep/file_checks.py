@@ -20,6 +20,7 @@ from nexus_site.upkeep.findings import Finding, Home
 
 LOG_LIMIT = 64 << 20  # bytes; a log in health is checkpointed every few megabytes
 ROOM_LIMIT = 64 << 20  # bytes
+ABANDONED_SECONDS = 3600  # nobody still writes to a partial file that has not changed for so long
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -85,6 +86,18 @@ def log_size(home: Home) -> Iterator[Finding]:
             partial(_write_back, home.database),
             "the log was written back into the store",
         )
+
+
+def leftovers(home: Home) -> Iterator[Finding]:
+    """A backup or restore that was killed left no half-written file."""
+    for path in sorted([*home.path.glob(".*.partial*"), *home.path.glob("backups/.*.partial*")]):
+        if home.moment.timestamp() - path.stat().st_mtime > ABANDONED_SECONDS:
+            yield Finding(
+                f"{path} is left of a backup or restore that was killed.",
+                "Nothing uses it. Delete it.",
+                partial(path.unlink, missing_ok=True),
+                "it was deleted",
+            )
 
 
 def lost_log(home: Home) -> Iterator[Finding]:

@@ -23,8 +23,8 @@ class Command(NexusCommand):
         "Examine the store and its home: "
         + ", ".join([*doctor.FILE_CHECKS, *doctor.STORE_CHECKS])
         + ".\nIt only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
-        "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost,\n"
-        "and rows in states that no operation leaves behind. It deletes no message, event or handoff."
+        "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost, files left of\n"
+        "a killed backup, and rows in states that no operation leaves behind. It deletes no message, event or handoff."
     )
     examples = """examples:
   nexus doctor

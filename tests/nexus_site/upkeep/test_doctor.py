@@ -226,6 +226,15 @@ def test_it_writes_a_log_back_that_grew_too_long(
     assert crashed.sql("SELECT DISTINCT role FROM agents") == [("latest",)]
 
 
+def test_it_deletes_what_a_killed_backup_left(home: Home, findings: Findings) -> None:
+    for name, age in ((".old.partial", 7200), (".young.partial", 60)):
+        (home.path / name).touch(mode=0o600)
+        os.utime(home.path / name, (now().timestamp() - age,) * 2)
+
+    assert [finding["check"] for finding in findings("--fix")] == ["leftovers"]
+    assert {".old.partial", ".young.partial"} & entries(home.path) == {".young.partial"}
+
+
 def test_it_finds_a_disk_with_little_room(home: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_checks, "ROOM_LIMIT", 1 << 62)
 

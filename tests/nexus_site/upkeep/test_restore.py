@@ -7,15 +7,19 @@ import os
 import resource
 import shutil
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.nexus_site.upkeep.conftest import Done, Home, entries
+from tests.nexus_site.upkeep.conftest import ROOT, Done, Home, entries
 
 Nexus = Callable[..., Done]
+SETTINGS = "nexus_site.settings"
 ROLES = "SELECT DISTINCT role FROM agents"
 
 
@@ -154,3 +158,19 @@ def test_it_changes_nothing_when_the_disk_refuses_a_write(home: Home, backup: Pa
     assert "Nothing was restored" in done.stderr
     assert "Traceback" not in done.stderr
     assert home.sql(ROLES) == [("later",)]
+
+
+@pytest.mark.parametrize("sign", ["partial", "replaced"])
+def test_it_leaves_one_store_or_the_other_when_it_is_killed(home: Home, backup: Path, sign: str) -> None:
+    command = [sys.executable, "manage.py", "restore", str(backup)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "NEXUS_HOME": str(home.path), "DJANGO_SETTINGS_MODULE": SETTINGS}
+    )
+    while process.poll() is None and not any(sign in name for name in entries(home.path)):
+        time.sleep(0.0005)
+    process.kill()
+    process.wait()
+
+    examined = home.process("doctor")
+    assert examined.returncode == 0, examined.stdout
+    assert home.sql(ROLES) in ([("later",)], [(None,)])
