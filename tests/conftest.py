@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from django.db import connection, transaction
+from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
 from coordination.models import Event, RetentionPass
@@ -20,6 +21,10 @@ from coordination.runner import run
 Call = Callable[..., dict[str, Any]]
 LOCAL = Caller(transport="test")
 T = TypeVar("T")
+
+# A loaded machine is no failure: nothing is asserted about time.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
