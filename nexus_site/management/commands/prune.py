@@ -19,7 +19,8 @@ class Command(OperatorCommand):
     help = (
         "Delete events, acknowledged deliveries and closed sessions that are past their retention windows.\n"
         "The whole store is pruned, in short transactions beside running agents. What is not over is never deleted,\n"
-        "nor is any message, handoff, task, channel, agent, workspace or artifact."
+        "nor is any message, handoff, task, channel, agent, workspace or artifact. Of the log the oldest unbroken run\n"
+        "goes, so that what remains has no gap."
     )
     examples = f"""examples:
   nexus prune --dry-run
