@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views import defaults
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import APIException, MethodNotAllowed, ValidationError
+from rest_framework.exceptions import APIException, MethodNotAllowed, UnsupportedMediaType, ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
@@ -78,6 +78,8 @@ def _documented(exception: Exception) -> tuple[NexusError, int]:
         fields = exception.detail if isinstance(exception.detail, dict) else {"body": exception.detail}
         told = "; ".join(f"{name}: {' '.join(map(str, why))}" for name, why in fields.items())
         exception = invalid(told, fields={name: [str(text) for text in why] for name, why in fields.items()})
+    elif isinstance(exception, UnsupportedMediaType):
+        return invalid("Send JSON, with the header Content-Type: application/json."), exception.status_code
     elif isinstance(exception, APIException):
         code = CODE_OF_STATUS.get(exception.status_code, Code.VALIDATION_ERROR)
         return NexusError(code, str(exception.detail)), exception.status_code

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,10 +27,11 @@ class Holder:
 
 
 @contextlib.contextmanager
-def only_server(home: Path, host: str, port: int) -> Iterator[None]:
-    """Inside, this process is the home's only server. Raises CONFIG_ERROR naming the one that is.
+def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
+    """Inside, this process is the home's only server; what it yields tells others where that listens.
 
-    The operating system frees the lock of a process that died, however it died.
+    Raises CONFIG_ERROR naming the server that is there already. The operating system frees the lock of a process that
+    died, however it died.
     """
     lock = FileLock(home / LOCK, mode=0o600)
     try:
@@ -42,8 +43,8 @@ def only_server(home: Path, host: str, port: int) -> Iterator[None]:
             Code.CONFIG_ERROR, f"{who} serves {home} already. Use that server, stop it, or choose another --home."
         ) from None
     try:
-        _write(home / HOLDER, json.dumps(asdict(Holder(os.getpid(), host, port))))
-        yield
+        (home / HOLDER).unlink(missing_ok=True)  # of a server that was killed
+        yield lambda host, port: _write(home / HOLDER, json.dumps(asdict(Holder(os.getpid(), host, port))))
     finally:
         (home / HOLDER).unlink(missing_ok=True)
         lock.release()

@@ -48,8 +48,9 @@ def test_it_serves_the_admins_static_files(hub: Hub) -> None:
 
 
 def test_it_refuses_a_second_server_over_the_same_home_and_names_the_first(hub: Hub) -> None:
-    said = refused("--port", "0", "--home", str(hub.home))
-    assert "CONFIG_ERROR" in said and str(hub.process.pid) in said
+    for port in ("0", str(hub.address[1])):  # the home is the reason, even where the port is taken, too
+        said = refused("--port", port, "--home", str(hub.home))
+        assert "CONFIG_ERROR" in said and str(hub.process.pid) in said
     holder = running(hub.home)
     assert holder is not None and (holder.pid, holder.port) == (hub.process.pid, hub.address[1])
 

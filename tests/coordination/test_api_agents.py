@@ -174,6 +174,11 @@ def test_it_refuses_a_body_that_is_no_bounded_json_object(
     assert not Agent.objects.exists()
 
 
+def test_it_says_how_a_body_is_to_be_sent(db: None) -> None:
+    answer = local.post("/api/v1/operations/agent_list", b"a=b", content_type="application/x-www-form-urlencoded")
+    assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
 def test_it_describes_itself_and_serves_the_page_from_here(db: None) -> None:
     schema = local.get("/api/v1/schema").json()
     assert schema["openapi"] == "3.1.0" and "/api/v1/operations/event_wait" in schema["paths"]

@@ -47,16 +47,16 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
         store.prepare()
         if project_root is not None:
             workspaces.resolve(project_root=project_root, display_name=None)
-        with _listen(host, port) as listening:
+        with only_server(settings.NEXUS.home) as announce, _listen(host, port) as listening:
             address, port = listening.getsockname()[:2]
-            with only_server(settings.NEXUS.home, host, port):
-                _raise_file_limit()
-                settings.NEXUS_REAPER = options["reaper"]
-                settings.ALLOWED_HOSTS = allowed_hosts(host)
-                settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
-                if not settings.NEXUS_TRUSTS_LOCAL:
-                    _lock_nobody_out()
-                _serve(listening, _url(address, port))
+            announce(host, port)
+            _raise_file_limit()
+            settings.NEXUS_REAPER = options["reaper"]
+            settings.ALLOWED_HOSTS = allowed_hosts(host)
+            settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
+            if not settings.NEXUS_TRUSTS_LOCAL:
+                _lock_nobody_out()
+            _serve(listening, _url(address, port))
 
 
 def _lock_nobody_out() -> None:
