@@ -51,7 +51,8 @@ def touch_in_passing(agent_id: str) -> None:
     Hundreds of waits may wake at once, and a durable write for each would hold up the senders.
     """
     moment = now()
-    if not Agent.objects.filter(pk=agent_id).exclude(last_seen_at__gt=moment - FRESH).exists():
+    fresh = Agent.objects.filter(pk=agent_id, last_seen_at__gt=moment - FRESH, last_seen_at__lte=moment)
+    if fresh.exists():  # a stamp of the future, from before the clock was set back, is not fresh
         return
     with without_waiting():
         try:
