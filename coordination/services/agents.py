@@ -51,9 +51,13 @@ def touch_in_passing(agent_id: str) -> None:
     Hundreds of waits may wake at once, and a durable write for each would hold up the senders.
     """
     moment = now()
-    fresh = Agent.objects.filter(pk=agent_id, last_seen_at__gt=moment - FRESH, last_seen_at__lte=moment)
-    if fresh.exists():  # a stamp of the future, from before the clock was set back, is not fresh
-        return
+    stamp = Agent.objects.filter(pk=agent_id).values_list("last_seen_at", flat=True)[:1]
+    for last in stamp:
+        if last is None or not moment - FRESH < last <= moment:  # after now: from before the clock was set back
+            _touch_if_free(agent_id, moment)
+
+
+def _touch_if_free(agent_id: str, moment: datetime) -> None:
     with without_waiting():
         try:
             touch(agent_id, moment)
