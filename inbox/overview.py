@@ -118,13 +118,13 @@ class MailFilter:
 
 
 def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
-    """Messages of all agents and workspaces, newest first, older than the message `before`; `among` limits the ids."""
+    """Messages of all agents and workspaces, newest first, older than the message `before`; without bodies."""
     rows = _filtered(wanted)
     if among is not None:
         rows = rows.filter(pk__in=list(among))
     if before:
         rows = rows.filter(pk__lt=before)
-    return list(rows.select_related("workspace", "channel").order_by("-message_id")[:limit])
+    return list(rows.select_related("workspace", "channel").defer("body").order_by("-message_id")[:limit])
 
 
 def _filtered(wanted: MailFilter) -> QuerySet[Message]:
@@ -162,7 +162,7 @@ def thread(message: Message, limit: int = 200) -> list[Message]:
         root = root.parent
     found, level = [root], [root.message_id]
     while level and len(found) < limit:
-        replies = list(Message.objects.filter(parent_id__in=level).order_by("message_id")[: limit - len(found)])
+        replies = list(Message.objects.defer("body").filter(parent_id__in=level)[: limit - len(found)])
         found += replies
         level = [reply.message_id for reply in replies]
     return sorted(found, key=lambda row: row.message_id)

@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote, unquote
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, register_converter
 
 from nexus_site.dashboard import agents, board, events, graph, hub, mail, search, speak
+
+
+class AgentId:
+    """An agent's id in a path: any text, in the admin's own quoting, and no way up (`..`)."""
+
+    regex = "[^/]+"
+
+    def to_python(self, value: str) -> str:
+        return str(unquote(value))
+
+    def to_url(self, value: str) -> str:
+        return str(quote(value)).replace(".", "_2E") if not value.strip(".") else str(quote(value))
+
+
+register_converter(AgentId, "agent")
 
 
 def pages(site: AdminSite) -> list[URLPattern]:
@@ -27,11 +43,11 @@ def pages(site: AdminSite) -> list[URLPattern]:
         "event": ("events/<int:event_id>/", events.event),
         "agents": ("agents/", agents.agents),
         "agent_new": ("agents/+new/", agents.new),
-        "agent_key": ("agents/<path:agent_id>/key/", agents.key),
-        "agent_delete": ("agents/<path:agent_id>/delete/", agents.delete),
-        "agent_mail": ("agents/<path:agent_id>/mail/", mail.agent_mail),
-        "agent_try": ("agents/<path:agent_id>/try/", agents.try_it),
-        "agent": ("agents/<path:agent_id>/", agents.agent),
+        "agent_key": ("agents/<agent:agent_id>/key/", agents.key),
+        "agent_delete": ("agents/<agent:agent_id>/delete/", agents.delete),
+        "agent_mail": ("agents/<agent:agent_id>/mail/", mail.agent_mail),
+        "agent_try": ("agents/<agent:agent_id>/try/", agents.try_it),
+        "agent": ("agents/<agent:agent_id>/", agents.agent),
         "speak": ("speak/", speak.speak),
         "settings": ("settings/", hub.settings),
         "retention": ("retention/", hub.retention),

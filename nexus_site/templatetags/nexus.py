@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import unicodedata
+import re
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,11 @@ from nexus_site.dashboard.markdown import rendered
 register = template.Library()
 
 MAX_PLAIN = 200_000  # characters of a payload on a page
+# Controls and format characters but line, tab and the joiners that scripts and emoji need.
+INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0001\U000e0020-\U000e007f]"
+)
 
 
 @register.simple_tag
@@ -37,12 +42,7 @@ def when(moment: datetime | None, style: str = "at") -> SafeString | str:
 @register.filter
 def plain(text: Any) -> str:
     """A text with its invisible controls made visible: a bidi override may not rearrange what stands beside it."""
-    return "".join(
-        f"⟨U+{ord(character):04X}⟩"
-        if unicodedata.category(character) in ("Cf", "Cc") and character not in "\n\t\u200d"
-        else character
-        for character in str("" if text is None else text)
-    )
+    return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str("" if text is None else text))
 
 
 @register.filter

@@ -23,6 +23,20 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
 });
 
+// Bounds are checked as one types, in the browser's own words.
+document.addEventListener("input", (event) => {
+  const field = event.target;
+  if (!field.matches(".nx input[type=number]")) return;
+  let note = field.nextElementSibling;
+  if (!note?.matches(".nx-wrong")) {
+    note = Object.assign(document.createElement("p"), { className: "nx-wrong" });
+    note.setAttribute("role", "status");
+    field.after(note);
+  }
+  field.setAttribute("aria-invalid", String(!field.validity.valid));
+  note.textContent = field.validationMessage;
+});
+
 // <input data-typed="word"> keeps its form's submit disabled until the word is typed.
 document.querySelectorAll("input[data-typed]").forEach((input) => {
   const button = input.form.querySelector("[data-armed]");

@@ -10,7 +10,7 @@ const busy = (region) =>
   region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")
   || region.contains(document.getSelection()?.anchorNode) && !document.getSelection().isCollapsed;
 
-export function exchange(region, fresh) {
+function exchange(region, fresh) {
   const focused = region.contains(document.activeElement) ? document.activeElement : null;
   const key = focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
   const open = [...region.querySelectorAll("details[open][id]")].map((details) => details.id);
@@ -23,15 +23,16 @@ export function exchange(region, fresh) {
   else if (key) region.querySelector(key)?.focus({ preventScroll: true });
 }
 
-export async function load(url, only) {
+async function load(url, only) {
+  const here = location.href;
   const response = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
   if (!response.ok) throw new Error(response.statusText);
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (here !== location.href) return; // the person went on meanwhile: this is the picture of another place
   for (const region of document.querySelectorAll("[data-region]")) {
     const fresh = page.getElementById(region.id);
-    if (fresh && (!only || only === region.id) && (only || !busy(region))) exchange(region, fresh);
+    if (fresh && (only ? only === region.id : !busy(region))) exchange(region, fresh);
   }
-  return page;
 }
 
 async function refresh() {
@@ -64,12 +65,11 @@ document.addEventListener("click", async (event) => {
 
 export async function follow(link) {
   const url = link.href.baseVal !== undefined ? new URL(link.href.baseVal, location.href).href : link.href;
-  try { await load(url, link.dataset.swap); } catch { location.href = url; return; }
   history.pushState({}, "", url);
   const mark = link.dataset.mark;
   if (mark) document.querySelectorAll(`[data-mark="${mark}"][aria-current]`).forEach((other) => other.removeAttribute("aria-current"));
   if (mark) link.setAttribute("aria-current", "true");
-  document.dispatchEvent(new CustomEvent("nexus:swapped", { detail: { region: link.dataset.swap } }));
+  try { await load(url, link.dataset.swap); } catch { location.href = url; }
 }
 
 window.addEventListener("popstate", () => load(location.href).catch(() => location.reload()));

@@ -2,7 +2,7 @@
 import { showTimes } from "./times.js";
 
 const log = document.querySelector("[data-tail]");
-const KEPT = 500; // rows on the page, so that an hour of tailing does not grow it
+const KEPT = 300; // rows on the page, so that an hour of tailing does not grow it
 
 if (log) {
   const pause = document.getElementById("pause");

@@ -1,0 +1,114 @@
+"""Names, bodies and payloads that mean harm: nothing runs, nothing is loaded, no layout breaks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Ids
+from tests.browser.scene import Does
+
+WORD = "w" * 1_000_000
+NAMES = [
+    "<script>window.pwned=1</script>",
+    "\"><svg onload='window.pwned=2'>",
+    "{{ constructor }} ${window.pwned=3}",
+    "admin\u202egpj.exe",
+    "a/../../b?c#d&e=f",
+    "x" * 250,
+]
+BODY = """<script>window.pwned=4</script> <svg/onload=window.pwned=5>
+<img src=x onerror="window.pwned=6"> [click](javascript:window.pwned=7) ![i](http://evil.test/p.png)
+<div x-data x-init="window.pwned=8" hx-get="/admin/" hx-trigger="load">x</div> \u202etxet desrever
+[data](data:text/html,<script>window.pwned=9</script>) <a href="//evil.test" ping="//evil.test">x</a>
+"""
+
+
+@pytest.fixture(scope="module")
+def harm(hub: object, team: Ids) -> Ids:
+    """Everything hostile that an agent can write."""
+    from tests.browser.scene import over_rest
+
+    do: Does = over_rest(hub.url)  # type: ignore[attr-defined]
+    do("settings_update", values={"max_inline_bytes": 4_000_000})
+    place = {"project_root": team["root"]}
+    for agent_id in NAMES:
+        do("agent_register", agent_id=agent_id, role=agent_id, capabilities=[agent_id], metadata={agent_id: BODY})
+        do("session_open", agent_id=agent_id, workspace_id=team["workspace"])
+    letter = do("message_create", **place, from_agent_id=NAMES[0], subject=NAMES[1] + NAMES[3], body=BODY)
+    long = do("message_create", **place, from_agent_id=NAMES[5], subject=WORD, body=WORD)
+    target = {"strategy": "capability", "capability": NAMES[0]}
+    handoff = do(
+        "handoff_create", **place, from_agent_id=NAMES[1], target=target, visibility="public", payload=BODY + WORD
+    )
+    markdown = do("artifact_put", **place, artifact_type="markdown", name=NAMES[0], content=BODY)
+    return {**team, "letter": letter["message_id"], "long": long["message_id"], "handoff": handoff["handoff_id"],
+            "artifact": markdown["artifact_id"]}  # fmt: skip
+
+
+PAGES = [
+    *(
+        "/admin/",
+        "/admin/graph/",
+        "/admin/board/",
+        "/admin/board/{handoff}/",
+        "/admin/mail/",
+        "/admin/mail/?m={letter}",
+    ),
+    *(
+        "/admin/mail/?m={long}",
+        "/admin/events/",
+        "/admin/find/?q=window",
+        "/admin/agents/",
+        "/admin/speak/?reply={letter}",
+    ),
+    *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),
+    *("/admin/inbox/message/{letter}/change/", "/admin/handoffs/handoff/", "/admin/coordination/workspace/"),
+]
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_it_runs_nothing_loads_nothing_and_keeps_its_shape(page: Page, harm: Ids, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    too_wide = []
+    for path in PAGES:
+        page.goto(path.format(**harm), wait_until="load")
+        assert page.evaluate("window.pwned") is None, path
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            too_wide.append(path)
+    assert too_wide == []
+
+
+def test_it_opens_an_agent_whatever_its_name(page: Page, harm: Ids) -> None:
+    for agent_id in NAMES:
+        page.goto("/admin/agents/")
+        page.locator("tbody tr td:first-child a").filter(has_text=agent_id[:4]).first.click()
+        expect(page.get_by_role("heading", name="Profile")).to_be_visible()
+        assert page.evaluate("window.pwned") is None
+
+
+def test_it_shows_hostile_bodies_as_the_text_they_are(page: Page, harm: Ids) -> None:
+    page.goto(f"/admin/mail/?m={harm['letter']}")
+    prose = page.locator(".nx-prose")
+    expect(prose).to_contain_text("<script>window.pwned=4</script>")
+    expect(prose).to_contain_text("⟨U+202E⟩")
+    assert prose.locator("script, svg, img, [onerror], [x-init], [hx-get], [ping]").count() == 0
+    for link in prose.locator("a").all():
+        assert re.match(r"https?:", link.get_attribute("href") or "http:")
+
+
+def test_it_finds_hostile_words_in_the_palette_as_text(page: Page, harm: Ids) -> None:
+    page.goto("/admin/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("<script>window", delay=10)
+    expect(page.locator("#command-results-list li").first).to_be_visible()
+    assert page.evaluate("window.pwned") is None
+
+
+def test_it_swaps_hostile_mail_into_the_pane_without_running_it(page: Page, harm: Ids) -> None:
+    page.goto("/admin/mail/")
+    page.locator(f"#letter-{harm['letter']}").click()
+    expect(page.locator(".nx-prose")).to_contain_text("pwned=4")
+    assert page.evaluate("window.pwned") is None

@@ -1,0 +1,264 @@
+"""What an operator does, as a person does it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from playwright.sync_api import Page, expect
+
+from tests.acceptance.hub import Hub
+from tests.browser.conftest import Ids
+from tests.browser.scene import Does
+
+
+def test_it_opens_at_home_with_what_needs_a_person(page: Page, team: Ids) -> None:
+    page.goto("/")
+    expect(page).to_have_url(re.compile("/admin/$"))
+    needs = page.get_by_role("region", name="Needs a person")
+    expect(needs).to_contain_text("Nobody may take a handoff")
+    expect(needs).to_contain_text("archivist is offline with unread mail")
+    needs.get_by_role("link", name="See its mail").click()
+    expect(page.get_by_role("link", name="Keep the minutes")).to_be_visible()
+
+
+def test_it_shows_times_in_the_viewers_zone_and_utc_on_hover(page: Page, team: Ids, do: Does) -> None:
+    page.goto(f"/admin/mail/?m={team['reply']}")
+    time = page.locator("dd time").first
+    utc = time.get_attribute("title") or ""
+    assert utc.endswith(" UTC")
+    shown = int(re.search(r"(\d+):\d\d:\d\d", time.inner_text())[1]) % 12  # type: ignore[index]
+    assert shown == (int(utc[11:13]) + 9) % 12  # the window is in Tokyo
+
+
+def test_it_cancels_a_handoff_only_after_a_confirmation(page: Page, team: Ids) -> None:
+    page.goto("/admin/board/")
+    page.get_by_role("link", name="capability rust").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.get_by_role("button", name="Cancel this handoff").click()
+    page.get_by_role("button", name="Keep it").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.get_by_role("button", name="Cancel this handoff").click()
+    page.get_by_label("Reason").fill("nobody knows rust")
+    page.get_by_role("button", name="Cancel the handoff").click()
+    expect(page.get_by_text("The handoff is cancelled.")).to_be_visible()
+    expect(page.get_by_text("handoff.cancelled")).to_be_visible()
+    page.goto("/admin/board/")
+    expect(page.get_by_role("region", name="Cancelled")).to_contain_text("capability rust")
+
+
+def test_it_inspects_an_agent_and_a_line_of_the_graph(page: Page, team: Ids) -> None:
+    page.goto("/admin/graph/")
+    page.get_by_role("link", name=re.compile("^builder-1, present")).focus()
+    page.keyboard.press("Enter")
+    inspected = page.get_by_label("Inspected")
+    expect(inspected).to_contain_text("builder-1")
+    expect(inspected).to_contain_text("worker")
+    page.locator("a[href*='from=builder-1']").first.dispatch_event("click")
+    expect(inspected).to_contain_text("Re: Plan for the parser")
+    page.get_by_label("Traffic of the last").select_option("168")
+    expect(page).to_have_url(re.compile("hours=168"))
+    page.get_by_label("Workspace").select_option("parser")
+    expect(page.locator(".nx-map .node")).to_have_count(5)
+
+
+def test_it_moves_through_the_mail_with_keys(page: Page, team: Ids) -> None:
+    page.goto("/admin/mail/")
+    letters = page.locator("a[data-mark=letter]")
+    page.keyboard.press("j")
+    expect(letters.nth(0)).to_have_attribute("aria-current", "true")
+    page.keyboard.press("j")
+    expect(letters.nth(1)).to_have_attribute("aria-current", "true")
+    reading = page.get_by_role("article", name="Message")
+    expect(reading).to_contain_text(letters.nth(1).locator("strong").inner_text())
+    page.keyboard.press("k")
+    expect(letters.nth(0)).to_have_attribute("aria-current", "true")
+    page.go_back()
+    expect(reading).to_contain_text(letters.nth(1).locator("strong").inner_text())
+
+
+def test_it_reads_a_thread_with_its_deliveries_as_markdown(page: Page, team: Ids) -> None:
+    page.goto("/admin/mail/?q=parser")
+    page.get_by_role("link", name=re.compile("Re: Plan for the parser")).click()
+    reading = page.get_by_role("article", name="Message")
+    expect(reading.get_by_role("cell", name="grammar.py")).to_be_visible()
+    expect(reading.locator(".nx-prose a")).to_have_attribute("rel", "noopener noreferrer nofollow")
+    expect(reading.locator("h3", has_text="Thread")).to_be_visible()
+    reading.get_by_role("link", name="Plan for the parser", exact=True).click()
+    for lane in ("read", "delivered", "unread"):
+        expect(reading.locator(".nx-badge", has_text=re.compile(f"^{lane}$"))).to_have_count(1)
+
+
+def test_it_lists_sends_that_reached_nobody(page: Page, team: Ids) -> None:
+    page.goto("/admin/mail/")
+    page.get_by_role("link", name="Reached nobody").click()
+    expect(page.locator("a[data-mark=letter]")).to_have_count(1)
+    expect(page.locator("a[data-mark=letter]")).to_contain_text("Is there a translator?")
+    page.goto("/admin/agents/reviewer/mail/")
+    page.get_by_role("link", name="No recipient").click()
+    expect(page.get_by_role("link", name="Is there a translator?")).to_be_visible()
+
+
+def test_it_finds_anything_from_any_page_with_control_k(page: Page, team: Ids) -> None:
+    for words, leads_to in (
+        ("grammar", "/admin/mail/?m="),
+        ("builder-2", "/admin/agents/builder-2/"),
+        ("retent", "/admin/retention/"),
+    ):
+        page.goto("/admin/settings/")
+        page.locator("#set-poll_interval_ms").focus()
+        page.keyboard.press("Control+k")
+        expect(page.get_by_label("Search everything")).to_be_focused()
+        page.keyboard.type(words, delay=20)
+        found = page.locator(f"#command-results-list a[href*='{leads_to}']")
+        expect(found.first).to_be_visible()
+        if words == "retent":
+            page.keyboard.press("ArrowDown")
+            page.keyboard.press("Enter")
+            expect(page).to_have_url(re.compile(re.escape(leads_to)))
+
+
+def test_it_filters_opens_and_exports_events(page: Page, team: Ids) -> None:
+    page.goto("/admin/events/")
+    page.get_by_label("Type").fill("handoff.created")
+    page.get_by_role("button", name="Show", exact=True).click()
+    rows = page.locator(".nx-log > li")
+    expect(rows).to_have_count(4)
+    rows.first.locator("summary").click()
+    expect(rows.first.locator("pre")).to_contain_text("handoff_id")
+    rows.first.get_by_role("link", name="What it concerns").click()
+    expect(page.get_by_role("link", name=re.compile("^Handoff …"))).to_be_visible()
+    page.go_back()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export NDJSON").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert [json.loads(line)["type"] for line in lines] == ["handoff.created"] * 4
+
+
+def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub, team: Ids) -> None:
+    page.goto("/admin/agents/")
+    page.get_by_role("link", name="New agent").click()
+    page.get_by_label("Agent id").fill("newcomer")
+    page.get_by_role("button", name="Create agent and key").click()
+    key = page.locator("#api-key").inner_text()
+    page.locator("[data-copy=api-key]").click()
+    expect(page.locator("[data-copy=api-key]")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == key
+    configuration = json.loads(page.locator("#snippet-cursor").inner_text())
+    server = configuration["mcpServers"]["nexus"]
+    page.get_by_role("link", name="Try it").click()
+    expect(page.get_by_role("heading", name=re.compile("Waiting for the first call"))).to_be_visible()
+
+    async def first_call() -> None:
+        transport = streamable_http_client(server["url"], http_client=create_mcp_http_client(headers=server["headers"]))
+        async with Client(transport) as client:
+            await client.call_tool("agent_register", {"agent_id": "newcomer", "role": "guest"})
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, first_call()).result(timeout=30)
+    expect(page.get_by_role("heading", name="newcomer is here")).to_be_visible(timeout=10_000)
+
+
+def test_it_regenerates_deactivates_and_deletes(page: Page, team: Ids, do: Does) -> None:
+    do("agent_create", agent_id="leaver")
+    page.goto("/admin/agents/leaver/")
+    page.get_by_role("button", name="Regenerate").click()
+    page.get_by_role("button", name="Issue the key").click()
+    expect(page.locator("#api-key")).to_have_text(re.compile("^nxs_[0-9a-f]{48}$"))
+    page.get_by_role("link", name="To the agent").click()
+    expect(page.get_by_text("nxs_")).to_have_count(0)
+    page.get_by_role("button", name="Deactivate").click()
+    expect(page.get_by_text("The key is deactivated.")).to_be_visible()
+    page.get_by_role("button", name="Delete agent").click()
+    page.get_by_role("button", name="Delete the agent").click()
+    expect(page.get_by_text("leaver is deleted.")).to_be_visible()
+    expect(page.get_by_role("cell", name="leaver", exact=True)).to_have_count(0)
+
+
+def test_it_writes_to_a_role_and_hands_work_over(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/speak/")
+    page.locator("select[name=workspace]").select_option("parser")
+    page.get_by_label("A role").check()
+    page.get_by_label("Role", exact=True).fill("worker")
+    page.get_by_label("Subject").fill("Stand-up")
+    page.get_by_label("Message (Markdown)").fill("What do you **do**?")
+    page.get_by_role("button", name="Send").click()
+    reading = page.get_by_role("article", name="Message")
+    expect(reading).to_contain_text("Stand-up")
+    expect(reading.get_by_role("listitem")).to_have_count(2)
+    page.goto("/admin/board/")
+    page.get_by_role("link", name="New handoff").click()
+    page.locator("select[name=workspace]").select_option("parser")
+    page.get_by_label("A capability").check()
+    page.get_by_label("Capability", exact=True).fill("review")
+    page.locator("[name=payload]").fill("read the grammar")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_text("The handoff is open.")).to_be_visible()
+    assert any(row["payload"] == "read the grammar" for row in do(
+        "handoff_list_available", project_root=team["root"], agent_id="reviewer")["handoffs"])  # fmt: skip
+
+
+def test_it_answers_an_agent_and_reads_its_answer(page: Page, team: Ids, do: Does) -> None:
+    page.goto(f"/admin/mail/?m={team['reply']}")
+    page.get_by_role("link", name="Reply", exact=True).click()
+    expect(page.get_by_label("Agent", exact=True)).to_have_value("builder-1")
+    page.get_by_label("Message (Markdown)").fill("Well done.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("article", name="Message")).to_contain_text("Well done.")
+    answer = do("message_create", project_root=team["root"], from_agent_id="builder-1", subject="Thanks", body="Bye.",
+                target={"strategy": "direct", "agent_id": "operator"})  # fmt: skip
+    page.goto(f"/admin/mail/?m={answer['message_id']}")
+    page.get_by_role("button", name="Mark read").click()
+    expect(page.get_by_text("Marked as read.")).to_be_visible()
+    assert do("inbox_count", agent_id="operator")["unread"] == 0
+
+
+def test_it_checks_a_setting_as_one_types_and_stores_it(page: Page, team: Ids) -> None:
+    page.goto("/admin/settings/")
+    field = page.get_by_label("handoff_lease_ttl_seconds")
+    field.fill("0")
+    assert field.evaluate("input => input.validity.rangeUnderflow")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.fill("120")
+    page.get_by_role("button", name="Store changes").click()
+    row = page.get_by_role("row").filter(has_text="handoff_lease_ttl_seconds")
+    expect(row).to_contain_text("stored")
+    row.get_by_role("button", name="Use the default").click()
+    expect(page.get_by_role("row").filter(has_text="handoff_lease_ttl_seconds")).not_to_contain_text("stored")
+
+
+def test_it_counts_prunes_and_arms_the_reset_only_by_a_typed_word(page: Page, team: Ids) -> None:
+    page.goto("/admin/retention/")
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.get_by_text("A run would delete 0 rows.")).to_be_visible()
+    page.get_by_role("button", name="Delete what is past its window").click()
+    expect(page.get_by_text("0 of 0 rows deleted, done.")).to_be_visible()
+    reset = page.get_by_role("button", name="Reset the database")
+    expect(reset).to_be_disabled()
+    page.get_by_label("Type reset to confirm").fill("rese")
+    expect(reset).to_be_disabled()
+    page.get_by_label("Type reset to confirm").fill("reset")
+    expect(reset).to_be_enabled()
+
+
+def test_it_previews_and_downloads_an_artifact(page: Page, team: Ids) -> None:
+    page.goto("/admin/coordination/artifact/")
+    page.get_by_role("link", name="decisions.md").click()
+    expect(page.get_by_role("heading", name="Decisions", exact=True)).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    assert Path(download.value.path()).read_text() == "# Decisions\n\n1. Split"
+
+
+def test_it_switches_to_the_dark_and_stays_there(page: Page, team: Ids) -> None:
+    page.goto("/admin/")
+    page.locator("[x-on\\:click*=openUserLinks][role=button]").press("Enter")
+    page.get_by_text("Dark", exact=True).click()
+    page.goto("/admin/board/")
+    expect(page.locator("html")).to_have_class(re.compile("dark"))

@@ -1,0 +1,129 @@
+"""Pages that follow what happens: they move, they pause, they come back, and they do not grow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.hub import ROOT, Hub, start
+from tests.browser import scene
+from tests.browser.conftest import Ids
+from tests.browser.scene import Does
+
+KEPT = 300
+
+
+def shown(page: Page) -> list[int]:
+    """The ids of the events in the tail, newest first."""
+    ids = page.locator(".nx-log > li > details").evaluate_all("rows => rows.map(row => row.id)")
+    return [int(name.removeprefix("event-")) for name in ids]
+
+
+def say(do: Does, root: str, subject: str) -> None:
+    do("message_create", project_root=root, from_agent_id="planner", subject=subject, body="x")
+
+
+def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
+    page.goto("/admin/board/")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, "manage.py", "demo", "--rounds", "3", "--pause", "0.05", "--home", str(hub.home)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as demo:
+        expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text(
+            "3", timeout=40_000
+        )
+        output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 0, output
+    page.goto("/admin/")
+    expect(page.locator(".nx-bars title").last).not_to_have_text("0 messages, 0 min ago")
+
+
+def test_it_updates_the_picture_without_a_reload(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/")
+    figure = page.get_by_role("link", name="Unread")
+    before = int(figure.locator("strong").inner_text())
+    page.evaluate("window.stayed = true")
+    do("message_create", project_root=team["root"], from_agent_id="planner", subject="one more", body="x",
+       target={"strategy": "direct", "agent_id": "reviewer"})  # fmt: skip
+    expect(figure.locator("strong")).to_have_text(str(before + 1), timeout=10_000)
+    assert page.evaluate("window.stayed")
+
+
+def test_it_keeps_the_focus_while_it_updates(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/board/")
+    card = page.locator(f"#card-{team['open']}")
+    card.focus()
+    offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public"}
+    do("handoff_create", **offer, target={"strategy": "role", "role": "fresh"}, payload="x")
+    expect(page.get_by_role("link", name="role fresh")).to_be_visible(timeout=10_000)
+    expect(card).to_be_focused()
+
+
+def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/events/")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    page.get_by_role("button", name="Pause").click()
+    before = shown(page)
+    for number in range(3):
+        say(do, team["root"], f"while paused {number}")
+    expect(page.locator("#waiting")).to_contain_text("new", timeout=10_000)
+    assert shown(page) == before
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("while paused 2", exact=True)).to_be_visible(timeout=10_000)
+    ids = shown(page)
+    assert ids == list(range(ids[0], ids[-1] - 1, -1))
+
+
+def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/events/?type=artifact.created")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    rows = page.locator(".nx-log > li")
+    count = rows.count()
+    say(do, team["root"], "not this")
+    do("artifact_put", project_root=team["root"], artifact_type="text", name="this", content="x")
+    expect(rows).to_have_count(count + 1, timeout=10_000)
+
+
+def test_it_does_not_grow_and_does_not_fall_behind(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/events/")
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    with ThreadPoolExecutor(4) as pool:
+        list(
+            pool.map(lambda number: say(do, team["root"], f"flood {number}"), range(KEPT // 2 - 20))
+        )  # two events each
+    say(do, team["root"], "the last one")
+    expect(page.get_by_text("the last one", exact=True)).to_be_visible(timeout=15_000)
+    ids = shown(page)
+    assert len(ids) <= KEPT
+    assert ids == list(range(ids[0], ids[-1] - 1, -1))
+
+
+def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(browser: Browser, tmp_path: Path) -> None:
+    hub = start(tmp_path / "home")
+    port = str(hub.address[1])
+    try:
+        root = tmp_path / "parser"
+        root.mkdir()
+        scene.play(scene.over_rest(hub.url), root)
+        page = browser.new_page(base_url=hub.url)
+        page.goto("/admin/events/")
+        expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+        hub.stop()
+        expect(page.locator("[data-live]")).to_contain_text("Connection lost", timeout=10_000)
+        hub = start(tmp_path / "home", "--port", port)
+        say(scene.over_rest(hub.url), str(root), "after the return")
+        expect(page.get_by_text("after the return", exact=True)).to_be_visible(timeout=20_000)
+        expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+        ids = shown(page)
+        assert ids == list(range(ids[0], ids[-1] - 1, -1))
+        page.close()
+    finally:
+        hub.process.kill()
+        hub.process.wait()
