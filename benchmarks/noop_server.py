@@ -1,4 +1,4 @@
-"""The yardstick: an MCP server of the same SDK, over its own stdio transport, with one tool that does nothing."""
+"""The yardstick: an MCP server of the same SDK, over its own stdio or HTTP, with one tool that does nothing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,17 @@ async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text="{}")], structured_content={})
 
 
+def build() -> Server[Any]:
+    return Server("noop", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def application() -> Any:
+    """The same over streamable HTTP, for an ASGI server."""
+    return build().streamable_http_app(json_response=True)
+
+
 async def main() -> None:
-    server = Server("noop", on_list_tools=list_tools, on_call_tool=call_tool)
+    server = build()
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

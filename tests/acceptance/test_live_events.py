@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from tests.acceptance.hub import Hub
 from tests.acceptance.log import append
@@ -60,7 +61,7 @@ def socket_url(hub: Hub, query: str) -> str:
     return f"ws://{hub.authority}/ws/events/?{query}"
 
 
-def listen(connection: ClientConnection) -> dict[str, Any]:
+def listen(connection: Connection) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(connection.recv(timeout=30))
     return message
 
@@ -155,7 +156,9 @@ def test_a_slow_websocket_reader_is_told_its_cursor_and_closed(hub: Hub, workspa
     with socket.socket() as narrow:
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         narrow.connect(hub.address)
-        connection = connect(socket_url(hub, f"cursor={start}"), sock=narrow, max_queue=1, ping_interval=None)
+        connection: Connection = connect(
+            socket_url(hub, f"cursor={start}"), sock=narrow, max_queue=1, ping_interval=None
+        )
         written += append(hub.home, workspace, ["slow." + "x" * 50] * 20_000)
         time.sleep(7)  # reads nothing for longer than the server waits
         seen: list[int] = []

@@ -26,7 +26,11 @@ SCENARIOS = [
     "server-sse-multiple-streams",
 ]
 JSON_RPC = {"accept": "application/json, text/event-stream"}
-HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
 
 
 @pytest.fixture
