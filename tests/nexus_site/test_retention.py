@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 import pytest
 import time_machine
 from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import Model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Task, Workspace
 from coordination.operation import Caller
@@ -138,6 +141,27 @@ def test_it_leaves_the_log_without_a_gap_when_the_clock_went_back(
     remaining = sorted(Event.objects.filter(type="test.made").values_list("event_id", flat=True))
     assert len(remaining) == 9
     assert remaining == list(range(remaining[0], remaining[0] + 9))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ages=st.lists(st.integers(0, 60), max_size=12), window=st.integers(0, 60))
+def test_it_deletes_the_longest_run_of_old_events_whatever_the_clock_did(
+    call: Call, project: str, ages: list[int], window: int
+) -> None:
+    with at(0):
+        workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+    with transaction.atomic():
+        events = Event.objects.bulk_create(
+            Event(workspace_id=workspace_id, stream="workspace", type="t", created_at=NOW - timedelta(days=age))
+            for age in ages
+        )
+        prune(events_keep_days=window)
+        ids = [event.event_id for event in events]
+        left = [event_id for event_id in ids if Event.objects.filter(pk=event_id).exists()]
+        assert left == ids[len(list(takewhile(lambda age: age > window, ages))) :]
+        RetentionPass.objects.create()
+        Event.objects.all().delete()
+        RetentionPass.objects.all().delete()
 
 
 def test_it_goes_on_numbering_after_everything_was_pruned(

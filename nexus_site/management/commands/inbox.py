@@ -17,7 +17,7 @@ class Command(OperatorCommand):
     examples = f"""examples:
   nexus inbox builder
   nexus inbox builder --full --parked
-  nexus inbox --pull --json | jq -r '.messages[].message_id' | xargs nexus inbox --ack
+  nexus inbox --pull --json | jq -r '.messages[].message_id' | xargs -r nexus inbox --ack
   nexus inbox builder > /dev/null && echo "builder has mail"
 
 {EXIT_CODES}
