@@ -144,6 +144,8 @@ class _Playing:
         """Write what is left, and see that every row has those it refers to."""
         if not self.ended:
             raise invalid("The file has no end line: it was cut short. Export the history again.")
+        if (Workspace, self.workspace_id) not in self._seen:
+            raise _refused(1, "it names a workspace that the file does not have")
         self._flush()
         if missing := [
             (number, model) for (model, key), number in self._wanted.items() if (model, key) not in self._seen

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
+from django.db import transaction
 
+from coordination.errors import NexusError
 from coordination.models import Agent, Event, Session, Workspace
 from coordination.paths import workspace_id_of
 from nexus_site.upkeep import history
@@ -189,6 +193,31 @@ def test_it_refuses_a_file_that_was_cut_short(replay: Replay, lines: list[str], 
 
     assert "cut short" in done.err
     assert not Agent.objects.exists()
+
+
+@hypothesis.settings(
+    max_examples=25, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+@hypothesis.given(data=st.data())
+def test_it_plays_a_changed_file_whole_or_refuses_it_with_a_line(
+    db: None, exported: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    content = bytearray(exported.encode())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    file = tmp_path / "changed"
+    file.write_bytes(content)
+
+    with transaction.atomic():
+        try:
+            history.replay(file)
+        except NexusError as refusal:
+            assert refusal.code == "VALIDATION_ERROR"
+            assert "line" in refusal.details or "cut short" in refusal.message
+            assert not any(model._base_manager.exists() for model, _ in history.KINDS.values())
+        else:
+            again = "".join(f"{line}\n" for line in history.export(Workspace.objects.get().pk))
+            assert again.encode() == bytes(content)
+        transaction.set_rollback(True)
 
 
 def test_it_refuses_the_history_of_a_workspace_that_is_not_there(home: Home, nexus: Nexus, db: None) -> None:
