@@ -8,7 +8,7 @@ from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
-from coordination.errors import failure, invalid
+from coordination.errors import Code, NexusError, failure
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
@@ -18,6 +18,7 @@ class _Refused(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+        self.code = Code.CONTENT_TOO_LARGE if status == 413 else Code.VALIDATION_ERROR
 
 
 class Bounded:
@@ -40,7 +41,7 @@ class Bounded:
             await self.application(scope, _bounded(scope, receive), watched_send)
         except _Refused as refusal:
             if not started:
-                await answer_json(send, refusal.status, failure(invalid(str(refusal))))
+                await answer_json(send, refusal.status, failure(NexusError(refusal.code, str(refusal))))
 
 
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
