@@ -31,9 +31,11 @@ SURFACE_REVISION = 1  # rises with every change of a tool's name, parameters, de
 DEFAULT_EVENT_LIMIT = 100
 
 StreamName = Annotated[
-    Literal["workspace", "agent", "handoff"], Fault(absent=Code.INVALID_STREAM, malformed=Code.INVALID_STREAM)
+    Literal["workspace", "agent", "handoff"],
+    Fault(absent=Code.INVALID_STREAM, malformed=Code.INVALID_STREAM),
+    Field(description="workspace: sessions, messages, artifacts; handoff: handoffs."),
 ]
-WorkspaceId = Annotated[Id, Fault(absent=Code.WORKSPACE_REQUIRED)]
+WorkspaceId = Annotated[Id, Fault(absent=Code.WORKSPACE_REQUIRED), Field(description="From workspace_resolve.")]
 IN_WORKSPACE = (Code.WORKSPACE_REQUIRED, Code.WORKSPACE_UNRESOLVED, Code.VALIDATION_ERROR)
 
 
@@ -93,10 +95,12 @@ def workspace_data(workspace: Workspace) -> Data:
 
 
 class AgentRegister(Params):
-    agent_id: Id
-    role: Label | None = None
-    capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
-    metadata: Any = None
+    agent_id: Annotated[Id, Field(description="Stable, and yours alone: builder-1. Matched exactly.")]
+    role: Annotated[Label | None, Field(description="What a role target can address: reviewer.")] = None
+    capabilities: Annotated[
+        Any, Field(description="What a capability target can address: a list of names, or {name: true}.")
+    ] = None
+    metadata: Annotated[Any, Field(description="Any JSON, shown to others.")] = None
 
 
 @operation(AgentRegister, Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, acts_as="agent_id", idempotent=True)
@@ -181,7 +185,7 @@ def session_open(p: SessionOpen, caller: Caller) -> Data:
 
 
 class SessionRef(Params):
-    session_id: Id
+    session_id: Annotated[Id, Field(description="From session_open.")]
     workspace_id: Id | None = None
 
 
@@ -238,9 +242,9 @@ class EventFilters(Params):
 
 
 class EventGet(EventCursor):
-    cursor: Annotated[Cursor | None, Field(description="Last event_id you have seen.")] = None
-    limit: Limit | None = None
-    filters: EventFilters | None = None
+    cursor: Annotated[Cursor | None, Field(description="Read after this event_id; none: from the start.")] = None
+    limit: Annotated[Limit | None, Field(description=f"{DEFAULT_EVENT_LIMIT} by default, 1000 at most.")] = None
+    filters: Annotated[EventFilters | None, Field(description="Equalities, all at once; agent_id is who acted.")] = None
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -249,7 +253,9 @@ class EventGet(EventCursor):
 
 
 class EventWait(EventGet):
-    timeout_seconds: Annotated[int | None, Field(description="0: answer at once.")] = 0
+    timeout_seconds: Annotated[
+        int | None, Field(description="Wait so long at most; the server caps it, at 30 by default.")
+    ] = 0
 
 
 EVENT_ERRORS = (Code.WORKSPACE_REQUIRED, Code.INVALID_STREAM, Code.VALIDATION_ERROR, Code.WORKSPACE_UNRESOLVED)
@@ -362,8 +368,10 @@ class ArtifactPut(Params):
     project_root: ProjectRoot
     artifact_type: Annotated[Label, Field(description="file, text, json or markdown.")]
     name: Label | None = None
-    path: Annotated[str | None, Field(min_length=1, max_length=4096, description="Below project_root.")] = None
-    content: Annotated[str | None, Field(description="Inline text, up to 64 KiB.")] = None
+    path: Annotated[
+        str | None, Field(min_length=1, max_length=4096, description="A file below project_root, instead of content.")
+    ] = None
+    content: Annotated[str | None, Field(description="The text itself, up to 64 KiB; larger: a file and path.")] = None
     metadata: Any = None
 
 
@@ -412,7 +420,7 @@ def artifact_data(artifact: Artifact) -> dict[str, Any]:
 
 class SharedMdRender(Params):
     workspace_id: WorkspaceId
-    limit_events: int = 50
+    limit_events: Annotated[int, Field(description="How many of the newest events.")] = 50
 
 
 @operation(

@@ -36,10 +36,17 @@ OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, Code.WORKSPACE_MISMATCH, Code.NOT_OWNER
 
 class HandoffCreate(Params):
     project_root: ProjectRoot
-    from_agent_id: Id
-    target: Annotated[Any, Field(description="Who may claim; grammar: nexus://reference/targets.")]
+    from_agent_id: Annotated[Id, Field(description="You.")]
+    target: Annotated[
+        Any,
+        Field(
+            description='Who may claim: {"strategy":"capability","capability":"ocr"}, {"strategy":"role","role":"…"}, '
+            '{"strategy":"broadcast"}; more: nexus://reference/targets.'
+        ),
+    ]
     visibility: Annotated[
-        Literal["private", "eligible", "public"], Field(description="Who sees it; claiming is the target's business.")
+        Literal["private", "eligible", "public"],
+        Field(description="Who sees it: public, the whole workspace; else whom the target admits."),
     ]
     payload: Annotated[Any, Field(description="The work: a string, or any JSON kept as its text.")] = None
     session_id: Id | None = None
@@ -83,9 +90,11 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> Data:
 class HandoffListAvailable(Params):
     project_root: ProjectRoot
     agent_id: Id
-    cursor: Annotated[str | int | None, Field(description="next_cursor.")] = None
-    limit: Limit | None = None
-    timeout_seconds: Annotated[float | None, Field(ge=0, description="0: answer at once.")] = None
+    cursor: Annotated[str | int | None, Field(description="next_cursor of the page before.")] = None
+    limit: Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")] = None
+    timeout_seconds: Annotated[
+        float | None, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
+    ] = None
 
     @property
     def after(self) -> int:
@@ -178,7 +187,7 @@ def handoff_claim(p: HandoffTrusted, caller: Caller) -> Data:
 
 
 class HandoffComplete(HandoffTrusted):
-    result: Annotated[Any, Field(description="A string, or any JSON kept as its text.")] = None
+    result: Annotated[Any, Field(description="The outcome: a string, or any JSON kept as its text.")] = None
 
 
 @operation(
@@ -198,7 +207,7 @@ def handoff_complete(p: HandoffComplete, caller: Caller) -> Data:
 
 
 class HandoffWithReason(HandoffTrusted):
-    reason: str | None = None
+    reason: Annotated[str | None, Field(description="Why, for the record and the creator.")] = None
 
 
 @operation(

@@ -28,20 +28,26 @@ DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
 
 IdList = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
+MessageIds = Annotated[Id | IdList, Field(description="One message_id or a list of them.")]
+PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
 
 
 class MessageCreate(Params):
     project_root: ProjectRoot
-    from_agent_id: Id
+    from_agent_id: Annotated[Id, Field(description="You.")]
     subject: str
-    body: str
-    channel_id: Id | None = None
+    body: Annotated[str, Field(description="Up to 64 KiB; larger: artifact_put.")]
+    channel_id: Annotated[Id | None, Field(description="A label, from channel_list.")] = None
     from_session_id: SessionId = None
     target: Annotated[
-        dict[str, Any] | None, Field(description='{"strategy":"direct","agent_id":"…"}; omit to broadcast.')
+        dict[str, Any] | None,
+        Field(
+            description='{"strategy":"direct","agent_id":"…"}; or role, capability, mixed: nexus://reference/targets. '
+            "Omitted: a broadcast."
+        ),
     ] = None
     artifacts: Annotated[list[Id] | None, Field(max_length=MAX_IDS_A_CALL, description="artifact_ids.")] = None
-    parent_message_id: Id | None = None
+    parent_message_id: Annotated[Id | None, Field(description="The message you answer.")] = None
     session_secret: SessionSecret = None
 
 
@@ -112,8 +118,10 @@ class Trusted(Params):
 
 
 class InboxPull(Trusted):
-    limit: Limit | None = None
-    lease_seconds: Annotated[int | None, Field(description="10 to 3600.")] = None
+    limit: PageSize = None
+    lease_seconds: Annotated[
+        int | None, Field(description="Time to handle and ack them: 10 to 3600, 300 by default.")
+    ] = None
 
 
 @operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", session="session_id")
@@ -125,7 +133,7 @@ def inbox_pull(p: InboxPull, caller: Caller) -> Data:
 
 
 class InboxAck(Trusted):
-    message_ids: Id | IdList
+    message_ids: MessageIds
 
 
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", session="session_id", idempotent=True)
@@ -135,8 +143,8 @@ def inbox_ack(p: InboxAck, caller: Caller) -> Data:
 
 
 class InboxExtend(Trusted):
-    message_ids: Id | IdList
-    extend_seconds: Annotated[int, Field(description="10 to 3600, from now.")]
+    message_ids: MessageIds
+    extend_seconds: Annotated[int, Field(description="The lease from now: 10 to 3600.")]
 
 
 @operation(InboxExtend, *TRUST_ERRORS, acts_as="agent_id", session="session_id")
@@ -150,7 +158,7 @@ def inbox_extend(p: InboxExtend, caller: Caller) -> Data:
 
 class InboxPeek(Params):
     agent_id: Id
-    limit: Limit | None = None
+    limit: PageSize = None
     include_parked: bool = False
 
 
@@ -172,8 +180,8 @@ def inbox_count(p: InboxCount, caller: Caller) -> Data:
 
 class InboxHistory(Params):
     agent_id: Id
-    cursor: Annotated[str | None, Field(description="next_cursor, verbatim.")] = None
-    limit: Limit | None = None
+    cursor: Annotated[str | None, Field(description="next_cursor of the page before, verbatim.")] = None
+    limit: PageSize = None
 
 
 @operation(InboxHistory, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
