@@ -117,7 +117,8 @@ def test_it_runs_under_uvicorn_unchanged(tmp_path: Path) -> None:
         assert opened.json()["result"]["serverInfo"]["name"] == "nexus"
         with httpx.stream("GET", f"{hub.url}/api/v1/stream?cursor=0") as events:
             assert next(events.iter_lines()) == ": here"
-        assert httpx.post(f"{hub.url}/api/v1/operations/x", content=b"x" * 5_000_000).status_code == 413
+        refused = httpx.post(f"{hub.url}/api/v1/operations/x", content=b"x" * 5_000_000)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
         assert not any(key in line for line in hub.lines), "the access log holds a key"
         hub.stop()
         assert any("Application shutdown complete" in line for line in hub.lines)
