@@ -77,10 +77,13 @@ def _examine_store(place: Home) -> list[Diagnosis]:
                 found += [Diagnosis(name, finding) for finding in check(patient)]
             except sqlite3.DatabaseError as error:
                 known = store.failure(error)
-                if known is None or known.details.get("cause") != "damaged":
+                if known is None or store.is_busy(error):
                     raise
-                met = Finding(f"A damaged page ended the check of {name}, and those after it.", row_checks.STOP)
-                return [*found, Diagnosis("integrity", met)]
+                if known.details["cause"] == "damaged":
+                    met = Finding(f"A damaged page ended the check of {name}, and those after it.", row_checks.STOP)
+                    return [*found, Diagnosis("integrity", met)]
+                met = Finding(f"The check of {name} could not read the store, nor those after it.", known.message)
+                return [*found, Diagnosis(name, met)]
     return found
 
 

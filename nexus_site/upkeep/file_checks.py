@@ -57,7 +57,8 @@ def room(home: Home) -> Iterator[Finding]:
     if free < ROOM_LIMIT:
         yield Finding(
             f"Only {free >> 20} MiB are free on the disk of the store.",
-            "Writes fail once it is full. Free space there; `nexus prune --vacuum` shrinks the store.",
+            "Writes fail once it is full, and shrinking the store takes room too. Move old backups elsewhere, or "
+            "free space another way; then `nexus prune --vacuum`.",
         )
 
 

@@ -30,9 +30,23 @@ def open_store(database: Path, mode: str = "mode=rw") -> sqlite3.Connection:
 def open_to_look(database: Path) -> sqlite3.Connection:
     """Open a store so that looking changes nothing and leaves no file behind.
 
-    Whoever has the store open keeps a write-ahead log beside it; without one it may be read as it lies.
+    Whoever has the store open keeps a write-ahead log beside it; without one it may be read as it lies. So it may with
+    an empty log whose index cannot be made, as on a full disk.
     """
-    return open_store(database, "mode=ro" if store.beside(database, "-wal").exists() else "immutable=1")
+    log = store.beside(database, "-wal")
+    if not log.exists():
+        return open_store(database, "immutable=1")
+    connection = open_store(database, "mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        if log.stat().st_size:
+            return connection
+        connection.close()
+        return open_store(database, "immutable=1")
+    except sqlite3.DatabaseError:
+        pass  # for whoever looks
+    return connection
 
 
 @contextmanager

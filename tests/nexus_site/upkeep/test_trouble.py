@@ -101,7 +101,29 @@ def can_mount() -> bool:
     return bool(shutil.which("unshare")) and subprocess.run(probe, capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(not can_mount(), reason="this user may not mount a small file system")
+needs_mount = pytest.mark.skipif(not can_mount(), reason="this user may not mount a small file system")
+
+
+@needs_mount
+def test_it_examines_a_store_on_a_full_disk_and_writes_no_half_backup(home: Home, tmp_path: Path) -> None:
+    script = """
+        mount -t tmpfs -o size=2m,mode=700 none "$0" && cp -a "$1"/nexus.db "$0"; export NEXUS_HOME="$0"
+        dd if=/dev/zero of="$0"/.ballast 2>/dev/null
+        "$2" manage.py backup "$0"/copy.db; ls "$0"; "$2" manage.py doctor; echo "exit code $?"
+    """
+    (tmp_path / "mounted").mkdir()
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
+    arguments = [str(tmp_path / "mounted"), str(home.path), sys.executable]
+    done = subprocess.run([*command, *arguments], cwd=ROOT, text=True, capture_output=True, timeout=60)
+
+    assert done.stderr.startswith("[nexus] DB_ERROR: No backup was written")
+    assert "is full" in done.stderr
+    assert "copy.db" not in done.stdout
+    assert "FOUND (disk space)" in done.stdout
+    assert "exit code 1" in done.stdout
+
+
+@needs_mount
 def test_it_names_a_full_disk(home: Home, tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=8m none "$0" && cp -a "$1"/nexus.db "$0" && shift && exec "$@"'
     mounted = Home(tmp_path / "mounted")
