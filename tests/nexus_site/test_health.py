@@ -1,0 +1,94 @@
+"""Alive, ready, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+
+from coordination.operation import Caller
+from coordination.runner import observers, run
+from nexus_site import health, metrics
+
+pytestmark = pytest.mark.usefixtures("committed")  # the views use connections of their own
+
+
+@pytest.fixture
+def client() -> Client:
+    """A direct request on this machine."""
+    return Client(headers={"host": "localhost"})
+
+
+@pytest.fixture
+def measured() -> Iterator[None]:
+    """Calls are counted, as in a hub."""
+    metrics.observe_calls()
+    yield
+    observers.clear()
+
+
+def ready(client: Client) -> tuple[int, dict[str, Any]]:
+    answer = client.get("/readyz")
+    return answer.status_code, answer.json()["data"]["checks"]
+
+
+def value(client: Client, sample: str) -> float:
+    lines = client.get("/metrics").content.decode().splitlines()
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f"{sample} "))
+
+
+def test_it_is_alive(client: Client) -> None:
+    assert client.get("/healthz").json() == {"ok": True, "data": {"status": "alive"}}
+
+
+def test_it_is_ready_when_a_write_would_succeed(client: Client) -> None:
+    assert ready(client) == (200, {"database": True, "migrations": True, "disk": True})
+
+
+def test_it_is_not_ready_while_a_migration_is_missing(client: Client) -> None:
+    last = MigrationRecorder.Migration.objects.filter(app="inbox").latest("pk")
+    last.delete()
+    try:
+        assert ready(client) == (503, {"database": True, "migrations": False, "disk": True})
+    finally:
+        last.save()
+
+
+def test_it_is_not_ready_when_the_disk_is_as_good_as_full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "ENOUGH_BYTES", 2**63)
+    assert ready(client) == (503, {"database": True, "migrations": True, "disk": False})
+
+
+def test_it_counts_calls_by_operation_and_outcome(client: Client, measured: None) -> None:
+    caller = Caller("test")
+    run(caller, "nexus_info", {})
+    run(caller, "nexus_info", {"what": 1})
+    run(caller, "no such thing", {})
+    assert value(client, 'nexus_calls_total{operation="nexus_info",outcome="ok"}') >= 1
+    assert value(client, 'nexus_calls_total{operation="nexus_info",outcome="VALIDATION_ERROR"}') >= 1
+    assert value(client, 'nexus_calls_total{operation="unknown",outcome="NOT_FOUND"}') >= 1
+    assert value(client, 'nexus_call_seconds_count{operation="nexus_info"}') >= 2
+
+
+def test_it_tells_what_waits_in_inboxes_and_on_offer(client: Client, project: str) -> None:
+    caller = Caller("test")
+    for agent_id in ("ann", "bob"):
+        run(caller, "agent_register", {"agent_id": agent_id})
+    direct = {"project_root": project, "from_agent_id": "ann", "target": {"strategy": "direct", "agent_id": "bob"}}
+    run(caller, "message_create", {**direct, "subject": "s", "body": "b"})
+    assert value(client, 'nexus_inbox_deliveries{lane="unread"}') == 1
+    assert value(client, "nexus_oldest_unread_seconds") > 0
+    run(caller, "inbox_pull", {"agent_id": "bob"})
+    assert value(client, 'nexus_inbox_deliveries{lane="delivered"}') == 1
+    assert value(client, "nexus_oldest_unread_seconds") == 0
+    run(caller, "handoff_create", {**direct, "visibility": "public"})
+    assert value(client, 'nexus_handoffs{status="OPEN"}') == 1
+    assert value(client, 'nexus_database_bytes{file="database"}') > 0
+
+
+def test_a_stranger_reads_no_metrics(client: Client) -> None:
+    assert client.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 401
+    assert client.get("/metrics", headers={"Origin": "http://evil.example"}).status_code == 403

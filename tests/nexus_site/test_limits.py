@@ -1,0 +1,63 @@
+"""The bounds of a request, before any application sees it whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from nexus_site import limits
+from nexus_site.limits import MAX_BODY_BYTES, Bounded
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the size of the body."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message["body"]), message["more_body"]
+    await limits.answer_json(send, 200, size)
+
+
+def ask(parts: list[bytes], *headers: tuple[bytes, bytes], stall: bool = False) -> tuple[int, Any]:
+    """The status and the body of the answer to a request whose body comes in these parts, and then stalls."""
+
+    async def play() -> tuple[int, Any]:
+        left = list(parts)
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            if not left:
+                await asyncio.Event().wait()
+            part = left.pop(0)
+            return {"type": "http.request", "body": part, "more_body": stall or bool(left)}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope: Any = {"type": "http", "headers": list(headers)}
+        await Bounded(echo)(scope, receive, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])
+
+    return asyncio.run(asyncio.wait_for(play(), 10))
+
+
+def test_it_passes_a_body_of_the_largest_size() -> None:
+    assert ask([b"x" * (MAX_BODY_BYTES - 1), b"x"]) == (200, MAX_BODY_BYTES)
+
+
+def test_it_refuses_a_body_of_one_byte_more_however_it_comes() -> None:
+    status, envelope = ask([b"x" * MAX_BODY_BYTES, b"x"])
+    assert (status, envelope["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
+
+
+def test_it_refuses_an_announced_body_without_reading_it() -> None:
+    assert ask([], (b"content-length", str(MAX_BODY_BYTES + 1).encode()))[0] == 413
+
+
+def test_it_does_not_wait_for_a_slow_body_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+    status, envelope = ask([b"x"], stall=True)
+    assert (status, envelope["ok"]) == (408, False)
