@@ -16,7 +16,7 @@ from coordination.clock import now
 from coordination.models import Agent, AgentKey, Event, Session
 from coordination.routing import capability_set
 from handoffs import overview as handoffs_overview
-from hooks.clients import CLIENTS, snippet
+from hooks.clients import APP_DATA, CLIENTS, snippet
 from inbox import overview as mail_overview
 from nexus_site.dashboard.page import operate, render
 from nexus_site.templatetags.nexus import plain
@@ -138,7 +138,8 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
     for name in ORDERED:
         local_only = CLIENTS[name].url is None
         made = snippet(name, key=api_key) if local_only else snippet(name, url=url, key=api_key)
-        snippets.append({"name": name, "title": CLIENTS[name].title, "text": made.text, "file": made.file})
+        file = made.file and made.file.replace(APP_DATA, "<application data>")
+        snippets.append({"name": name, "title": CLIENTS[name].title, "text": made.text, "file": file})
     line = f'claude mcp add -t http nexus "{url}" --header "Authorization: Bearer {api_key}"'
     return render(
         request,

@@ -20,7 +20,7 @@ from nexus_site.dashboard import chart
 from nexus_site.dashboard.page import chosen_workspace, render
 
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
-SHOWN, LINES, BADGES = 80, 300, 40  # what a picture can hold; the page says what it leaves out
+SHOWN, LINES, BADGES = 80, 200, 40  # what a picture can hold; the page says what it leaves out
 
 
 def graph(request: HttpRequest) -> TemplateResponse:

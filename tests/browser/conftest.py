@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
 
 from tests.acceptance.hub import Hub, start
 from tests.browser import scene
@@ -70,14 +70,23 @@ def page(browser: Browser, hub: Hub) -> Iterator[Page]:
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
     faults: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            faults.append(message.text)
+
+    def asked(dialog: Dialog) -> None:
+        faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def requested(request: Request) -> None:
+        if not request.url.startswith((hub.url, "data:")):
+            faults.append(request.url)
+
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on(
-        "console", lambda message: faults.append(message.text) if "Content Security Policy" in message.text else None
-    )
-    page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    page.on(
-        "request", lambda request: None if request.url.startswith((hub.url, "data:")) else faults.append(request.url)
-    )
+    page.on("console", heard)
+    page.on("dialog", asked)
+    page.on("request", requested)
     yield page
     context.close()
     assert faults == []

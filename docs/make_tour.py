@@ -1,0 +1,140 @@
+"""Makes the pictures of docs/tour.md: a hub, the demo playing on it, and Chromium looking on.
+
+Run `.venv/bin/python docs/make_tour.py` in a checkout with the development environment and Debian's chromium.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "tour"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+LARGE, NARROW, WIDE = (1280, 800), (400, 800), (2560, 1200)
+
+
+def main() -> None:
+    chromium = shutil.which("chromium") or sys.exit("chromium is not installed")
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="nexus-tour-") as home, hub(home) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        with playing(home):
+            board = window(browser, url, LARGE, "light")
+            board.goto("/admin/board/")
+            done = board.get_by_role("region", name="Completed").locator("header .nx-badge")
+            expect(done).to_have_text(re.compile("[2-6]"), timeout=60_000)
+            take(board, "board")
+            for name, path in {"home": "/admin/", "graph": "/admin/graph/?agent=demo-planner"}.items():
+                board.goto(path)
+                take(board, name)
+        quiet(browser, url)
+        browser.close()
+
+
+def quiet(browser: Browser, url: str) -> None:
+    """What does not need the demo to be at work still."""
+    light = window(browser, url, LARGE, "light")
+    light.goto("/admin/mail/?q=review")
+    light.keyboard.press("j")
+    expect(light.locator(".nx-prose")).to_be_visible()
+    take(light, "mail")
+    light.goto("/admin/agents/demo-planner/mail/?peer=demo-worker-1")
+    take(light, "timeline")
+    light.goto("/admin/events/")
+    light.locator(".nx-log summary").nth(2).click()
+    take(light, "events")
+    light.goto("/admin/agents/+new/")
+    light.get_by_label("Agent id").fill("reviewer-1")
+    light.get_by_role("button", name="Create agent and key").click()
+    take(light, "key")
+    light.goto("/admin/speak/")
+    take(light, "speak")
+    light.goto("/admin/settings/")
+    take(light, "settings")
+    light.goto("/admin/")
+    light.keyboard.press("Control+k")
+    light.keyboard.type("demo", delay=30)
+    expect(light.locator("#command-results-list li").first).to_be_visible()
+    take(light, "search")
+    for name, size, path in (
+        ("home-dark", LARGE, "/admin/"),
+        ("graph-dark", LARGE, "/admin/graph/"),
+        ("mail-narrow", NARROW, "/admin/mail/"),
+        ("home-wide", WIDE, "/admin/"),
+    ):
+        page = window(browser, url, size, "dark" if "dark" in name else "light")
+        page.goto(path)
+        take(page, name)
+
+
+@contextmanager
+def hub(home: str) -> Iterator[str]:
+    """A hub over a throwaway home, on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with nexus("serve", "--port", str(port), "--home", home) as server:
+        while True:
+            try:
+                if httpx.get(f"{url}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert server.poll() is None, "the hub did not start"
+                time.sleep(0.2)
+        yield url
+
+
+@contextmanager
+def playing(home: str) -> Iterator[None]:
+    """The demo at work on the hub; afterwards it has played to its end."""
+    with nexus("demo", "--rounds", "8", "--pause", "1", "--home", home) as demo:
+        yield
+        demo.wait(timeout=180)
+
+
+@contextmanager
+def nexus(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def window(browser: Browser, url: str, size: tuple[int, int], theme: str) -> Page:
+    """A window of a size, in a theme, in UTC."""
+    return browser.new_page(
+        base_url=url,
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if theme == "dark" else "light",
+        timezone_id="UTC",
+        locale="en-GB",
+    )
+
+
+def take(page: Page, name: str) -> None:
+    """A picture of the window as it is, once it is live and its fonts are there."""
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+    page.evaluate("document.fonts.ready")
+    page.wait_for_timeout(300)
+    page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+    print(f"{name}.png, {(PICTURES / f'{name}.png').stat().st_size // 1000} kB")
+
+
+if __name__ == "__main__":
+    main()
