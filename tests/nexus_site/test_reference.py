@@ -1,8 +1,10 @@
-"""docs/reference says what the code says, and no link in the docs leads nowhere."""
+"""docs/reference says what the code says, and in the docs no link leads nowhere and no command line is refused."""
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,15 @@ from django.core.management import call_command
 from coordination.errors import Code
 from coordination.knobs import TABLE
 from coordination.operation import REGISTRY, Operation, Params
+from hooks import entry, harness
 from nexus_site import reference
+from nexus_site.launch import take_flags
 from nexus_site.management.commands import reference as command
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+CALL = re.compile(r"(?:^|[/|&;(] *)nexus +([a-z][^|<>&;)\n]*)")
 
 
 def anchors(file: Path) -> set[str]:
@@ -78,3 +83,29 @@ def test_every_link_leads_somewhere(file: Path) -> None:
         target = (file.parent / path).resolve() if path else file
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def calls(file: Path) -> Iterator[list[str]]:
+    """The command lines of `nexus` on a page: after a prompt, and in backticks."""
+    text = file.read_text()
+    lines = re.findall(r"^\$ (.+)$", text, re.M) + re.findall(r"`((?:[^`\s]*/)?nexus [^`\n]+)`", text)
+    for line in lines:
+        for call in CALL.findall(line):
+            yield shlex.split(call)
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_command_line_is_one_that_is_taken(file: Path) -> None:
+    parsers = command.parsers()
+    for name, *arguments in calls(file):
+        _, rest = take_flags(arguments)
+        if name == "hook" and entry.is_call(rest):
+            harness.read(rest, {}, "")
+        elif rest:  # a command's bare name is a word about it
+            parsers[name].parse_args(rest)
+        else:
+            assert name in parsers
+
+
+def test_it_finds_command_lines_in_the_docs() -> None:
+    assert ["prune", "--dry-run"] in calls(ROOT / "docs" / "how-to" / "run-it-for-real.md")

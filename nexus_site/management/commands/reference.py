@@ -51,14 +51,18 @@ def pages() -> dict[str, str]:
         "errors.md": reference.errors(STATUS),
         "settings.md": reference.settings(),
         "rest.md": reference.rest(schema),
-        "commands.md": reference.commands(
-            {
-                name.replace("_", "-"): load_command_class(app, name).create_parser("nexus", name.replace("_", "-"))
-                for name, app in get_commands().items()
-                if app in CORE_APPS
-            }
-        ),
+        "commands.md": reference.commands(parsers()),
     }
+
+
+def parsers() -> dict[str, CommandParser]:
+    """The parser of each command, by the name people type."""
+    own = {
+        name.replace("_", "-"): load_command_class(app, name)
+        for name, app in get_commands().items()
+        if app in CORE_APPS
+    }
+    return {name: command.create_parser("nexus", name) for name, command in own.items()}
 
 
 def _current(name: str) -> str | None:
