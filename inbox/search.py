@@ -58,6 +58,24 @@ def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit
     return hits
 
 
+def event_ids(text: str) -> list[int]:
+    """The ids of all events (a message counts as its event) that hold every word of `text`, oldest first."""
+    query = match(text)
+    if not query:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rowid FROM search_index WHERE search_index MATCH %s ORDER BY rowid", [query])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def document_of(message_id: str) -> int | None:
+    """The document of a message: where a search for older ones starts."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT document FROM message_documents WHERE message_id = %s", [message_id])
+        row = cursor.fetchone()
+    return row[0] if row else None
+
+
 def match(text: str) -> str:
     """The FTS5 query for a person's words: every word as a quoted prefix, so that no word is an operator."""
     return " ".join(f'"{word}"*' for word in _words(text))

@@ -1,13 +1,13 @@
 from django.db import migrations, models
 
-# One document per event: its type, actor and payload; for a message its subject and body instead. The index keeps no
+# One document per event: its type, actor and payload; for a message its sender, subject, body and artifacts instead. The index keeps no
 # text of its own (content=''), and `message_documents` leads from a document to its message once the event is pruned.
 TABLES = [
     "CREATE VIRTUAL TABLE search_index USING fts5(words, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')",
     "CREATE TABLE message_documents (document INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE)",
 ]
 EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
-MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body"
+MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body || ' ' || {row}.artifacts"
 IS_PLAIN = "{row}.type NOT IN ('message.created', 'session.heartbeat')"
 
 TRIGGERS = [

@@ -119,6 +119,13 @@ def delete(request: HttpRequest, agent_id: str) -> HttpResponse:
     return redirect("admin:agents") if envelope["ok"] else redirect("admin:agent", agent_id)
 
 
+@require_POST
+def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """End a session of an agent."""
+    operate(request, "session_close", "The session is closed.", session_id=request.POST.get("session", ""))
+    return redirect("admin:agent", agent_id)
+
+
 def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
     row = _found(agent_id)

@@ -20,6 +20,7 @@ from nexus_site.dashboard import chart
 from nexus_site.dashboard.page import chosen_workspace, render
 
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
+MODEST = 20  # messages that alone make no line thick and no dot large
 SHOWN, LINES, BADGES = 80, 200, 40  # what a picture can hold; the page says what it leaves out
 
 
@@ -38,6 +39,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
         activity[flow.sender] += flow.messages
         activity[flow.recipient] += flow.messages
     shown = sorted(states, key=lambda state: (state.presence is Presence.OFFLINE, -activity[state.agent_id]))[:SHOWN]
+    chosen = request.GET.get("agent")
     picture = _picture(sorted(shown, key=lambda state: state.agent_id), flows, live, activity)
     return render(
         request,
@@ -49,6 +51,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
         hours=hours,
         windows=WINDOWS,
         left_out=len(states) - len(shown),
+        chosen=chosen,
         at_ceiling=sum(flow.messages for flow in flows) >= mail_overview.NEWEST,
         inspected=_inspected(request, states, flows, live, moment),
     )
@@ -58,7 +61,7 @@ def _picture(
     states: list[AgentState], flows: list[Flow], live: list[Handoff], activity: Counter[str]
 ) -> dict[str, Any]:
     sheet = chart.sheet_for(len(states))
-    busiest = max(activity.values(), default=0)
+    busiest = max(MODEST, *activity.values())
     radii = [chart.scaled(activity[state.agent_id], busiest, 7, 20) for state in states]
     spots = dict(zip((state.agent_id for state in states), chart.circle(sheet, radii), strict=True))
     offered = Counter(handoff.from_agent_id for handoff in live if handoff.status == HandoffStatus.OPEN)
@@ -73,12 +76,12 @@ def _picture(
         }
         for state, radius in zip(states, radii, strict=True)
     ]
-    top = flows[0].messages if flows else 0
+    top = max(MODEST, flows[0].messages if flows else 0)
     edges: list[dict[str, Any]] = []
     for flow in flows:
         if flow.sender in spots and flow.recipient in spots and flow.sender != flow.recipient:
             path, x, y = chart.arc(sheet, spots[flow.sender], spots[flow.recipient])
-            width = chart.scaled(flow.messages, top, 1, 7)
+            width = chart.scaled(flow.messages, top, 0.5, 6)
             edges.append({"flow": flow, "path": path, "x": x, "y": y, "width": width})
         if len(edges) == LINES:
             break

@@ -36,10 +36,16 @@ def mail(request: HttpRequest) -> TemplateResponse:
         lane=request.GET.get("lane", ""),
     )
     words = request.GET.get("q", "").strip()
-    among = [hit.identifier for hit in search.search(words, limit=FOUND) if hit.kind == "message"] if words else None
-    messages = overview.mail(wanted, before=request.GET.get("before", ""), limit=PAGE + 1, among=among)
-    more = len(messages) > PAGE
+    before = request.GET.get("before", "")
+    among = None
+    if words:
+        found = search.search(words, limit=FOUND, before=search.document_of(before) if before else None)
+        among = [hit.identifier for hit in found if hit.kind == "message"]
+    messages = overview.mail(wanted, before=before, limit=PAGE + 1, among=among)
     letters = messages[:PAGE]
+    older = letters[-1].message_id if len(messages) > PAGE else None
+    if older is None and among and len(found) == FOUND:
+        older = among[-1]  # there may be more beyond the hits that were looked at
     deliveries = overview.deliveries_for(letters)
     query = request.GET.copy()
     for key in ("m", "before"):
@@ -49,7 +55,7 @@ def mail(request: HttpRequest) -> TemplateResponse:
         "mail",
         "Mail",
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
-        older=letters[-1].message_id if more else None,
+        older=older,
         query=query.urlencode(),
         lanes=LANES,
         lane=wanted.lane,

@@ -45,6 +45,7 @@ def pages(site: AdminSite) -> list[URLPattern]:
         "agent_new": ("agents/+new/", agents.new),
         "agent_key": ("agents/<agent:agent_id>/key/", agents.key),
         "agent_delete": ("agents/<agent:agent_id>/delete/", agents.delete),
+        "agent_close_session": ("agents/<agent:agent_id>/close/", agents.close_session),
         "agent_mail": ("agents/<agent:agent_id>/mail/", mail.agent_mail),
         "agent_try": ("agents/<agent:agent_id>/try/", agents.try_it),
         "agent": ("agents/<agent:agent_id>/", agents.agent),

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from coordination.models import Event
+from coordination.models import Event, Session
 from coordination.operation import Caller
 from coordination.runner import run
 from nexus_site.dashboard.urls import pages
@@ -74,7 +74,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     from django.contrib import admin
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
-    acts = {"handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
+    acts = {"agent_close_session", "handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}
     assert {page.name for page in pages(admin.site)} - seen <= acts
@@ -263,6 +263,26 @@ def test_it_exports_exactly_what_is_filtered(team: Ids, browser: Client) -> None
     assert len(lines) == Event.objects.filter(type="handoff.created").count() == 4
     table = browser.get("/admin/events/export/?type=handoff.created&format=csv")
     assert len(b"".join(table.streaming_content).decode().splitlines()) == 5  # type: ignore[attr-defined]
+
+
+def test_it_exports_what_words_find_with_the_other_filters(team: Ids, browser: Client) -> None:
+    answer = browser.get("/admin/events/export/?q=decisions&type=artifact.created")
+    assert b"".join(answer.streaming_content).decode().count("\n") == 1  # type: ignore[attr-defined]
+
+
+def test_it_closes_a_session(team: Ids, browser: Client) -> None:
+    session = Session.objects.get(agent_id="planner")
+    browser.post("/admin/agents/planner/close/", {"session": session.pk})
+    session.refresh_from_db()
+    assert session.status == "closed"
+    assert Event.objects.latest("event_id").payload["operator"] == "local"
+
+
+def test_it_finds_who_cites_an_artifact(team: Ids, browser: Client) -> None:
+    cites = {"project_root": team["root"], "from_agent_id": "planner", "subject": "See", "body": "the file"}
+    do("message_create", **cites, artifacts=[team["artifact"]])
+    found = browser.get(f"/admin/find/?q={team['artifact']}").content.decode()
+    assert "planner: the file" in found
 
 
 def test_it_writes_no_formula_into_a_csv(team: Ids, browser: Client) -> None:
