@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -35,6 +36,11 @@ def code(value: Any) -> str:
 
 def listed(values: Iterable[Any]) -> str:
     return ", ".join(code(value) for value in values)
+
+
+def told(docstring: str) -> str:
+    """A docstring on one line, without what it says to those who read the code."""
+    return re.sub(r" \(contract: [^)]*\)", "", " ".join(docstring.split()))
 
 
 # Operations
@@ -199,8 +205,8 @@ def settings() -> str:
 # REST
 
 
-def rest(schema: Schema) -> str:
-    """Every path of the OpenAPI schema, by resource."""
+def rest(schema: Schema, views: Mapping[str, str]) -> str:
+    """Every path of the OpenAPI schema, by resource; `views` are the paths beside it with their docstrings."""
     calls = [
         (call["tags"][0], method.upper(), path, call)
         for path, methods in schema["paths"].items()
@@ -218,6 +224,8 @@ def rest(schema: Schema) -> str:
             f"Beside the statuses listed, every call may answer {listed(sorted(always))}.",
             *(_resource(tag, list(group), always) for tag, group in resources),
             "## operations\n\n`POST /api/v1/operations/{name}` calls any of the [operations](operations.md).",
+            "## Beside the schema\n\n"
+            + table(["call", "what it does"], [[code(path), told(text)] for path, text in views.items()]),
             f"## Statuses\n\n{table(['status', 'meaning'], _statuses(call for *_, call in calls))}",
         ],
     )
@@ -242,6 +250,29 @@ def _statuses(calls: Iterable[Schema]) -> list[list[str]]:
         for status, response in call["responses"].items():
             texts.setdefault(status, response["description"])
     return [[status, text] for status, text in sorted(texts.items())]
+
+
+# MCP
+
+
+def mcp(
+    texts: Mapping[str, str], resources: Iterable[tuple[str, str]], prompts: Iterable[tuple[str, str, list[str]]]
+) -> str:
+    """What an MCP client finds beside the tools; `texts` are the pages themselves, by title."""
+    return page(
+        "MCP",
+        "Tools are the [operations](operations.md). A tool's result is the envelope, as structured content and as text; a "
+        "failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`.",
+        [
+            "## Resources\n\n" + table(["resource", "what it is"], [[code(uri), about] for uri, about in resources]),
+            "## Prompts\n\n"
+            + table(
+                ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
+            ),
+            "## What agents are told\n\nThe instructions of the server, and the pages of reference.",
+            *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),
+        ],
+    )
 
 
 # Commands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
@@ -9,14 +10,24 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 from drf_spectacular.generators import SchemaGenerator
 
+from coordination import consumers
 from coordination.command import NexusCommand
 from coordination.operation import REGISTRY
 from coordination.rest import STATUS
-from nexus_site import reference
+from coordination.stream import stream
+from mcp_bridge import resources
+from nexus_site import health, reference
 from nexus_site.launch import CORE_APPS
 from nexus_site.settings import BASE_DIR
 
 FOLDER = BASE_DIR / "docs" / "reference"
+VIEWS = {
+    "GET /api/v1/stream": stream,
+    "WebSocket /ws/events/": consumers,
+    "GET /healthz": health.alive,
+    "GET /readyz": health.ready,
+    "GET /metrics": health.measured,
+}
 
 
 class Command(NexusCommand):
@@ -50,7 +61,18 @@ def pages() -> dict[str, str]:
         "operations.md": reference.operations(REGISTRY),
         "errors.md": reference.errors(STATUS),
         "settings.md": reference.settings(),
-        "rest.md": reference.rest(schema),
+        "rest.md": reference.rest(schema, {path: inspect.getdoc(view) or "" for path, view in VIEWS.items()}),
+        "mcp.md": reference.mcp(
+            {name: resources.text(name) for name in ("instructions", *resources.REFERENCES)},
+            [
+                *((resource.uri, resource.description or "") for resource in resources.resources()),
+                *((template.uri_template, template.description or "") for template in resources.templates()),
+            ],
+            [
+                (prompt.name, prompt.description or "", [argument.name for argument in prompt.arguments or ()])
+                for prompt in resources.prompts()
+            ],
+        ),
         "commands.md": reference.commands(parsers()),
     }
 
