@@ -261,8 +261,8 @@ def mcp(
     """What an MCP client finds beside the tools; `texts` are the pages themselves, by title."""
     return page(
         "MCP",
-        "Tools are the [operations](operations.md). A tool's result is the envelope, as structured content and as text; "
-        "a failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`.",
+        "Tools are the [operations](operations.md). A result is the envelope, as structured content and as text; a "
+        "failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`.",
         [
             "## Resources\n\n" + table(["resource", "what it is"], [[code(uri), about] for uri, about in resources]),
             "## Prompts\n\n"
