@@ -7,6 +7,7 @@ from daphne.server import Server  # isort:skip
 import asyncio
 import signal
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from coordination import waiter
 from nexus_site.limits import BODY_SECONDS, MAX_BODY_BYTES
 
 reactor: Any = installed_reactor  # its interfaces do not tell what an asyncio reactor has
+reactor.seconds = time.monotonic  # its timers follow the date: set back an hour, they would all stall for that long
 
 REQUEST_SECONDS = BODY_SECONDS + 10  # for a whole request, head and body, to arrive
 MAX_FRAME_BYTES = 64 * 1024  # of a client's WebSocket message: filters and cursors are small
