@@ -107,12 +107,13 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def findings(axe: str) -> Callable[[Page], list[str]]:
-    """What axe-core finds serious or critical on a page."""
+def findings(axe: str) -> Callable[..., list[str]]:
+    """What axe-core finds serious or critical on a page, by all of its rules or by some."""
 
-    def run(page: Page) -> list[str]:
+    def run(page: Page, *rules: str) -> list[str]:
         page.evaluate(axe)
-        result: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        only = {"runOnly": list(rules)} if rules else {}
+        result: Any = page.evaluate("o => axe.run(document, o)", {"resultTypes": ["violations"], **only})
         return [
             f"{found['id']}: {node['html'][:160]}"
             for found in result["violations"]
