@@ -56,6 +56,13 @@ def test_it_tells_a_stale_page_and_writes_it_anew(tmp_path: Path, monkeypatch: p
         call_command("reference", check=True)
 
 
+def test_it_writes_nothing_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FOLDER", tmp_path / "docs" / "reference")
+    with pytest.raises(SystemExit):
+        call_command("reference")
+    assert not list(tmp_path.iterdir())
+
+
 def test_it_tells_type_bounds_default_and_who_may() -> None:
     block = reference.operation_block(REGISTRY["retention_prune"])
     assert "| `max_batches` | integer | `4` | Batches of 500 rows per lane. 1–1000. |" in block

@@ -12,6 +12,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from coordination import consumers
 from coordination.command import NexusCommand
+from coordination.errors import invalid
 from coordination.operation import REGISTRY
 from coordination.rest import STATUS
 from coordination.stream import stream
@@ -42,6 +43,8 @@ exit codes: 0 written, or all current; 1 with --check, a page is stale"""
         parser.add_argument("--check", action="store_true", help="Write nothing; tell whether a page is stale.")
 
     def run(self, **options: Any) -> None:
+        if not FOLDER.parent.is_dir():
+            raise invalid("The pages are written in a checkout of the source, and this is none.")
         stale = {name: text for name, text in pages().items() if _current(name) != text}
         for name, text in stale.items():
             if options["check"]:
