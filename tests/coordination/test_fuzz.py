@@ -83,11 +83,12 @@ def filled(committed: None, knobs: Any, project: str) -> Iterator[Filled]:
         "artifact_type": ["text", "json", "markdown", "file"],
         "path": ["notes.md", "../x", "/etc/passwd", "none.md", ".", "a" * 4096],
         "name": ["general", "reviews", "x" * 255],
-        "target": [None, direct, {"strategy": "broadcast"}, {"strategy": "capability", "capability": ["ocr", "x"]}],
+        "target": [direct, None, {"strategy": "broadcast"}, {"strategy": "capability", "capability": ["ocr", "x"]}],
         "capabilities": ["ocr", ["ocr", ""], {"ocr": True, "x": 0}],
         "filters": [{"type": "message.created"}, {"agent_id": "ana", "task_id": None}, {"no": "x"}],
         "timeout_seconds": [0, 1, None],
         "confirm": ["reset"],
+        "max_batches": [1],
         "values": [{name: field.default} for name, field in TABLE.items() if name != "max_wait_timeout_seconds"]
         + [{"trust_mode": "strict"}, {"max_inline_bytes": 1}, {"handoff_lease_ttl_seconds": True}, {"nope": 1}],
         "url": [
@@ -148,28 +149,30 @@ def grow(pool: Pool, envelope: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def calls(draw: st.DrawFn, pool: Pool) -> tuple[Caller, str, dict[str, Any]]:
-    """A caller, an operation, and for most of its parameters a value: mostly one that may fit."""
+    """A caller, an operation, and arguments that may fit, of which none, one or two are spoiled."""
     name = draw(st.sampled_from(sorted(REGISTRY)))
-    arguments: dict[str, Any] = {}
-    for field, info in REGISTRY[name].params.model_fields.items():
-        if draw(st.integers(0, 9)) >= (1 if info.is_required() else 5):
-            arguments[field] = draw(value(field, pool))
-    if draw(st.integers(0, 19)) == 0:
-        arguments[draw(st.text(max_size=8))] = draw(ODD)
-    return draw(st.sampled_from(CALLERS)), name, arguments
+    fields = REGISTRY[name].params.model_fields
+    given = [field for field, info in fields.items() if info.is_required() or draw(st.integers(0, 5)) == 5]
+    arguments = {field: draw(fitting(field, pool)) for field in given}
+    for field in draw(st.just([]) | st.lists(st.sampled_from([*fields, "unknown"]), max_size=2)):
+        arguments[field] = draw(spoiled(field, pool))
+    return CALLERS[draw(st.sampled_from([0, 0, 3, 3, 1, 2]))], name, arguments
 
 
-def value(field: str, pool: Pool) -> st.SearchStrategy[Any]:
-    """What a parameter is given: something of its kind, something near that, or anything."""
+def fitting(field: str, pool: Pool) -> st.SearchStrategy[Any]:
+    """What a parameter of this name may well hold."""
     if field in ("message_ids", "artifacts"):
-        one = st.sampled_from(pool[field.removesuffix("s").removesuffix("_id") + "_id"])
-        return one | st.lists(one, max_size=4) | st.lists(ODD, max_size=2) | ODD
-    known = pool.get(SAME.get(field, field))
-    if not known:  # flags, sizes and durations
-        return st.sampled_from([*NUMBERS, True, False, None]) | ODD
-    fitting = st.sampled_from(known)
-    near = fitting.map(lambda given: given + "x" if isinstance(given, str) else [given])
-    return fitting | fitting | fitting | near | ODD | (ALMOST if field == "target" else st.sampled_from(NUMBERS))
+        return st.lists(st.sampled_from(pool["message_id" if field == "message_ids" else "artifact_id"]), max_size=4)
+    kind = SAME.get(field, field)
+    if kind not in pool:  # flags, sizes and durations
+        return st.sampled_from([10, 1, 3600, 0, True, False, None])
+    return st.sampled_from([pool[kind][0]] * 8 + pool[kind][1:])
+
+
+def spoiled(field: str, pool: Pool) -> st.SearchStrategy[Any]:
+    """Something near what fits, something of another kind, or anything."""
+    near = fitting(field, pool).map(lambda given: given + "x" if isinstance(given, str) else [given])
+    return near | ODD | (ALMOST if field == "target" else st.sampled_from(NUMBERS))
 
 
 def check(caller: Caller, name: str, envelope: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,14 +10,10 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.db import DatabaseError, connection
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from coordination.errors import Code
 from coordination.operation import REGISTRY, Caller, Data, Operation, Params
 from coordination.runner import arun, run
 from tests.conftest import LOCAL, Call
-from tests.coordination.test_routing import JSON
 
 TOOLS = {name: operation for name, operation in REGISTRY.items() if operation.tool}
 STRICT = {name: operation for name, operation in TOOLS.items() if not operation.accepts_anything}
@@ -260,38 +255,6 @@ def test_it_gets_through_when_the_writer_lets_go_in_time(
 @pytest.mark.parametrize("name", ["event_get", "inbox_pull", "inbox_peek", "inbox_count", "agent_list", "event_cursor"])
 def test_it_reads_past_a_writer(busy: sqlite3.Connection, project: str, name: str) -> None:
     assert code_of(name, arguments(STRICT[name], **({"project_root": project} if "event" in name else {}))) is None
-
-
-# Everything at once
-
-
-@st.composite
-def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A tool and arguments: some plausible, some of any JSON, now and then an unknown one."""
-    name = draw(st.sampled_from(sorted(TOOLS)))
-    known = sorted(TOOLS[name].params.model_fields)
-    given = arguments(TOOLS[name]) if draw(st.booleans()) else {}
-    odd = st.dictionaries(st.sampled_from(known) if known else st.text(max_size=3), JSON, max_size=3)
-    return name, {**given, **draw(odd)}
-
-
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(call=calls())
-def test_it_answers_any_json_with_an_envelope_and_a_code_of_the_operations_own(
-    committed: None, knobs: Callable[..., None], call: tuple[str, dict[str, Any]]
-) -> None:
-    knobs(max_wait_timeout_seconds=0)
-    name, given = call
-    envelope = run(LOCAL, name, given)
-    json.dumps(envelope, allow_nan=False)
-    if envelope["ok"]:
-        assert set(envelope) == {"ok", "data"}
-        assert isinstance(envelope["data"], dict)
-    else:
-        assert set(envelope) == {"ok", "error"}
-        assert set(envelope["error"]) <= {"code", "message", "details"}
-        assert envelope["error"].get("details", True)
-        assert Code(envelope["error"]["code"]) in {*TOOLS[name].errors, Code.VALIDATION_ERROR}
 
 
 async def test_it_answers_the_same_from_an_event_loop(committed: None, tmp_path: Any) -> None:
