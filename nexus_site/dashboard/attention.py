@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from coordination import overview as agents_overview
+from coordination.access import OPERATOR_AGENT
 from coordination.overview import AgentState, Presence
 from handoffs import overview as handoffs_overview
 from handoffs.models import Handoff
@@ -37,7 +38,14 @@ class Need:
 
 def needs(moment: datetime, agents: list[AgentState], inboxes: dict[str, Inbox]) -> list[Need]:
     """Everything that needs a person now, the worst first."""
-    found = [*_disk(), *_dead_letters(inboxes), *_orphans(moment), *_leases(moment), *_silent(agents, inboxes)]
+    found = [
+        *_disk(),
+        *_dead_letters(inboxes),
+        *_orphans(moment),
+        *_leases(moment),
+        *_answers(inboxes),
+        *_silent(agents, inboxes),
+    ]
     return sorted(found, key=lambda need: need.tone != "bad")
 
 
@@ -96,11 +104,28 @@ def _leases(moment: datetime) -> Iterator[Need]:
         )
 
 
+def _answers(inboxes: dict[str, Inbox]) -> Iterator[Need]:
+    mine = inboxes.get(OPERATOR_AGENT, Inbox())
+    if mine.unread:
+        where = f"{reverse('admin:mail')}?{urlencode({'agent': OPERATOR_AGENT, 'lane': 'unread'})}"
+        yield Need(
+            "warn",
+            "mark_chat_unread",
+            "Agents wrote to you",
+            f"{mine.unread} unread",
+            mine.oldest_unread,
+            "Read",
+            where,
+        )
+
+
 def _silent(agents: list[AgentState], inboxes: dict[str, Inbox]) -> Iterator[Need]:
     waiting = [
         (state, inboxes[state.agent_id])
         for state in agents
-        if state.presence is not Presence.PRESENT and inboxes.get(state.agent_id, Inbox()).unread
+        if state.presence is not Presence.PRESENT
+        and state.agent_id != OPERATOR_AGENT
+        and inboxes.get(state.agent_id, Inbox()).unread
     ]
     for state, inbox in sorted(waiting, key=lambda pair: -pair[1].unread)[:EACH]:
         yield Need(

@@ -339,3 +339,12 @@ def test_it_gives_an_inline_artifact_as_a_download_and_never_a_files_bytes(team:
     assert browser.get(f"/admin/coordination/artifact/{by_path}/download/").status_code == 404
     page = browser.get(f"/admin/coordination/artifact/{by_path}/change/").content.decode()
     assert "secret.txt" in page and "do not show" not in page
+
+
+def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser: Client) -> None:
+    browser.post("/admin/speak/", letter(team, to="builder-1"))
+    answer = {"project_root": team["root"], "from_agent_id": "builder-1", "subject": "Yes", "body": "done"}
+    sent = do("message_create", **answer, target={"strategy": "direct", "agent_id": "operator"})
+    assert "Agents wrote to you" in browser.get("/admin/").content.decode()
+    browser.post(f"/admin/mail/{sent['message_id']}/read/")
+    assert "Agents wrote to you" not in browser.get("/admin/").content.decode()
