@@ -28,18 +28,8 @@ async def play(servers: Servers, seconds: int) -> dict[str, Any]:
     """The team at work under its troubles, and what came of it."""
     servers.start_hub()
     ledger = Ledger()
-    names = [f"agent-{number:02}" for number in range(ON_STDIO + OVER_HTTP)]
-    keys = {name: servers.issue_key(name) for name in names}
-    team = [
-        Agent(
-            name,
-            [peer for peer in names if peer != name],
-            servers.project,
-            partial(servers.over_stdio if number < ON_STDIO else servers.over_http, keys[name]),
-            ledger,
-        )
-        for number, name in enumerate(names)
-    ]
+    team, keys = hire(servers, ledger, ON_STDIO, OVER_HTTP)
+    names = list(keys)
     stop = asyncio.Event()
     troubles = Troubles(servers, ledger, seconds, spared=keys[names[0]])
     working = [asyncio.create_task(agent.live(stop)) for agent in team]
@@ -69,6 +59,23 @@ async def play(servers: Servers, seconds: int) -> dict[str, Any]:
         "memory": [{"process": process.name, **growth} for process in memory if (growth := grown(process))],
         "violations": list(violations(servers, ledger, drained, memory)),
     }
+
+
+def hire(servers: Servers, ledger: Ledger, on_stdio: int, over_http: int) -> tuple[list[Agent], dict[str, str]]:
+    """Agents with keys issued over REST, and those keys by agent."""
+    names = [f"agent-{number:02}" for number in range(on_stdio + over_http)]
+    keys = {name: servers.issue_key(name) for name in names}
+    team = [
+        Agent(
+            name,
+            [peer for peer in names if peer != name],
+            servers.project,
+            partial(servers.over_stdio if number < on_stdio else servers.over_http, keys[name]),
+            ledger,
+        )
+        for number, name in enumerate(names)
+    ]
+    return team, keys
 
 
 async def drain(servers: Servers, names: list[str]) -> dict[str, list[str]]:

@@ -1,0 +1,43 @@
+"""SIGKILL for the hub while eight clients are at work, and the same hub again: answered writes stay, clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+from benchmarks.soak.agents import Ledger
+from benchmarks.soak.checks import violations
+from benchmarks.soak.run import drain, hire
+from benchmarks.soak.servers import Servers
+
+CLIENTS, MESSAGES = 8, 60
+
+
+async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(tmp_path: Path) -> None:
+    for name in ("home", "project"):
+        (tmp_path / name).mkdir(mode=0o700)
+    servers, ledger, stop = Servers(tmp_path), Ledger(), asyncio.Event()
+
+    async def work_on() -> None:
+        enough = len(ledger.sent) + MESSAGES
+        while len(ledger.sent) < enough:
+            await asyncio.sleep(0.05)
+
+    try:
+        servers.start_hub()
+        team, keys = hire(servers, ledger, on_stdio=0, over_http=CLIENTS)
+        working = [asyncio.create_task(agent.live(stop)) for agent in team]
+        await work_on()
+        servers.stop_hub(signal.SIGKILL)
+        await asyncio.to_thread(servers.start_hub)
+        await work_on()
+        stop.set()
+        await asyncio.gather(*working)
+        drained = await drain(servers, list(keys))
+        assert servers.stop_hub(signal.SIGTERM) == 0
+        assert list(violations(servers, ledger, drained, [])) == []
+    finally:
+        servers.close()
+    assert ledger.cut, "clients met the kill"
+    assert ledger.completed and all(ledger.followed[name] for name in keys)
