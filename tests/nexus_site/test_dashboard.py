@@ -84,6 +84,7 @@ def test_it_asks_for_a_login_beyond_loopback(team: Ids, browser: Client, setting
     settings.NEXUS_TRUSTS_LOCAL = False
     answers = {browser.get(url).headers.get("Location", "")[:13] for url in addresses(team)}
     assert answers == {"/admin/login/"}
+    assert "password" in browser.get("/admin/login/").content.decode()
 
 
 @pytest.mark.parametrize(
