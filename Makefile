@@ -17,7 +17,7 @@ test: $(DEV)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy .
 	$(VENV)/bin/python manage.py makemigrations --check --dry-run
-	$(VENV)/bin/pytest -n auto
+	$(VENV)/bin/pytest -n auto --dist loadfile
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -11,10 +11,9 @@ import pytest
 from filelock import FileLock
 
 from tests.acceptance.hub import ROOT, Hub, serving
+from tests.outside import npm_packages, program
 
 SDK_1 = ROOT / ".venv-sdk1"
-NODE = ROOT / ".venv-node"
-NODE_PACKAGES = ["@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/conformance@0.1.13"]  # these run on Node 20
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +38,6 @@ def sdk_1() -> str:
 
 @pytest.fixture(scope="session")
 def node() -> Path:
-    """A directory with the TypeScript SDK and the conformance suite, filled once."""
-    with FileLock(f"{NODE}.lock"):
-        if not (NODE / "installed").exists():
-            NODE.mkdir(exist_ok=True)
-            command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(NODE), *NODE_PACKAGES]
-            subprocess.run(command, check=True)
-            (NODE / "installed").touch()
-    return NODE
+    """A directory with the TypeScript SDK and the conformance suite."""
+    program("node")
+    return npm_packages()

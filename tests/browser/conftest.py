@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +10,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, 
 
 from tests.acceptance.hub import Hub, start
 from tests.browser import scene
+from tests.outside import npm_packages, program
 
-AXE = "axe-core@4"
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -25,16 +21,13 @@ Ids = dict[str, str]
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Debian's Chromium; without it these tests say how to get it."""
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    return found
+    """Debian's Chromium."""
+    return program("chromium")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
-    """One browser process for all tests."""
+    """One browser process for the tests of a module: while it is open, Playwright's event loop runs in this thread."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser
@@ -93,17 +86,9 @@ def page(browser: Browser, hub: Hub) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The source of axe-core, installed by npm into a cache."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm is not installed: axe-core comes from there")
-    cache = Path(os.environ.get("NEXUS_TEST_CACHE", Path.home() / ".cache" / "nexus-tests"))
-    source = cache / "node_modules" / "axe-core" / "axe.min.js"
-    if not source.is_file():
-        cache.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(cache), AXE]
-        subprocess.run(command, check=True, timeout=120)
-    return source.read_text(encoding="utf-8")
+def axe() -> str:
+    """The source of axe-core."""
+    return (npm_packages() / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture
