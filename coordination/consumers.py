@@ -18,10 +18,11 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from coordination.access import Approach, Refused, identify
 from coordination.errors import NexusError, failure, invalid
-from coordination.following import Filters, Follower, newest, parse_cursor
+from coordination.following import Filters, Follower
 from coordination.models import Event
-from coordination.operation import Caller
+from coordination.operation import Caller, parse_cursor
 from coordination.operations import event_data
+from coordination.selectors import newest_event_id
 from coordination.stream import FILTERS, OTHERS
 from coordination.waiter import READERS, in_thread
 
@@ -50,7 +51,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()
-        self.follower = Follower(who, filters, await in_thread(READERS, newest) if cursor is None else cursor)
+        self.follower = Follower(who, filters, await in_thread(READERS, newest_event_id) if cursor is None else cursor)
         self.following = asyncio.create_task(self._follow())
 
     async def disconnect(self, code: int) -> None:

@@ -10,13 +10,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from django.db.models import Max
-
 from coordination.clock import now
 from coordination.errors import invalid
 from coordination.models import Event, Stream
-from coordination.operation import MAX_ID, MAX_IDS_A_CALL, MAX_INTEGER, Caller
-from coordination.selectors import event_visible, profile_of
+from coordination.operation import MAX_ID, MAX_IDS_A_CALL, Caller
+from coordination.selectors import event_visible, newest_event_id, profile_of
 from coordination.waiter import READERS, in_thread, waiter
 
 PAGE = 100  # events read at once
@@ -72,14 +70,6 @@ def _values(name: str, given: Any) -> frozenset[str]:
     return values
 
 
-def parse_cursor(given: Any) -> int:
-    """A cursor as text or number. Raises VALIDATION_ERROR."""
-    text = given if isinstance(given, str) else str(given) if type(given) is int else ""
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_INTEGER):
-        raise invalid("The cursor must be the event_id of the last event you have, or 0.", field="cursor")
-    return int(text)
-
-
 @dataclass(frozen=True)
 class Page:
     """Events that passed, and the cursor behind everything that was looked at."""
@@ -92,7 +82,7 @@ class Page:
 def read(caller: Caller, filters: Filters, cursor: int) -> Page:
     """The next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
     matching = Event.objects.filter(event_id__gt=cursor, **{f"{name}__in": v for name, v in filters.columns().items()})
-    head = newest()  # bounds the scan: what is committed meanwhile is the next page's
+    head = newest_event_id()  # bounds the scan: what is committed meanwhile is the next page's
     batch = list(matching.filter(event_id__lte=head).order_by("event_id")[:PAGE])
     more = len(batch) == PAGE
     return Page(_seen_by(caller, batch), batch[-1].event_id if more else max(cursor, head), more)
@@ -103,11 +93,6 @@ def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:
         return list(events)
     agent, moment = profile_of(caller.agent_id), now()
     return [event for event in events if event_visible(event, event.workspace_id, agent, moment)]
-
-
-def newest() -> int:
-    """The head of the log: following from here brings only what is new."""
-    return Event.objects.aggregate(newest=Max("event_id"))["newest"] or 0
 
 
 class Follower:

@@ -142,8 +142,8 @@ class Session(models.Model):
 class Stream(models.TextChoices):
     """The streams of the log: filters, not partitions."""
 
-    WORKSPACE = "workspace"  # sessions, messages, artifacts, channels
-    AGENT = "agent"  # identities and keys
+    WORKSPACE = "workspace"  # sessions, messages, artifacts
+    AGENT = "agent"  # what operators did
     HANDOFF = "handoff"  # the life of handoffs
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from coordination.errors import Code
+from coordination.errors import Code, invalid
 
 if TYPE_CHECKING:
     from coordination.models import Event
@@ -62,10 +62,19 @@ Label = Annotated[str, Field(max_length=MAX_ID)]
 ProjectRoot = Annotated[
     str, Fault(absent=Code.WORKSPACE_REQUIRED), Field(max_length=4096, description="Absolute path of the project.")
 ]
+IN_WORKSPACE = (Code.WORKSPACE_REQUIRED, Code.WORKSPACE_UNRESOLVED, Code.VALIDATION_ERROR)  # with a project_root
 Cursor = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Limit = Annotated[int, Field(ge=1, description="Page size; pinned to the maximum.")]
 SessionId = Annotated[Id | None, Field(description="From session_open; required in strict trust.")]
 SessionSecret = Annotated[Id | None, Field(description="From session_open; checked when given, required in strict.")]
+
+
+def parse_cursor(given: Any) -> int:
+    """A cursor that comes as text or as a number. Raises VALIDATION_ERROR."""
+    text = given if isinstance(given, str) else str(given) if type(given) is int else ""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INTEGER)) and int(text) <= MAX_INTEGER):
+        raise invalid("cursor must be a whole number, 0 or more; pass back the one you were given.", field="cursor")
+    return int(text)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Literal
 
+from django.conf import settings
 from pydantic import Field
 
 from coordination import selectors, shared_md
@@ -12,6 +13,7 @@ from coordination.clock import iso, now
 from coordination.errors import Code, invalid, not_found
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from coordination.operation import (
+    IN_WORKSPACE,
     Caller,
     Cursor,
     Data,
@@ -36,7 +38,6 @@ StreamName = Annotated[
     Field(description="workspace: sessions, messages, artifacts; handoff: handoffs."),
 ]
 WorkspaceId = Annotated[Id, Fault(absent=Code.WORKSPACE_REQUIRED), Field(description="From workspace_resolve.")]
-IN_WORKSPACE = (Code.WORKSPACE_REQUIRED, Code.WORKSPACE_UNRESOLVED, Code.VALIDATION_ERROR)
 
 
 class Nothing(Params):
@@ -264,7 +265,8 @@ EVENT_ERRORS = (Code.WORKSPACE_REQUIRED, Code.INVALID_STREAM, Code.VALIDATION_ER
 @operation(EventCursor, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
 def event_cursor(p: EventCursor, caller: Caller) -> Data:
     """The newest event_id of a stream, to follow from now on with event_get or event_wait."""
-    return {"cursor": selectors.newest_event_id(workspaces.locate(p.project_root).workspace_id, p.stream)}
+    workspace_id = workspaces.locate(p.project_root).workspace_id
+    return {"cursor": selectors.newest_event_id(workspace_id=workspace_id, stream=p.stream)}
 
 
 @operation(EventGet, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
@@ -296,8 +298,6 @@ def event_wait(p: EventWait, caller: Caller) -> Data:
 
 
 def _events(p: EventGet, workspace_id: str) -> dict[str, Any]:
-    from django.conf import settings
-
     page = selectors.event_page(
         workspace_id=workspace_id,
         agent_id=p.agent_id,

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Max
@@ -64,11 +63,9 @@ def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[s
     return present, stale
 
 
-def newest_event_id(workspace_id: str, stream: str) -> int:
-    """The id of the newest event of a stream; 0 when there is none."""
-    return (
-        Event.objects.filter(workspace_id=workspace_id, stream=stream).aggregate(newest=Max("event_id"))["newest"] or 0
-    )
+def newest_event_id(**where: str) -> int:
+    """The id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
+    return Event.objects.filter(**where).aggregate(newest=Max("event_id"))["newest"] or 0
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,9 @@ def event_page(
     next_cursor passes every event examined, so that none is examined twice; has_more tells of a visible one beyond.
     """
     agent, moment = profile_of(agent_id), now()
-    head = newest_event_id(workspace_id, stream)  # bounds the scan: what is committed meanwhile is the next page's
-    columns = {"actor_agent_id" if name == "agent_id" else name: value for name, value in filters.items()}
+    # The head bounds the scan: what is committed meanwhile is the next page's.
+    head = newest_event_id(workspace_id=workspace_id, stream=stream)
+    columns = _columns(filters)
     matching = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__lte=head, **columns)
     found: list[Event] = []
     examined = cursor
@@ -117,9 +115,9 @@ def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datet
     )
 
 
-def event_interest(workspace_id: str, stream: str, filters: Mapping[str, Any]) -> Callable[[Event], bool]:
+def event_interest(workspace_id: str, stream: str, filters: Mapping[str, str]) -> Callable[[Event], bool]:
     """A predicate over new events: worth another look for a wait on this stream with these filters."""
-    columns = {"actor_agent_id" if name == "agent_id" else name: value for name, value in filters.items()}
+    columns = _columns(filters)
 
     def interested(event: Event) -> bool:
         return (
@@ -129,3 +127,8 @@ def event_interest(workspace_id: str, stream: str, filters: Mapping[str, Any]) -
         )
 
     return interested
+
+
+def _columns(filters: Mapping[str, str]) -> dict[str, str]:
+    """The columns that the filters of event_get stand for."""
+    return {"actor_agent_id" if name == "agent_id" else name: value for name, value in filters.items()}

@@ -11,10 +11,11 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHt
 
 from coordination.access import Approach, Refused, identify
 from coordination.errors import NexusError, failure, invalid
-from coordination.following import Filters, Follower, newest, parse_cursor
+from coordination.following import Filters, Follower
 from coordination.models import Event
-from coordination.operation import Caller
+from coordination.operation import Caller, parse_cursor
 from coordination.operations import event_data
+from coordination.selectors import newest_event_id
 from coordination.waiter import READERS, in_thread
 
 FILTERS = ("workspace", "stream", "type", "agent")
@@ -41,7 +42,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; the stream takes {', '.join(FILTERS)}, cursor.")
         filters = Filters.parse({name: request.GET.getlist(name) for name in FILTERS})
         given = request.headers.get("Last-Event-ID") or request.GET.get("cursor")
-        cursor = parse_cursor(given) if given else await in_thread(READERS, newest)
+        cursor = parse_cursor(given) if given else await in_thread(READERS, newest_event_id)
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
     except NexusError as error:

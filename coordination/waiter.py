@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, connection
 
 from coordination.models import Event
+from coordination.selectors import newest_event_id
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class Waiter:
         try:
             with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=0)) as probe:
                 version = _data_version(probe)
-                seen = await in_thread(READERS, _newest)
+                seen = await in_thread(READERS, newest_event_id)
                 primed.set_result(None)
                 while self.parked:
                     with contextlib.suppress(TimeoutError):
@@ -137,10 +138,6 @@ def _data_version(probe: sqlite3.Connection) -> int:
         return int(probe.execute("PRAGMA data_version").fetchone()[0])
     except sqlite3.OperationalError:
         return UNKNOWN
-
-
-def _newest() -> int:
-    return Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
 
 
 def _after(seen: int) -> Sequence[Event]:

@@ -9,10 +9,10 @@ from pydantic import Field
 
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination.clock import iso
-from coordination.errors import Code, invalid
+from coordination.errors import Code
 from coordination.models import Event, Stream
 from coordination.operation import (
-    MAX_INTEGER,
+    IN_WORKSPACE,
     Caller,
     Data,
     Id,
@@ -23,6 +23,7 @@ from coordination.operation import (
     SessionSecret,
     Wait,
     operation,
+    parse_cursor,
 )
 from coordination.services import workspaces
 from handoffs import selectors, services
@@ -30,7 +31,6 @@ from handoffs.models import HandoffStatus
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
-IN_WORKSPACE = (Code.WORKSPACE_REQUIRED, Code.WORKSPACE_UNRESOLVED, Code.VALIDATION_ERROR)
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, Code.WORKSPACE_MISMATCH, Code.NOT_OWNER)
 
 
@@ -96,14 +96,6 @@ class HandoffListAvailable(Params):
         float | None, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
     ] = None
 
-    @property
-    def after(self) -> int:
-        """Where the page starts. Raises VALIDATION_ERROR for what is no cursor."""
-        text = str(0 if self.cursor is None else self.cursor)
-        if not text.isascii() or not text.isdigit() or len(text) > len(str(MAX_INTEGER)) or int(text) > MAX_INTEGER:
-            raise invalid("cursor must be a whole number from 0; pass next_cursor back as it came.", field="cursor")
-        return int(text)
-
 
 def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
     workspace_id = workspaces.locate(p.project_root).workspace_id
@@ -129,7 +121,7 @@ def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
 )
 def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> Data:
     """The open handoffs you may claim, payload included; timeout_seconds > 0 waits for one."""
-    after = p.after
+    after = parse_cursor(0 if p.cursor is None else p.cursor)
     workspace_id = workspaces.locate(p.project_root).workspace_id
     services.expire_leases(workspace_id)
     page = selectors.available(

@@ -10,6 +10,7 @@ import inbox.retention  # noqa: F401  # contributes its lane
 from coordination.clock import iso, now
 from coordination.errors import Code, NexusError
 from coordination.operation import (
+    IN_WORKSPACE,
     MAX_IDS_A_CALL,
     Caller,
     Data,
@@ -53,9 +54,7 @@ class MessageCreate(Params):
 
 @operation(
     MessageCreate,
-    Code.WORKSPACE_REQUIRED,
-    Code.WORKSPACE_UNRESOLVED,
-    Code.VALIDATION_ERROR,
+    *IN_WORKSPACE,
     Code.CONTENT_TOO_LARGE,
     Code.NOT_FOUND,
     Code.NOT_OWNER,
@@ -260,11 +259,12 @@ class Shim(Params):
     """No parameters are declared, and any are taken."""
 
 
-def _migrated(tool: str, *replacements: str) -> NexusError:
+def _migrated(tool: str, *ways: str) -> NexusError:
+    replacements = [name for way in ways for name in way.split(", then ")]
     return NexusError(
         Code.MIGRATED,
-        f"{tool} was removed. Call {' or '.join(replacements)} instead.",
-        {"replacements": list(replacements), "removed_in": "S3"},
+        f"{tool} was removed. Call {', or '.join(ways)} instead.",
+        {"replacements": replacements, "removed_in": "S3"},
     )
 
 
@@ -283,4 +283,4 @@ def message_list(p: Shim, caller: Caller) -> Data:
 @operation(Shim, Code.MIGRATED, accepts_anything=True, read_only=True)
 def message_wait(p: Shim, caller: Caller) -> Data:
     """Removed: use inbox_count then inbox_pull, or event_wait."""
-    raise _migrated("message_wait", "inbox_count", "inbox_pull", "event_wait")
+    raise _migrated("message_wait", "inbox_count, then inbox_pull", "event_wait")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -78,7 +77,7 @@ def _decode(cursor: str) -> tuple[datetime, str]:
         moment = datetime.fromisoformat(read_at)
         if moment.tzinfo != UTC or not isinstance(delivery_id, str) or not delivery_id.isascii():
             raise ValueError
-    except (ValueError, TypeError, binascii.Error, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         raise invalid(
             "cursor is not one of inbox_history (numeric offsets are no longer taken): "
             "pass next_cursor back as it came, or leave it out to start at the newest.",

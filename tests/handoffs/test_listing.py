@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from handoffs.models import Handoff
 from handoffs.selectors import READ_AT_ONCE
 from tests.conftest import Call
 from tests.handoffs.conftest import PYTHON, TO_BOB, Clock, Offer
@@ -141,6 +142,24 @@ class TestPages:
         mine = offer()
 
         assert ids(listed("cleo", limit=1)) == [mine]
+
+    def test_it_gives_a_hundred_by_default_and_five_hundred_at_most(self, listed: Call, offer: Offer) -> None:
+        row = Handoff.objects.filter(pk=offer()).values().get()
+        Handoff.objects.bulk_create(
+            Handoff(**row | {"handoff_id": f"h{number}", "created_event_id": row["created_event_id"] + number})
+            for number in range(1, 501)
+        )
+
+        assert len(listed("cleo")["handoffs"]) == 100
+        assert len(listed("cleo", limit=501)["handoffs"]) == 500
+
+    def test_it_names_a_timeout_that_is_no_number(self, refused: Call, project: str) -> None:
+        def told(timeout: Any) -> str:
+            error = refused("handoff_list_available", project_root=project, agent_id="b", timeout_seconds=timeout)
+            return str(error["message"])
+
+        assert told("1") == told(True) == "timeout_seconds must be a number."
+        assert told(-1) == "timeout_seconds must be at least 0."
 
     @pytest.mark.parametrize("cursor", [-1, "-1", "x", "", "1.5", "²", "9" * 30, "9" * 5000, True, 1.0, [1]])
     def test_it_refuses_what_is_no_cursor(self, refused: Call, project: str, cursor: Any) -> None:

@@ -244,6 +244,15 @@ class TestExpiry:
         row = Handoff.objects.get()
         assert row.claimed_by == ("cleo" if look == "handoff_claim" else None)
 
+    def test_it_tells_when_it_last_changed(self, on: Call, offer: Offer, clock: Clock) -> None:
+        handoff = offer()
+        on("handoff_claim", handoff, "bob")
+        clock.shift(LEASE + INSTANT)
+        assert on("handoff_get", handoff, "ana")["updated_at"] == "2026-03-01T12:05:00.000001Z"  # reopened
+        clock.shift(LEASE)
+        on("handoff_cancel", handoff, "ana")
+        assert on("handoff_get", handoff, "ana")["updated_at"] == "2026-03-01T12:10:00.000001Z"
+
     def test_it_reopens_once_however_often_one_looks(self, on: Call, offer: Offer, clock: Clock) -> None:
         handoff = offer()
         on("handoff_claim", handoff, "bob")

@@ -26,3 +26,7 @@ def test_it_answers_every_old_call_with_what_replaces_it(
     assert error["code"] == "MIGRATED"
     assert error["details"] == {"replacements": replacements, "removed_in": "S3"}
     assert all(tool in error["message"] for tool in replacements)
+
+
+def test_it_names_calls_that_belong_together_in_their_order(refused: Call) -> None:
+    assert "Call inbox_count, then inbox_pull, or event_wait instead." in refused("message_wait")["message"]

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp_types import Tool
 
 from coordination.errors import Code
 from coordination.operation import REGISTRY
@@ -15,16 +16,53 @@ from mcp_bridge.tools import tools
 from tests.mcp_bridge.conftest import Connect
 
 BUDGET = 28_000  # characters that every agent's context pays for
-SURFACE = set(
-    """
-    nexus_info workspace_resolve workspace_list agent_register agent_list agent_get agent_whoami
-    capability_list session_open session_heartbeat session_close event_get event_wait event_cursor
-    channel_create channel_list message_create message_status inbox_pull inbox_ack inbox_extend inbox_peek
-    inbox_count inbox_history message_get message_list message_wait handoff_create handoff_list_available
-    handoff_claim handoff_complete handoff_reject handoff_cancel handoff_get artifact_put artifact_get
-    shared_md_render
-    """.split()
-)
+SURFACE = {  # each tool with its parameters: * is required, = a default that is not null
+    "nexus_info": "",
+    "workspace_resolve": "project_root* display_name",
+    "workspace_list": "",
+    "agent_register": "agent_id* role capabilities metadata",
+    "agent_list": "",
+    "agent_get": "agent_id*",
+    "agent_whoami": "",
+    "capability_list": "",
+    "session_open": "agent_id* workspace_id* metadata",
+    "session_heartbeat": "session_id* workspace_id",
+    "session_close": "session_id* workspace_id",
+    "event_get": "project_root* agent_id* stream* cursor limit filters",
+    "event_wait": "project_root* agent_id* stream* cursor limit filters timeout_seconds=0",
+    "event_cursor": "project_root* agent_id* stream*",
+    "channel_create": "project_root* name*",
+    "channel_list": "project_root*",
+    "message_create": "project_root* from_agent_id* subject* body* channel_id from_session_id target artifacts"
+    " parent_message_id session_secret",
+    "message_status": "message_id*",
+    "inbox_pull": "agent_id* limit lease_seconds session_id session_secret",
+    "inbox_ack": "agent_id* message_ids* session_id session_secret",
+    "inbox_extend": "agent_id* message_ids* extend_seconds* session_id session_secret",
+    "inbox_peek": "agent_id* limit include_parked=False",
+    "inbox_count": "agent_id*",
+    "inbox_history": "agent_id* cursor limit",
+    "message_get": "",
+    "message_list": "",
+    "message_wait": "",
+    "handoff_create": "project_root* from_agent_id* target* visibility* payload session_id",
+    "handoff_list_available": "project_root* agent_id* cursor limit timeout_seconds",
+    "handoff_claim": "project_root* handoff_id* agent_id* session_id session_secret",
+    "handoff_complete": "project_root* handoff_id* agent_id* result session_id session_secret",
+    "handoff_reject": "project_root* handoff_id* agent_id* reason session_id session_secret",
+    "handoff_cancel": "project_root* handoff_id* agent_id* reason session_id session_secret",
+    "handoff_get": "project_root* handoff_id* agent_id*",
+    "artifact_put": "project_root* artifact_type* name path content metadata",
+    "artifact_get": "project_root* artifact_id*",
+    "shared_md_render": "workspace_id* limit_events=50",
+}
+WRITES = {  # what each tool that writes says of itself
+    "idempotent": "workspace_resolve agent_register session_close channel_create channel_list inbox_ack"
+    " shared_md_render",
+    "destructive": "handoff_reject handoff_cancel",
+    "": "session_open session_heartbeat message_create inbox_pull inbox_extend artifact_put"
+    " handoff_create handoff_claim handoff_complete",
+}
 
 
 async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect) -> None:
@@ -42,14 +80,27 @@ def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureF
     assert size < BUDGET
 
 
+@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.name)
+def test_it_takes_the_parameters_of_the_contract_and_no_other(tool: Tool) -> None:
+    properties, required = tool.input_schema.get("properties", {}), tool.input_schema.get("required", [])
+    spelled = {
+        name + ("*" if name in required else f"={part['default']}" if "default" in part else "")
+        for name, part in properties.items()
+    }
+    assert spelled == set(SURFACE[tool.name].split())
+
+
 def test_it_describes_every_tool_and_says_what_it_does_to_the_world() -> None:
+    said: dict[str, set[str]] = {"read only": set(), **{trait: set() for trait in WRITES}}
     for tool in tools():
         assert tool.description and len(tool.description) > 20, tool.name
         hints = tool.annotations
         assert hints is not None and hints.open_world_hint is False, tool.name
-        assert hints.read_only_hint is REGISTRY[tool.name].read_only
-        if not hints.read_only_hint:
-            assert hints.destructive_hint is not None and hints.idempotent_hint is not None, tool.name
+        traits = {"read only": hints.read_only_hint, "idempotent": hints.idempotent_hint}
+        traits |= {"destructive": hints.destructive_hint}
+        said[" ".join(trait for trait, holds in traits.items() if holds)].add(tool.name)
+    writes = {trait: set(names.split()) for trait, names in WRITES.items()}
+    assert said == {"read only": SURFACE.keys() - set().union(*writes.values()), **writes}
 
 
 def test_it_names_each_parameter_with_its_type_and_whether_it_is_required() -> None:

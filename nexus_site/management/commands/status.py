@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordination import following, overview, store
+from coordination import overview, selectors, store
 from coordination.clock import iso, now
 from coordination.models import Workspace
 from handoffs import overview as handoffs
@@ -62,7 +62,7 @@ class Command(OperatorCommand):
             "mail": {lane: sum(getattr(inbox, lane) for inbox in mail.values()) for lane in LANES},
             "oldest_unread_at": iso(oldest),
             "handoffs": {status.lower(): Handoff.objects.in_state(status, moment).count() for status in live},
-            "newest_event_id": following.newest(),
+            "newest_event_id": selectors.newest_event_id(),
         }
 
     def _print(self, data: Mapping[str, Any]) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from coordination import following, store
+from coordination import store
 from coordination.command import NexusCommand
 from coordination.errors import Code, NexusError
 from coordination.following import Filters
 from coordination.models import Event, Stream
 from coordination.operation import MAX_INTEGER
+from coordination.selectors import newest_event_id
 from coordination.services import workspaces
 from nexus_site.cli import add_project_root
 from nexus_site.tail import CursorFile, Watch, as_json, as_text, follow
@@ -78,7 +79,7 @@ exit codes:
         file = CursorFile(options["cursor_file"]) if options["cursor_file"] else None
         kept = file.load() if file else None
         store.prepare()
-        cursor = kept if kept is not None else following.newest() if start is None else start
+        cursor = kept if kept is not None else newest_event_id() if start is None else start
         if file:
             file.save(cursor)  # what comes while no follower runs is the next one's, even if this one saw nothing
         line = as_text if options["pretty"] else as_json
