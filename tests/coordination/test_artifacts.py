@@ -132,6 +132,7 @@ def test_it_takes_a_path_that_stays_inside(put: Call, project: str) -> None:
     for path in ("sub/f", "sub/../sub/f", "inner/f", f"{project}/sub/f"):
         assert put("file", path=path)["size_bytes"] == 5
     assert put("file", path="not/there/yet")["size_bytes"] == 0
+    assert put("file", path=".")["size_bytes"] == 0  # the root itself is inside
     assert put("file", path="x" * 300)["size_bytes"] == 0
 
 

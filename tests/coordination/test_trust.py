@@ -71,6 +71,11 @@ def test_it_asks_for_both_credentials_in_strict_mode(
         assert refused(verb, **verbs[verb], **named(verb, part))["code"] == "VALIDATION_ERROR"
 
 
+def test_it_asks_an_operator_who_acts_for_an_agent_for_none(ann: str, knobs: Callable[..., None]) -> None:
+    knobs(trust_mode="strict")
+    assert run(Caller("test", operator="olga"), "inbox_pull", {"agent_id": ann})["ok"]
+
+
 @pytest.mark.parametrize("mode", ["open", "strict"])
 @pytest.mark.parametrize("verb", sorted(SENSITIVE))
 def test_it_never_ignores_a_credential_it_was_given(
