@@ -13,7 +13,7 @@ from django.db.models import Count, Min, Q, QuerySet, Value
 from coordination.overview import id_floor, time_of_id
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
-NEWEST = 10_000  # messages a traffic map looks at, so that its cost has a ceiling
+NEWEST = 5_000  # messages a traffic map looks at, so that its cost has a ceiling
 
 
 @dataclass(frozen=True)
