@@ -71,7 +71,7 @@ SessionSecret = Annotated[Id | None, Field(description="From session_open; check
 
 def parse_cursor(given: Any) -> int:
     """A cursor that comes as text or as a number. Raises VALIDATION_ERROR."""
-    text = given if isinstance(given, str) else str(given) if type(given) is int else ""
+    text = str(given) if isinstance(given, str | int) else ""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INTEGER)) and int(text) <= MAX_INTEGER):
         raise invalid("cursor must be a whole number, 0 or more; pass back the one you were given.", field="cursor")
     return int(text)
