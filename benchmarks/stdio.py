@@ -10,12 +10,14 @@ import argparse
 import asyncio
 import json
 import os
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 IMPORTS = "import django, django.db.models, mcp.server.lowlevel, mcp.server.stdio"
 FULL = {"messages": 100_000, "events": 200_000, "handoffs": 5_000}
 QUICK = {"messages": 2_000, "events": 4_000, "handoffs": 100}
+RAW_WRITE = "three rows, durable, in SQLite alone"
+WARM_UP = 5  # first calls of a kind, not counted
 Samples = dict[str, list[float]]
 
 
@@ -53,6 +57,7 @@ def measure(scratch: Path, calls: int, history: dict[str, int]) -> dict[str, Any
         environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
         subprocess.run([sys.executable, "-c", setup], cwd=ROOT, env=environ, check=True)
     samples = asyncio.run(_calls(homes, project, calls))
+    samples |= _raw_writes(scratch, calls)
     samples |= _starts(homes["empty"], max(5, calls // 40))
     return _figures(samples) | {"calls": calls, "history": history}
 
@@ -60,63 +65,62 @@ def measure(scratch: Path, calls: int, history: dict[str, int]) -> dict[str, Any
 async def _calls(homes: dict[str, Path], project: Path, calls: int) -> Samples:
     samples: Samples = {}
     async with AsyncExitStack() as stack:
-        noop = await stack.enter_async_context(
-            Client(
-                stdio_client(
-                    StdioServerParameters(command=sys.executable, args=[str(ROOT / "benchmarks/noop_server.py")])
-                )
-            )
-        )
-        nexus = {
-            name: await stack.enter_async_context(Client(stdio_client(_runmcp(home)))) for name, home in homes.items()
-        }
-        waiter = await stack.enter_async_context(Client(stdio_client(_runmcp(homes["empty"]))))
+
+        async def connect(process: StdioServerParameters) -> Client:
+            return await stack.enter_async_context(Client(stdio_client(process)))
+
+        bare = [str(ROOT / "benchmarks/noop_server.py")]
+        noop = await connect(StdioServerParameters(command=sys.executable, args=bare))
+        nexus = {name: await connect(_runmcp(home)) for name, home in homes.items()}
+        waiter = await connect(_runmcp(homes["empty"]))
         for client in nexus.values():
             for agent_id in ("sender", "receiver"):
                 await _call(client, "agent_register", agent_id=agent_id)
-        for _ in range(calls + 5):  # in turn, so that a slow moment of the machine hits all alike
-            await _timed(samples, "noop", noop.call_tool("noop", {}))
-            for name, client in nexus.items():
-                await _round(samples, name, client, str(project))
-        for _ in range(max(20, calls // 8)):
+        for kind, (prepare, act) in KINDS.items():
+            for _ in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits all alike
+                await _timed(samples, f"{kind}: no-op", noop.call_tool("noop", {}))
+                for name, client in nexus.items():
+                    await prepare(client, str(project))
+                    await _timed(samples, f"{kind}: {name}", act(client, str(project)))
+        for _ in range(max(20, calls // 8) + WARM_UP):
             await _wake(samples, nexus["empty"], waiter, str(project))
-    return {kind: values[5:] for kind, values in samples.items()}  # the first calls warm up
+    return {kind: values[WARM_UP:] for kind, values in samples.items()}
 
 
-async def _round(samples: Samples, store: str, client: Client, project: str) -> None:
-    """One message_create, one pull and acknowledgement of it, one cycle of a handoff."""
-    direct = {"strategy": "direct", "agent_id": "receiver"}
-    await _timed(
-        samples,
-        f"message_create/{store}",
-        _call(
-            client, "message_create", project_root=project, from_agent_id="sender", subject="s", body="b", target=direct
-        ),
-    )
+async def _send(client: Client, project: str) -> None:
+    letter = {"project_root": project, "from_agent_id": "sender", "subject": "s", "body": "b"}
+    await _call(client, "message_create", **letter, target={"strategy": "direct", "agent_id": "receiver"})
 
-    async def receive() -> None:
-        pulled = await _call(client, "inbox_pull", agent_id="receiver")
-        ids = [message["message_id"] for message in pulled["messages"]]
-        await _call(client, "inbox_ack", agent_id="receiver", message_ids=ids)
 
-    async def hand_over() -> None:
-        made = await _call(
-            client,
-            "handoff_create",
-            project_root=project,
-            from_agent_id="sender",
-            target={"strategy": "broadcast"},
-            visibility="public",
-            payload="work",
-        )
-        of = {"project_root": project, "handoff_id": made["handoff_id"], "agent_id": "receiver"}
-        await _call(client, "handoff_claim", **of)
-        await _call(client, "handoff_complete", **of, result="done")
+async def _receive(client: Client, project: str) -> None:
+    pulled = await _call(client, "inbox_pull", agent_id="receiver")
+    ids = [message["message_id"] for message in pulled["messages"]]
+    await _call(client, "inbox_ack", agent_id="receiver", message_ids=ids)
 
-    await _timed(samples, f"inbox_pull + inbox_ack/{store}", receive())
-    await _timed(samples, f"handoff cycle/{store}", hand_over())
-    await _call(client, "inbox_pull", agent_id="sender")  # the notice of the outcome
-    await _timed(samples, f"inbox_count/{store}", _call(client, "inbox_count", agent_id="receiver"))
+
+async def _hand_over(client: Client, project: str) -> None:
+    offer = {"project_root": project, "from_agent_id": "sender", "visibility": "public", "payload": "work"}
+    made = await _call(client, "handoff_create", **offer, target={"strategy": "broadcast"})
+    of = {"project_root": project, "handoff_id": made["handoff_id"], "agent_id": "receiver"}
+    await _call(client, "handoff_claim", **of)
+    await _call(client, "handoff_complete", **of, result="done")
+
+
+async def _count(client: Client, project: str) -> None:
+    await _call(client, "inbox_count", agent_id="receiver")
+
+
+async def _nothing(client: Client, project: str) -> None:
+    pass
+
+
+Step = Callable[[Client, str], Awaitable[None]]
+KINDS: dict[str, tuple[Step, Step]] = {  # what goes before, untimed, and what is timed
+    "message_create": (_nothing, _send),
+    "inbox_pull + inbox_ack": (_send, _receive),
+    "handoff cycle": (_nothing, _hand_over),
+    "inbox_count": (_nothing, _count),
+}
 
 
 async def _wake(samples: Samples, sender: Client, waiter: Client, project: str) -> None:
@@ -145,7 +149,7 @@ def _starts(home: Path, times: int) -> Samples:
         },
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    samples: Samples = {"first answer": [], "imports": []}
+    samples: Samples = {"first answer": [], "bare imports": []}
     for _ in range(times):
         started = time.perf_counter()
         parameters = _runmcp(home)
@@ -164,16 +168,32 @@ def _starts(home: Path, times: int) -> Samples:
         ) as process:
             assert process.stdout
             process.stdout.readline()
-            samples["imports"].append(time.perf_counter() - started)
+            samples["bare imports"].append(time.perf_counter() - started)
+    return samples
+
+
+def _raw_writes(scratch: Path, times: int) -> Samples:
+    """The least that a durable write costs on this disk: three rows in one transaction of SQLite."""
+    samples: Samples = {RAW_WRITE: []}
+    with closing(sqlite3.connect(scratch / "raw.db", isolation_level=None)) as store:
+        store.execute("PRAGMA journal_mode = WAL")
+        store.execute("PRAGMA synchronous = FULL")
+        store.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, text TEXT)")
+        for _ in range(times):
+            started = time.perf_counter()
+            store.execute("BEGIN IMMEDIATE")
+            for _ in range(3):
+                store.execute("INSERT INTO rows (text) VALUES (?)", ["x" * 200])
+            store.execute("COMMIT")
+            samples[RAW_WRITE].append(time.perf_counter() - started)
     return samples
 
 
 def _figures(samples: Samples) -> dict[str, Any]:
     median = {kind: statistics.median(values) * 1000 for kind, values in samples.items()}
-    kinds = [kind.removesuffix("/empty") for kind in median if kind.endswith("/empty")]
-    ratios = {f"{kind} to a no-op call": median[f"{kind}/empty"] / median["noop"] for kind in kinds}
-    ratios |= {f"{kind}, filled to empty": median[f"{kind}/filled"] / median[f"{kind}/empty"] for kind in kinds}
-    ratios["first answer to bare imports"] = median["first answer"] / median["imports"]
+    ratios = {f"{kind} to a no-op call": median[f"{kind}: empty"] / median[f"{kind}: no-op"] for kind in KINDS}
+    ratios |= {f"{kind}, filled to empty": median[f"{kind}: filled"] / median[f"{kind}: empty"] for kind in KINDS}
+    ratios["first answer to bare imports"] = median["first answer"] / median["bare imports"]
     return {
         "median_ms": {kind: round(value, 3) for kind, value in median.items()},
         "ratios": {what: round(value, 2) for what, value in ratios.items()},

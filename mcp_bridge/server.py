@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
@@ -30,8 +30,9 @@ from mcp_types import (
     SubscriptionsListenResult,
     UnsubscribeRequestParams,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from coordination.errors import failure, not_found
+from coordination.errors import failure, invalid, not_found
 from coordination.operation import REGISTRY, Caller
 from coordination.operations import package_version
 from coordination.runner import arun
@@ -112,7 +113,7 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
         await bus.start()
         return await listen(ctx, params)
 
-    return Server(
+    server = Server[Any](
         "nexus",
         version=package_version(),
         title="Nexus",
@@ -128,6 +129,21 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
         on_unsubscribe_resource=unsubscribe,
         on_subscriptions_listen=listen_to,
     )
+    server.middleware.append(_well_formed)
+    return server
+
+
+async def _well_formed(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """A call that names no tool, or whose arguments are no object, gets the envelope and not the SDK's own error."""
+    params = ctx.params or {}
+    if ctx.method == "tools/call" and not (
+        isinstance(params.get("name"), str) and isinstance(params.get("arguments"), dict | None)
+    ):
+        error = invalid("Call a tool by its name, with its arguments as an object.")
+        answer = result(failure(error)).model_dump(by_alias=True, mode="json", exclude_none=True)
+        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return {**answer, "resultType": "complete"} if modern else answer
+    return await call_next(ctx)
 
 
 def _check_inbox(uri: str, caller: Caller) -> None:

@@ -85,6 +85,18 @@ def test_it_answers_every_line_with_the_envelope(lasting: Raw, arguments: bytes)
     assert lasting.call("inbox_count", {"agent_id": "a"}, number=8)["ok"], "the connection goes on"
 
 
+@pytest.mark.parametrize(
+    "params",
+    [{"name": "nexus_info", "arguments": [1]}, {"name": "nexus_info", "arguments": "x"}, {"name": 7}, {}],
+    ids=["a list", "a string", "a number for a name", "nothing"],
+)
+def test_it_answers_a_malformed_call_with_the_envelope(lasting: Raw, params: dict[str, object]) -> None:
+    lasting.write(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}).encode())
+    answer = lasting.read()
+    assert answer["id"] == 9 and answer["result"]["isError"] is True
+    assert answer["result"]["structuredContent"]["error"]["code"] == "VALIDATION_ERROR"
+
+
 def test_it_answers_a_line_that_is_no_json(lasting: Raw) -> None:
     lasting.write(b"this is no JSON")
     assert lasting.read()["error"]["code"] == -32700
