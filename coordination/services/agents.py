@@ -10,7 +10,8 @@ from django.db import OperationalError, transaction
 
 from coordination.clock import now
 from coordination.limits import json_within_limit
-from coordination.models import Agent, AgentKey
+from coordination.lookups import agent_of_key_hash
+from coordination.models import Agent
 from coordination.routing import capability_set
 from coordination.store import without_waiting
 
@@ -72,4 +73,4 @@ def hash_secret(secret: str) -> str:
 
 def agent_of_key(key: str) -> str | None:
     """The agent that an API key is for; None when it is unknown or deactivated."""
-    return AgentKey.objects.filter(key_hash=hash_secret(key), is_active=True).values_list("agent_id", flat=True).first()
+    return agent_of_key_hash(hash_secret(key))
