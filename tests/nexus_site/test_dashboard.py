@@ -45,12 +45,13 @@ def browser() -> Client:
 
 def addresses(ids: Ids) -> list[str]:
     """Every page a person can open."""
+    first = Event.objects.earliest("event_id").pk
     return [
         *("/admin/", "/admin/graph/", "/admin/graph/?agent=planner", "/admin/graph/?from=planner&to=builder-1"),
         *("/admin/board/", f"/admin/board/{ids['open']}/", "/admin/mail/", f"/admin/mail/?m={ids['reply']}"),
         *(f"/admin/mail/?lane={lane}" for lane in ("unread", "delivered", "read", "parked", "nobody")),
         *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
-        *("/admin/events/tail/?after=0", "/admin/events/1/", "/admin/agents/", "/admin/agents/planner/"),
+        *("/admin/events/tail/?after=0", f"/admin/events/{first}/", "/admin/agents/", "/admin/agents/planner/"),
         *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *("/admin/settings/", "/admin/retention/", "/admin/help/", "/admin/about/", "/admin/auth/user/"),

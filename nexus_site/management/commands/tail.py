@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import select
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +85,13 @@ exit codes:
         line = as_text if options["pretty"] else as_json
 
         def write(events: Iterable[Event]) -> None:
-            _write("".join(f"{line(event)}\n" for event in events).encode())
+            _write("".join(f"{line(event)}\n" for event in events).encode(), ending)
 
         def persist(cursor: int) -> None:
+            ending.put_off()
             if file:
-                with ending.put_off():
-                    file.save(cursor)
+                file.save(cursor)
+            ending.allow()
 
         asyncio.run(_follow(watch, cursor, write, persist))
 
@@ -108,11 +109,12 @@ class Ending:
         if not self._put_off:
             sys.exit(0)
 
-    @contextlib.contextmanager
-    def put_off(self) -> Iterator[None]:
-        """Finish this first: what is written and not kept would be written again by the next follower."""
+    def put_off(self) -> None:
+        """Not now: what is written and not kept would be written again by the next follower."""
         self._put_off = True
-        yield
+
+    def allow(self) -> None:
+        """Now, if it was wanted meanwhile."""
         self._put_off = False
         if self._wanted:
             sys.exit(0)
@@ -147,11 +149,17 @@ async def _follow(
     await follow(watch, cursor, write=write, persist=persist)
 
 
-def _write(lines: bytes) -> None:
-    """Write past Python's buffers: what nobody reads must not hold up the end."""
+def _write(lines: bytes, ending: Ending) -> None:
+    """Write past Python's buffers: what nobody reads must not hold up the end.
+
+    The end may come while nobody takes the next piece, and after the last one only once the place is kept.
+    """
     left = memoryview(lines)
     try:
         while left:
-            left = left[os.write(STDOUT, left) :]
+            ending.allow()
+            select.select([], [STDOUT], [])
+            ending.put_off()
+            left = left[os.write(STDOUT, left[: select.PIPE_BUF]) :]  # so much a writable pipe takes at once
     except BrokenPipeError:
         sys.exit(0)
