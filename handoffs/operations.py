@@ -32,6 +32,7 @@ from handoffs.models import HandoffStatus
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, Code.WORKSPACE_MISMATCH, Code.NOT_OWNER)
+SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
 
 
 class HandoffCreate(Params):
@@ -184,9 +185,7 @@ class HandoffComplete(HandoffTrusted):
 
 @operation(
     HandoffComplete,
-    *OF_ONE,
-    Code.CONTENT_TOO_LARGE,
-    Code.INVALID_TRANSITION,
+    *SETTLING,
     acts_as="agent_id",
     session="session_id",
 )
@@ -204,9 +203,7 @@ class HandoffWithReason(HandoffTrusted):
 
 @operation(
     HandoffWithReason,
-    *OF_ONE,
-    Code.CONTENT_TOO_LARGE,
-    Code.INVALID_TRANSITION,
+    *SETTLING,
     acts_as="agent_id",
     session="session_id",
     destructive=True,
@@ -221,9 +218,7 @@ def handoff_reject(p: HandoffWithReason, caller: Caller) -> Data:
 
 @operation(
     HandoffWithReason,
-    *OF_ONE,
-    Code.CONTENT_TOO_LARGE,
-    Code.INVALID_TRANSITION,
+    *SETTLING,
     acts_as="agent_id",
     session="session_id",
     destructive=True,
