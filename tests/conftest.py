@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +26,13 @@ T = TypeVar("T")
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only."""
+    twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"Tests share an id: {twice}")
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:

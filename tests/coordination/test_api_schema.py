@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import schemathesis
 from django.conf import settings as django_settings
 from django.core.wsgi import get_wsgi_application
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
@@ -41,7 +41,20 @@ def impatient(transactional_db: None, committed: None, settings: Any) -> None:
     settings.NEXUS = replace(django_settings.NEXUS, max_wait_timeout_seconds=0)
 
 
-@schema.exclude(path="/api/v1/stream").parametrize()  # it never ends
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
-def test_it_answers_as_documented(case: schemathesis.Case[Any]) -> None:
-    case.call_and_validate(checks=CHECKS)
+OPERATIONS: list[Any] = [
+    cast(Any, found).ok() for found in schema.exclude(path="/api/v1/stream").get_all_operations()
+]  # it never ends
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=[operation.label for operation in OPERATIONS])
+def test_it_answers_as_documented(operation: Any) -> None:
+    @given(operation.as_strategy())
+    @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+    def holds(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(checks=CHECKS)
+
+    holds()
+
+
+def test_it_documents_every_operation_and_list() -> None:
+    assert len(OPERATIONS) > 75
