@@ -9,9 +9,10 @@ from pathlib import Path
 
 from django.db import models, transaction
 
-from coordination.clock import now
-from coordination.models import Agent, Event, Workspace, new_id
+from coordination.ids import new_id
+from coordination.models import Agent, Event, Workspace
 from coordination.services.workspaces import ensure, locate
+from core.clock import now
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORDS = ["direct", "role", "capability", "broadcast", "mixed", "direct_with_fallback", " Direct-With Fallback "]
 INSTRUMENTED = (
     "coordination.routing",
-    "coordination.knobs",
+    "core.config",
     "inbox.selectors",
     "handoffs.operations",
     "mcp_bridge.stdio",
@@ -91,8 +91,8 @@ def fuzz(target: str, seconds: int) -> None:
 
 def targets() -> Callable[[bytes], None]:
     """`routing.parse_target`: what it takes is canonical, so that it takes it again unchanged."""
-    from coordination.errors import Code, NexusError
     from coordination.routing import parse_target
+    from core.operations.errors import Code, NexusError
 
     def one(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)
@@ -109,8 +109,8 @@ def targets() -> Callable[[bytes], None]:
 
 def cursors() -> Callable[[bytes], None]:
     """The cursors of `inbox_history`, and those that are the id of an event."""
-    from coordination.errors import Code, NexusError
-    from coordination.operation import parse_cursor
+    from core.operations.errors import Code, NexusError
+    from core.operations.parameters import parse_cursor
     from inbox import selectors
 
     def one(data: bytes) -> None:
@@ -132,8 +132,8 @@ def cursors() -> Callable[[bytes], None]:
 
 def settings() -> Callable[[bytes], None]:
     """`knobs.parse`: every setting from any text."""
-    from coordination.errors import Code, NexusError
-    from coordination.knobs import TABLE, parse
+    from core.config import TABLE, parse
+    from core.operations.errors import Code, NexusError
 
     def one(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from core.database import store
+
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 40
 MESSAGES, HANDOFFS = 20_000, 200
@@ -31,12 +33,11 @@ def main() -> None:
 
         django.setup()
         from benchmarks.fill import fill
-        from coordination import store
-        from coordination.operation import Caller
-        from coordination.runner import run
+        from coordination.toolset import run
+        from core.operations.caller import Caller
         from hooks import signal_files
 
-        store.prepare()
+        store().prepare()
         fill(project, messages=MESSAGES, handoffs=HANDOFFS)
 
         def write() -> None:

@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from core.database import store
+
 BUDGET_MS = 300
 DAYS = 30
 
@@ -33,9 +35,8 @@ def main() -> None:
         import django
 
         django.setup()
-        from coordination import store
 
-        store.prepare()
+        store().prepare()
         started = time.perf_counter()
         known = fill(options.scale)
         print(f"filled in {time.perf_counter() - started:.0f} s: {known['counts']}")
@@ -47,7 +48,8 @@ def fill(scale: float) -> dict[str, Any]:
     """A month of a busy team, written in bulk; what the pages are asked for."""
     from django.db import transaction
 
-    from coordination.models import Agent, Artifact, Event, Session, Workspace, new_id
+    from coordination.ids import new_id
+    from coordination.models import Agent, Artifact, Event, Session, Workspace
     from handoffs.models import Handoff
     from inbox.models import Delivery, Message
 

@@ -1,49 +1,62 @@
-"""REST resources of this app, and every operation by its name."""
+"""REST resources of this app, and what those of the bus share."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
 from django.utils.functional import cached_property
-from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
-from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
 
-from coordination import runner, selectors
-from coordination.access import caller_of
-from coordination.clock import iso, now
+from coordination import selectors
+from coordination.errors import CoordinationCode
+from coordination.log import selectors as log
+from coordination.log.sse import stream
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
-from coordination.openapi import body_of
-from coordination.pages import page_size
-from coordination.resource import Endpoint, Resource
-from coordination.rest import explain, json_object, status_of
 from coordination.services.sessions import derived_status
+from coordination.toolset import COORDINATION
+from core.clock import iso, now
+from core.operations.errors import NexusError
+from core.rest import schema, viewsets
+from core.rest.pagination import page_size
 
 OBJECT = {"type": "object"}
+IN_WORKSPACE = OpenApiParameter("workspace", str, description="The workspace_id to look from; needed with a key.")
 
 
-@csrf_exempt  # no cookie alone gets here from another site: a foreign Origin is refused
-async def operation(request: HttpRequest, name: str) -> HttpResponse:
-    """POST /api/v1/operations/{name}: the very envelope of MCP. A waiting operation holds no thread."""
-    headers = {"Cache-Control": "no-store", "Allow": "POST"}
-    try:
-        if request.method != "POST":
-            raise MethodNotAllowed(str(request.method))
-        caller = await caller_of(request, transport="rest")
-        if request.content_type not in ("application/json", ""):
-            raise UnsupportedMediaType(request.content_type or "")
-        envelope = await runner.arun(caller, name, json_object(request.body))
-        status = status_of(envelope)
-    except Exception as error:
-        envelope, status = explain(error)
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JsonResponse(envelope, status=status, headers=headers)
+def body_of(name: str, *in_path: str) -> dict[str, Any]:
+    """The request body of an operation of the bus, less the parameters that the path holds."""
+    return schema.body_of(COORDINATION.find(name), *in_path)
+
+
+class Endpoint(viewsets.Endpoint):
+    """A path of the bus."""
+
+    toolset = COORDINATION
+
+
+class Resource(viewsets.Resource):
+    """A table of the bus."""
+
+    toolset = COORDINATION
+    needs_workspace = False  # an agent's key must name the workspace it looks from, as it does over MCP
+
+    def get_queryset(self) -> Any:
+        faked = getattr(self, "swagger_fake_view", False)
+        if not faked and self.needs_workspace and self.caller.agent_id is not None:
+            if not self.request.query_params.get("workspace"):
+                raise NexusError(
+                    CoordinationCode.WORKSPACE_REQUIRED, "Pass ?workspace= with the workspace_id you look from."
+                )
+        return super().get_queryset()
+
+    def query_parameters(self) -> list[Any]:
+        return [IN_WORKSPACE] if self.needs_workspace and self.action == "retrieve" else []
 
 
 class WorkspaceSerializer(serializers.ModelSerializer[Workspace]):
@@ -275,7 +288,7 @@ class Events(Resource):
     lookup_value_regex = "[0-9]{1,18}"
 
     def admits(self, row: Event) -> bool:
-        return self.caller.agent_id is None or selectors.event_visible(row, row.workspace_id, *self.onlooker)
+        return self.caller.agent_id is None or log.event_visible(row, row.workspace_id, *self.onlooker)
 
     @cached_property
     def onlooker(self) -> Any:
@@ -317,3 +330,19 @@ class Settings(Endpoint):
     def partial_update(self, request: Request) -> Response:
         """Store settings, `{name: value}`: all of them or none; null takes one back to its default."""
         return self.operate("settings_update", {"values": self.body})
+
+
+router = SimpleRouter(trailing_slash=False)
+router.register("workspaces", Workspaces, basename="workspace")
+router.register("agents", Agents, basename="agent")
+router.register("sessions", Sessions, basename="session")
+router.register("channels", Channels, basename="channel")
+router.register("artifacts", Artifacts, basename="artifact")
+router.register("events", Events, basename="event")
+
+routes = [
+    path("stream", stream),
+    path("capabilities", Capabilities.as_view({"get": "page"})),
+    path("settings", Settings.as_view({"get": "show", "patch": "partial_update"})),
+    *router.urls,
+]

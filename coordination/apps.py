@@ -1,12 +1,58 @@
-from django.apps import AppConfig
-from django.utils.module_loading import autodiscover_modules
+from __future__ import annotations
 
-from coordination.access import redact_logs
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.apps import NexusAppConfig
+from core.contributions import ExportKind, ImpossibleState, RetentionLane
 
 
-class CoordinationConfig(AppConfig):
+class CoordinationConfig(NexusAppConfig):
     name = "coordination"
 
     def ready(self) -> None:
+        from coordination.domain import Coordination
+        from core import domain
+        from core.logs import redact_logs
+
         redact_logs()
-        autodiscover_modules("operations", "operators")  # each module registers what its app offers
+        domain.register(Coordination())
+        super().ready()
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from coordination.retention import LANES
+
+        return LANES
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        from coordination.history import KINDS
+
+        return KINDS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from coordination.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"artifacts": "created_at", "events": "created_at", "sessions": "last_heartbeat_at"}
+
+    def database_objects(self) -> Mapping[str, str]:
+        from coordination.log.triggers import TRIGGERS
+
+        return TRIGGERS
+
+    def routes(self) -> Sequence[Any]:
+        from coordination.api import routes
+
+        return routes
+
+    def websocket_routes(self) -> Sequence[Any]:
+        from coordination.log.websocket import routes
+
+        return routes
+
+    def openapi_paths(self) -> Mapping[str, Any]:
+        from coordination.log.sse import openapi
+
+        return openapi()

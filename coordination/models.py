@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import uuid_utils
 from django.db import models
 from django.db.models import Q
 
 from coordination.routing import Profile, Visibility, capability_set
 
 ID_LENGTH = 255
-
-
-def new_id(prefix: str) -> str:
-    """A server-assigned id: the prefix and a UUIDv7, so that ids sort in the order they were made."""
-    return f"{prefix}_{uuid_utils.uuid7().hex}"
 
 
 def not_empty(table: str, *fields: str) -> list[models.BaseConstraint]:

@@ -6,7 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from coordination.errors import Code, NexusError
+from coordination.errors import CoordinationCode
+from core.operations.errors import NexusError
 
 
 def resolve_root(project_root: str) -> str:
@@ -21,7 +22,7 @@ def resolve_root(project_root: str) -> str:
         root = ""
     if not root or not Path(root).is_dir():
         raise NexusError(
-            Code.WORKSPACE_UNRESOLVED,
+            CoordinationCode.WORKSPACE_UNRESOLVED,
             "project_root does not lead to an existing directory; pass the project's absolute path.",
             {"project_root": project_root[:200]},
         )
@@ -41,7 +42,7 @@ def resolve_inside(root: str, path: str) -> str:
     resolved = os.path.realpath(os.path.join(root, path))
     if not Path(os.path.normcase(resolved)).is_relative_to(os.path.normcase(root)):
         raise NexusError(
-            Code.PATH_OUTSIDE_WORKSPACE,
+            CoordinationCode.PATH_OUTSIDE_WORKSPACE,
             "path leads outside the workspace; use one below project_root.",
             {"path": path[:200]},
         )

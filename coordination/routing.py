@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from coordination.errors import NexusError, invalid
+from core.operations.errors import NexusError, invalid
 
 Target = dict[str, Any]
 """A target that passed `parse_target`: `strategy` in its canonical spelling, only known keys."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db.models import Max
 
-from coordination.clock import now
-from coordination.models import Agent, Event, Session, SessionStatus
-from coordination.routing import Profile, can_see, capability_set
-
-EVENTS_AT_ONCE = 500
+from coordination.config import CoordinationSettings
+from coordination.models import Agent, Session, SessionStatus
+from coordination.routing import Profile, capability_set
 
 
 def profile_of(agent_id: str) -> Profile:
@@ -49,7 +44,7 @@ def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[s
 
     Presence is one predicate: an active session with a heartbeat within presence_ttl_seconds.
     """
-    horizon = moment - timedelta(seconds=settings.NEXUS.presence_ttl_seconds)
+    horizon = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
     heartbeats = (
         Session.objects.filter(workspace_id=workspace_id, status=SessionStatus.ACTIVE)
         .values_list("agent_id")
@@ -61,74 +56,3 @@ def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[s
     for agent_id, latest in heartbeats:
         (present if latest >= horizon else stale).append(agent_id)
     return present, stale
-
-
-def newest_event_id(**where: str) -> int:
-    """The id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
-    return Event.objects.filter(**where).aggregate(newest=Max("event_id"))["newest"] or 0
-
-
-@dataclass(frozen=True)
-class EventPage:
-    """A page of the log and where the next one starts."""
-
-    events: list[Event]
-    next_cursor: int
-    has_more: bool
-
-
-def event_page(
-    *, workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
-) -> EventPage:
-    """The events after `cursor` that match the filters and that `agent_id` may see (contract: event_get).
-
-    next_cursor passes every event examined, so that none is examined twice; has_more tells of a visible one beyond.
-    """
-    agent, moment = profile_of(agent_id), now()
-    # The head bounds the scan: what is committed meanwhile is the next page's.
-    head = newest_event_id(workspace_id=workspace_id, stream=stream)
-    columns = _columns(filters)
-    matching = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__lte=head, **columns)
-    found: list[Event] = []
-    examined = cursor
-    while batch := list(matching.filter(event_id__gt=examined).order_by("event_id")[: min(limit + 1, EVENTS_AT_ONCE)]):
-        for event in batch:
-            if event_visible(event, workspace_id, agent, moment):
-                if len(found) == limit:
-                    return EventPage(found, examined, has_more=True)
-                found.append(event)
-            examined = event.event_id
-    return EventPage(found, max(cursor, head), has_more=False)
-
-
-def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent, looking from a workspace, sees an event."""
-    return can_see(
-        visibility=event.visibility,
-        target=event.target,
-        actor=event.actor_agent_id,
-        item_workspace=event.workspace_id,
-        workspace=workspace_id,
-        agent=agent,
-        created_at=event.created_at,
-        now=moment,
-    )
-
-
-def event_interest(workspace_id: str, stream: str, filters: Mapping[str, str]) -> Callable[[Event], bool]:
-    """A predicate over new events: worth another look for a wait on this stream with these filters."""
-    columns = _columns(filters)
-
-    def interested(event: Event) -> bool:
-        return (
-            event.workspace_id == workspace_id
-            and event.stream == stream
-            and all(getattr(event, name) == value for name, value in columns.items())
-        )
-
-    return interested
-
-
-def _columns(filters: Mapping[str, str]) -> dict[str, str]:
-    """The columns that the filters of event_get stand for."""
-    return {"actor_agent_id" if name == "agent_id" else name: value for name, value in filters.items()}

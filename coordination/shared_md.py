@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from django.conf import settings
-
-from coordination.clock import iso
-from coordination.errors import Code, NexusError, invalid
+from coordination.config import CoordinationSettings
+from coordination.errors import CoordinationCode
 from coordination.models import Event, Session, SessionStatus, Task, TaskStatus
 from coordination.services import workspaces
-from coordination.store import snapshot
+from core.clock import iso
+from core.config import CoreSettings
+from core.database.sqlite import snapshot
+from core.operations.errors import NexusError, invalid
 
 
 class Rendered(NamedTuple):
@@ -47,7 +48,7 @@ def render(*, workspace_id: str, limit_events: int) -> Rendered:
     """
     if not re.fullmatch(r"[0-9a-f]{64}", workspace_id):
         raise invalid("workspace_id must be 64 lowercase hex digits; workspace_resolve gives it.", field="workspace_id")
-    ceiling = settings.NEXUS.max_shared_md_events
+    ceiling = CoordinationSettings.current().max_shared_md_events
     if not 1 <= limit_events <= ceiling:
         raise invalid(f"limit_events must be from 1 to {ceiling}.", field="limit_events")
     with snapshot():
@@ -56,7 +57,7 @@ def render(*, workspace_id: str, limit_events: int) -> Rendered:
         for _, (title, lines) in sorted(SECTIONS.items()):
             body = "\n".join(lines(workspace_id, limit_events)) or "_None._"
             text += f"\n## {title}\n\n{body}\n"
-    path = settings.NEXUS.home / "workspaces" / workspace_id / "shared.md"
+    path = CoreSettings.current().home / "workspaces" / workspace_id / "shared.md"
     _replace(path, text.encode())
     return Rendered(path, len(text.encode()), len(SECTIONS))
 
@@ -104,5 +105,5 @@ def _replace(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise NexusError(
-            Code.RENDER_ERROR, f"shared.md could not be written: {error.strerror}.", {"path": str(path)}
+            CoordinationCode.RENDER_ERROR, f"shared.md could not be written: {error.strerror}.", {"path": str(path)}
         ) from None

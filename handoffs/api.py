@@ -11,11 +11,11 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
 
 from coordination import selectors as agents_known
-from coordination.clock import now
-from coordination.openapi import body_of
-from coordination.resource import Resource
+from coordination.api import Resource, body_of
+from core.clock import now
 from handoffs import lifecycle, selectors
 from handoffs.models import Handoff, HandoffStatus
 
@@ -96,3 +96,9 @@ class Handoffs(Resource):
     def cancel(self, request: Request, pk: str) -> Response:
         """Retract an open handoff, as an operator."""
         return self.operate("handoff_withdraw", {**self.body, "handoff_id": pk})
+
+
+router = SimpleRouter(trailing_slash=False)
+router.register("handoffs", Handoffs, basename="handoff")
+
+routes = router.urls

@@ -1,5 +1,39 @@
-from django.apps import AppConfig
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from core.apps import NexusAppConfig
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState
 
 
-class HandoffsConfig(AppConfig):
+class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        from handoffs.history import KINDS
+
+        return KINDS
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        from handoffs.history import CHECKS
+
+        return CHECKS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from handoffs.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"handoffs": "updated_at"}
+
+    def metrics(self) -> Iterable[Any]:
+        from handoffs.metrics import collect
+
+        return collect()
+
+    def routes(self) -> Sequence[Any]:
+        from handoffs.api import routes
+
+        return routes

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordination.errors import Code, NexusError
 from coordination.routing import Strategy, Target
+from core.operations.errors import Code, NexusError
 
 
 def lapsed(*, status: str, lease_expires_at: datetime | None, now: datetime) -> bool:

@@ -8,30 +8,25 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 import handoffs.shared_md  # noqa: F401  # contributes its section
-from coordination.clock import iso
-from coordination.errors import Code
+from coordination.errors import CoordinationCode
+from coordination.guards import in_session
 from coordination.models import Event, Stream
-from coordination.operation import (
-    IN_WORKSPACE,
-    Caller,
-    Data,
-    Id,
-    Limit,
-    Params,
-    ProjectRoot,
-    SessionId,
-    SessionSecret,
-    Wait,
-    operation,
-    parse_cursor,
-)
+from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
 from coordination.services import workspaces
+from coordination.toolset import operation
+from core.clock import iso
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Limit, Params, parse_cursor
+from core.operations.registry import OPERATORS_ONLY, Wait
+from core.operations.replies import Data
 from handoffs import selectors, services
+from handoffs.errors import HandoffCode
 from handoffs.models import HandoffStatus
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
-OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, Code.WORKSPACE_MISMATCH, Code.NOT_OWNER)
+OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)
 SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
 
 
@@ -115,16 +110,21 @@ def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
     wait=Wait[HandoffListAvailable](
         timeout=lambda p: p.timeout_seconds or 0,
         interested=_handoff_events,
+        look=lambda p, caller: _available(p),
         done=lambda data: bool(data["handoffs"]),
-        expired=lambda p, data: {**data, "timed_out": True},
+        expired=lambda p, data: {**data, "timed_out": bool(p.timeout_seconds)},
         next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
     ),
 )
 def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> Data:
     """The open handoffs you may claim, payload included; timeout_seconds > 0 waits for one."""
+    services.record_expiries(workspaces.locate(p.project_root).workspace_id)
+    return _available(p)
+
+
+def _available(p: HandoffListAvailable) -> Data:
     after = parse_cursor(0 if p.cursor is None else p.cursor)
     workspace_id = workspaces.locate(p.project_root).workspace_id
-    services.expire_leases(workspace_id)
     page = selectors.available(
         workspace_id=workspace_id, agent_id=p.agent_id, after=after, limit=min(p.limit or DEFAULT_LIMIT, MAX_LIMIT)
     )
@@ -132,7 +132,7 @@ def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> Data:
         "handoffs": [
             {
                 "handoff_id": handoff.handoff_id,
-                "status": handoff.status,
+                "status": HandoffStatus.OPEN.value,  # also where a lease has lapsed and nobody recorded it yet
                 "target": handoff.target,
                 "visibility": handoff.visibility,
                 "from_agent_id": handoff.from_agent_id,
@@ -161,10 +161,10 @@ class HandoffTrusted(HandoffRef):
 @operation(
     HandoffTrusted,
     *OF_ONE,
-    Code.NOT_ELIGIBLE_TO_CLAIM,
-    Code.HANDOFF_ALREADY_CLAIMED,
+    HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
+    HandoffCode.HANDOFF_ALREADY_CLAIMED,
     acts_as="agent_id",
-    session="session_id",
+    guards=(in_session("session_id"),),
 )
 def handoff_claim(p: HandoffTrusted, caller: Caller) -> Data:
     """Take a handoff; one agent wins. Complete or reject it before lease_expires_at, or it reopens for others."""
@@ -187,7 +187,7 @@ class HandoffComplete(HandoffTrusted):
     HandoffComplete,
     *SETTLING,
     acts_as="agent_id",
-    session="session_id",
+    guards=(in_session("session_id"),),
 )
 def handoff_complete(p: HandoffComplete, caller: Caller) -> Data:
     """Finish a handoff you claimed; result goes to its creator."""
@@ -205,7 +205,7 @@ class HandoffWithReason(HandoffTrusted):
     HandoffWithReason,
     *SETTLING,
     acts_as="agent_id",
-    session="session_id",
+    guards=(in_session("session_id"),),
     destructive=True,
 )
 def handoff_reject(p: HandoffWithReason, caller: Caller) -> Data:
@@ -220,7 +220,7 @@ def handoff_reject(p: HandoffWithReason, caller: Caller) -> Data:
     HandoffWithReason,
     *SETTLING,
     acts_as="agent_id",
-    session="session_id",
+    guards=(in_session("session_id"),),
     destructive=True,
 )
 def handoff_cancel(p: HandoffWithReason, caller: Caller) -> Data:
@@ -240,7 +240,7 @@ class HandoffWithdraw(Params):
     Code.CONTENT_TOO_LARGE,
     Code.NOT_FOUND,
     Code.INVALID_TRANSITION,
-    operator_only=True,
+    guards=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
 )

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from django.db.models import Min
 
 from coordination import selectors as agents_known
-from coordination.clock import now
 from coordination.routing import Profile, can_see, is_eligible, next_opening
-from handoffs.models import Handoff
+from core.clock import now
+from handoffs.models import Handoff, HandoffStatus
 
 READ_AT_ONCE = 200
 
@@ -28,7 +28,8 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int) -> Pa
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
     examined = after
-    open_ones = Handoff.objects.open().filter(workspace_id=workspace_id).order_by("created_event_id")
+    open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(workspace_id=workspace_id)
+    open_ones = open_ones.order_by("created_event_id")
     while batch := list(open_ones.filter(created_event_id__gt=examined)[:READ_AT_ONCE]):
         for handoff in batch:
             if visible(handoff, agent, moment) and eligible(handoff, agent, moment):
@@ -64,9 +65,9 @@ def next_change(workspace_id: str) -> datetime | None:
     """When time alone next makes a handoff of the workspace available: a lease lapses or a fallback opens."""
     moment = now()
     here = Handoff.objects.filter(workspace_id=workspace_id)
-    lapses = here.claimed().aggregate(first=Min("lease_expires_at"))["first"]
+    lapses = here.claimed().filter(lease_expires_at__gte=moment).aggregate(first=Min("lease_expires_at"))["first"]
     moments = [lapses + timedelta(microseconds=1)] if lapses else []  # the boundary itself does not expire
-    for target, created_at in here.open().values_list("target", "created_at"):
+    for target, created_at in here.in_state(HandoffStatus.OPEN, moment).values_list("target", "created_at"):
         if opening := next_opening(target, created_at=created_at, now=moment):
             moments.append(opening)
     return min(moments, default=None)

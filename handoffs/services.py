@@ -5,19 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from coordination import selectors as agents_known
-from coordination.clock import now
-from coordination.errors import Code, NexusError, invalid, not_found
-from coordination.limits import opaque_text, within_limit
+from coordination.ids import new_id
+from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Event, Stream, new_id
+from coordination.models import Event, Stream
 from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, workspaces
-from coordination.services.events import emit
+from core.clock import now
+from core.database import store
+from core.limits import opaque_text, within_limit
+from core.operations.errors import Code, NexusError, invalid, not_found
 from handoffs import lifecycle, selectors
+from handoffs.config import HandoffSettings
+from handoffs.errors import HandoffCode
 from handoffs.models import Handoff, HandoffStatus
 from inbox import services as mail
 
@@ -73,17 +76,19 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     place = workspaces.locate(project_root)
     expire_leases(place.workspace_id)
     moment = now()
-    lease = moment + timedelta(seconds=settings.NEXUS.handoff_lease_ttl_seconds)
+    lease = moment + timedelta(seconds=HandoffSettings.current().handoff_lease_ttl_seconds)
     with transaction.atomic():
         handoff = _find(place.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
-                Code.NOT_ELIGIBLE_TO_CLAIM, "The target of this handoff does not admit you.", {"handoff_id": handoff_id}
+                HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
+                "The target of this handoff does not admit you.",
+                {"handoff_id": handoff_id},
             )
         won = Handoff.objects.open().filter(pk=handoff_id, workspace_id=place.workspace_id)
         if not won.update(status=HandoffStatus.CLAIMED, claimed_by=agent_id, lease_expires_at=lease, updated_at=moment):
             raise NexusError(
-                Code.HANDOFF_ALREADY_CLAIMED,
+                HandoffCode.HANDOFF_ALREADY_CLAIMED,
                 f"This handoff is {handoff.status} already; look for others with handoff_list_available.",
                 {"handoff_id": handoff_id, "status": handoff.status},
             )
@@ -195,6 +200,15 @@ def expire_leases(workspace_id: str) -> None:
                 .update(status=HandoffStatus.OPEN, claimed_by=None, lease_expires_at=None, updated_at=moment)
             ):
                 _record(handoff, "expired", None, moment, claimed_by=former)
+
+
+def record_expiries(workspace_id: str) -> None:
+    """`expire_leases` beside a read: not while a writer holds the store. A lapsed claim reads as open meanwhile."""
+    with store().without_waiting():
+        try:
+            expire_leases(workspace_id)
+        except OperationalError:
+            return  # whoever writes next records them
 
 
 def expire_leases_everywhere() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from coordination.clock import iso
 from coordination.routing import Visibility
 from coordination.shared_md import one_line, section
+from core.clock import iso
 from handoffs.models import Handoff
 
 

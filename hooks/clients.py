@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from coordination.errors import invalid
+from core.operations.errors import invalid
 from hooks.harness import EVENTS, NAMES, TOOL_USED
 
 SERVER = "nexus"  # the name of the entry in every client

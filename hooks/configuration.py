@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from coordination.errors import Code, NexusError
+from core.operations.errors import Code, NexusError
 from hooks import clients
 from hooks.clients import SERVER, Format
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from coordination.knobs import Knobs
 from hooks import glance, harness, memory, signal_files
 from hooks.harness import SESSION_START, STOP, Call
 
@@ -21,7 +20,7 @@ ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
 PATIENCE_SECONDS = 5  # then the hook gives up; the harness's own limit is later
 
-Configure = Callable[[], tuple[Knobs, Sequence[str]]]
+Configure = Callable[[], tuple[Any, Sequence[str]]]
 
 
 def is_call(arguments: Sequence[str]) -> bool:
@@ -44,7 +43,7 @@ def main(configure: Configure, start_django: Callable[[], None]) -> None:
             sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
 
 
-def respond(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
+def respond(knobs: Any, call: Call, start_django: Callable[[], None]) -> str:
     """What to print for a call; the empty string when there is nothing to tell."""
     if call.event is None or (call.event == STOP and call.continued):
         return ""
@@ -53,7 +52,7 @@ def respond(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
         return _turn(knobs, call, start_django) if alone else ""
 
 
-def _turn(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
+def _turn(knobs: Any, call: Call, start_django: Callable[[], None]) -> str:
     told = memory.told(knobs.home, call)
     if call.event == SESSION_START:
         told = memory.Told()  # a new context knows nothing
@@ -68,24 +67,24 @@ def _turn(knobs: Knobs, call: Call, start_django: Callable[[], None]) -> str:
     return answer
 
 
-def _pace(knobs: Knobs) -> float:
+def _pace(knobs: Any) -> float:
     """How many seconds may go by without a look at the store or a heartbeat."""
-    return knobs.session_stale_ttl_seconds / 2
+    return float(knobs.session_stale_ttl_seconds / 2)
 
 
-def _passed(moment: float, knobs: Knobs) -> bool:
+def _passed(moment: float, knobs: Any) -> bool:
     """Whether a remembered moment is over; one that is too far ahead was written before the clock went back."""
     return not 0 < moment - time.time() <= _pace(knobs)
 
 
-def _must_look(knobs: Knobs, call: Call, told: memory.Told) -> bool:
+def _must_look(knobs: Any, call: Call, told: memory.Told) -> bool:
     if _passed(told.look_by, knobs) or (call.event == STOP and set(told.told) - set(told.pressed)):
         return True
     seen = signal_files.stamp(knobs.home, call.agent_id)
     return seen is None or seen != told.signal
 
 
-def _look(knobs: Knobs, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
+def _look(knobs: Any, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
     """Tell what is new, once; at Stop, once more what still waits."""
     signal_files.arm(knobs.home, call.agent_id)
     told.signal = signal_files.stamp(knobs.home, call.agent_id)  # before the look, so that none is missed

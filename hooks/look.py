@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.conf import settings
-
-from coordination import store
-from coordination.errors import Code, NexusError
-from coordination.operation import Caller
-from coordination.runner import run
+from coordination import toolset
+from core.config import CoreSettings
+from core.database import store
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
 from hooks import memory, notice
 from hooks.harness import Call
 
@@ -19,8 +18,8 @@ LIMIT = 200  # looked at in one page; more than an agent is told of at once
 
 def refresh(call: Call) -> None:
     """Register the agent and open its session, or send a heartbeat for the one that is open. Raises NexusError."""
-    store.prepare()
-    home = settings.NEXUS.home
+    store().prepare()
+    home = CoreSettings.current().home
     session = memory.credentials(home, call)
     if session is not None and _heartbeat(call, session.session_id):
         return
@@ -64,10 +63,5 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     return text, fresh
 
 
-def _data(call: Call, name: str, **arguments: Any) -> dict[str, Any]:
-    envelope = run(Caller(transport="hook", agent_id=call.agent_id), name, arguments)
-    if not envelope["ok"]:
-        error = envelope["error"]
-        raise NexusError(Code(error["code"]), error["message"])
-    data: dict[str, Any] = envelope["data"]
-    return data
+def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
+    return toolset.call(Caller(transport="hook", agent_id=call.agent_id), name, arguments)

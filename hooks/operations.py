@@ -6,10 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coordination.clock import iso
-from coordination.errors import Code
-from coordination.operation import Caller, Data, Id, Params, ProjectRoot, operation
-from coordination.operations import Nothing
+from coordination.errors import CoordinationCode
+from coordination.parameters import ProjectRoot
+from coordination.toolset import operation
+from core.clock import iso
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Nothing, Params
+from core.operations.registry import OPERATORS_ONLY
+from core.operations.replies import Data
 from hooks import selectors, services
 from hooks.models import Webhook
 
@@ -25,9 +30,10 @@ class WebhookAdd(Params):
 @operation(
     WebhookAdd,
     Code.VALIDATION_ERROR,
-    Code.WORKSPACE_UNRESOLVED,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.NOT_FOUND,
-    operator_only=True,
+    guards=(OPERATORS_ONLY,),
     tool=False,
 )
 def webhook_add(p: WebhookAdd, caller: Caller) -> Data:
@@ -44,7 +50,7 @@ def webhook_add(p: WebhookAdd, caller: Caller) -> Data:
     return {**webhook_data(webhook), "secret": webhook.secret}
 
 
-@operation(Nothing, operator_only=True, tool=False, read_only=True)
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def webhook_list(p: Nothing, caller: Caller) -> Data:
     """Every webhook, with how many deliveries wait and how many are dead letters."""
     return {
@@ -67,14 +73,14 @@ class WebhookRef(Params):
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
 
 
-@operation(WebhookRef, *OF_ONE, operator_only=True, tool=False, destructive=True)
+@operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def webhook_remove(p: WebhookRef, caller: Caller) -> Data:
     """Remove a webhook with what it still had to deliver."""
     dropped = services.remove(webhook_id=p.webhook_id, operator=_operator(caller))
     return {"webhook_id": p.webhook_id, "removed": True, "deliveries_dropped": dropped}
 
 
-@operation(WebhookRef, *OF_ONE, operator_only=True, tool=False)
+@operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def webhook_redeliver(p: WebhookRef, caller: Caller) -> Data:
     """Try a webhook's dead letters again, from now."""
     return {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from django.db.models import Count, Q
 
-from coordination.clock import now
+from core.clock import now
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
 

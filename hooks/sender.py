@@ -16,7 +16,7 @@ import ssl
 import threading
 from urllib.parse import SplitResult, urlsplit
 
-from coordination.errors import NexusError, invalid
+from core.operations.errors import NexusError, invalid
 
 STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for one read or write, and for the whole request
 PREFIX = "whsec_"

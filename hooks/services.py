@@ -9,13 +9,15 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F
 
-from coordination import selectors as log
-from coordination.clock import iso, now
-from coordination.errors import not_found
-from coordination.models import Agent, Event, Stream, new_id
-from coordination.operations import event_data
+from coordination import selectors as agents_known
+from coordination.ids import new_id
+from coordination.log import selectors as log
+from coordination.models import Agent, Event, Stream
 from coordination.routing import Profile
+from coordination.rows import event_data
 from coordination.services import audit, workspaces
+from core.clock import iso, now
+from core.operations.errors import not_found
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
@@ -97,7 +99,7 @@ def enqueue(webhook_id: str) -> bool:
         room = MAX_QUEUED - WebhookDelivery.objects.filter(webhook_id=webhook_id).count()
         if webhook is None or room <= 0:
             return False
-        agent = log.profile_of(webhook.agent_id) if webhook.agent_id is not None else None
+        agent = agents_known.profile_of(webhook.agent_id) if webhook.agent_id is not None else None
         chosen: list[Event] = []
         examined = webhook.cursor
         for event in Event.objects.filter(event_id__gt=webhook.cursor).order_by("event_id")[:EVENTS_AT_ONCE]:

@@ -11,10 +11,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from coordination.access import redact
-from coordination.errors import Code, NexusError
-from coordination.knobs import flag
 from coordination.paths import resolve_root
+from core.config import flag
+from core.logs import redact
+from core.operations.errors import Code, NexusError
 from hooks import configuration
 
 STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from django.conf import settings
-
 from coordination import selectors
 from coordination.models import Event
 from coordination.routing import is_eligible
+from core.config import CoreSettings
 from hooks import signal_files
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
@@ -19,7 +18,7 @@ SIGNALLED = {MAIL, "handoff.created", "handoff.expired"}
 
 def announce(sender: Any, event: Event, **_: Any) -> None:
     """Signal whoever got mail or may now claim a handoff; too many rather than too few."""
-    home = settings.NEXUS.home
+    home = CoreSettings.current().home
     if event.type not in SIGNALLED or not signal_files.anybody(home):
         return
     if event.type == MAIL:

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from coordination.waiter import READERS, WRITERS, in_thread, waiter
+from core.waiting import READERS, WRITERS, in_thread, waiter
 from hooks import selectors, sender, services
 from hooks.models import WebhookDelivery
 

@@ -12,11 +12,11 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
 
-from coordination.clock import now
-from coordination.openapi import body_of
-from coordination.resource import Resource
-from inbox import lanes, overview
+from coordination.api import Resource, body_of
+from core.clock import now
+from inbox import lanes, monitoring
 from inbox.models import Delivery, DeliveryStatus, Message
 
 
@@ -109,7 +109,7 @@ class Messages(Resource):
     def thread(self, request: Request, pk: str) -> Response:
         """The conversation that a message belongs to, as far as the caller may see it."""
         message = get_object_or_404(self.get_queryset(), pk=pk)
-        in_thread = [row.pk for row in overview.thread(message)]
+        in_thread = [row.pk for row in monitoring.thread(message)]
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset().filter(pk__in=in_thread)))
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
@@ -157,3 +157,10 @@ class Deliveries(Resource):
 
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
         return rows.filter(recipient_id=agent_id)
+
+
+router = SimpleRouter(trailing_slash=False)
+router.register("messages", Messages, basename="message")
+router.register("deliveries", Deliveries, basename="delivery")
+
+routes = router.urls

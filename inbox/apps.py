@@ -1,5 +1,44 @@
-from django.apps import AppConfig
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from core.apps import NexusAppConfig
+from core.contributions import ExportKind, ImpossibleState, RetentionLane
 
 
-class InboxConfig(AppConfig):
+class InboxConfig(NexusAppConfig):
     name = "inbox"
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from inbox.retention import LANES
+
+        return LANES
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        from inbox.history import KINDS
+
+        return KINDS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from inbox.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"messages": "created_at", "message_deliveries": "created_at"}
+
+    def database_objects(self) -> Mapping[str, str]:
+        from inbox.triggers import TRIGGERS
+
+        return TRIGGERS
+
+    def metrics(self) -> Iterable[Any]:
+        from inbox.metrics import collect
+
+        return collect()
+
+    def routes(self) -> Sequence[Any]:
+        from inbox.api import routes
+
+        return routes

@@ -6,23 +6,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-import inbox.retention  # noqa: F401  # contributes its lane
-from coordination.clock import iso, now
-from coordination.errors import Code, NexusError
-from coordination.operation import (
-    IN_WORKSPACE,
-    MAX_IDS_A_CALL,
-    Caller,
-    Data,
-    Id,
-    Limit,
-    Params,
-    ProjectRoot,
-    SessionId,
-    SessionSecret,
-    operation,
-)
+from coordination.guards import in_session
+from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
+from coordination.toolset import operation
+from core.clock import iso, now
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from core.operations.parameters import MAX_IDS_A_CALL, Id, Limit, Params
+from core.operations.replies import Data
 from inbox import lanes, selectors, services
+from inbox.errors import InboxCode
 from inbox.models import Delivery
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
@@ -59,7 +52,7 @@ class MessageCreate(Params):
     Code.NOT_FOUND,
     Code.NOT_OWNER,
     acts_as="from_agent_id",
-    session="from_session_id",
+    guards=(in_session("from_session_id"),),
 )
 def message_create(p: MessageCreate, caller: Caller) -> Data:
     """Send a message into the inbox of every agent the target names. Answer whoever wrote to you with a direct target;
@@ -123,7 +116,7 @@ class InboxPull(Trusted):
     ] = None
 
 
-@operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", session="session_id")
+@operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),))
 def inbox_pull(p: InboxPull, caller: Caller) -> Data:
     """Receive your mail with its bodies, leased to you. inbox_ack what you handled before the lease ends, or it comes
     again; after 5 hand-outs without an ack it is parked."""
@@ -135,7 +128,7 @@ class InboxAck(Trusted):
     message_ids: MessageIds
 
 
-@operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", session="session_id", idempotent=True)
+@operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def inbox_ack(p: InboxAck, caller: Caller) -> Data:
     """Tell that you have handled messages: they move to history and do not come again."""
     return {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=_listed(p.message_ids))}
@@ -146,7 +139,7 @@ class InboxExtend(Trusted):
     extend_seconds: Annotated[int, Field(description="The lease from now: 10 to 3600.")]
 
 
-@operation(InboxExtend, *TRUST_ERRORS, acts_as="agent_id", session="session_id")
+@operation(InboxExtend, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),))
 def inbox_extend(p: InboxExtend, caller: Caller) -> Data:
     """Renew the lease on pulled messages that take longer; all of them or none."""
     count, until = services.extend(
@@ -262,25 +255,25 @@ class Shim(Params):
 def _migrated(tool: str, *ways: str) -> NexusError:
     replacements = [name for way in ways for name in way.split(", then ")]
     return NexusError(
-        Code.MIGRATED,
+        InboxCode.MIGRATED,
         f"{tool} was removed. Call {', or '.join(ways)} instead.",
         {"replacements": replacements, "removed_in": "S3"},
     )
 
 
-@operation(Shim, Code.MIGRATED, accepts_anything=True, read_only=True)
+@operation(Shim, InboxCode.MIGRATED, accepts_anything=True, read_only=True)
 def message_get(p: Shim, caller: Caller) -> Data:
     """Removed: use inbox_pull, inbox_peek or inbox_history."""
     raise _migrated("message_get", "inbox_pull", "inbox_peek", "inbox_history", "event_get")
 
 
-@operation(Shim, Code.MIGRATED, accepts_anything=True, read_only=True)
+@operation(Shim, InboxCode.MIGRATED, accepts_anything=True, read_only=True)
 def message_list(p: Shim, caller: Caller) -> Data:
     """Removed: use inbox_peek, inbox_history or event_get."""
     raise _migrated("message_list", "inbox_peek", "inbox_history", "event_get")
 
 
-@operation(Shim, Code.MIGRATED, accepts_anything=True, read_only=True)
+@operation(Shim, InboxCode.MIGRATED, accepts_anything=True, read_only=True)
 def message_wait(p: Shim, caller: Caller) -> Data:
     """Removed: use inbox_count then inbox_pull, or event_wait."""
     raise _migrated("message_wait", "inbox_count, then inbox_pull", "event_wait")

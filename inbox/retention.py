@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordination.services.retention import lane
+from core.contributions import RetentionLane
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 
 
-@lane("read_deliveries")
 def _read_deliveries(horizon: datetime) -> DeliveryQuerySet:
     return Delivery.objects.filter(status=DeliveryStatus.READ, read_at__lt=horizon).order_by("read_at")
+
+
+LANES = (RetentionLane("read_deliveries", _read_deliveries),)

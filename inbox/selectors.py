@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from django.db.models import Count, Q
 
-from coordination.errors import invalid, not_found
+from core.operations.errors import invalid, not_found
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
 from coordination import selectors as agents_known
-from coordination.clock import now
-from coordination.errors import invalid, not_found
-from coordination.limits import within_limit
+from coordination.ids import new_id
+from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Channel, Event, Stream, new_id
+from coordination.models import Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
 from coordination.services import agents, workspaces
-from coordination.services.events import emit
 from coordination.services.workspaces import Place
+from core.clock import now
+from core.limits import within_limit
+from core.operations.errors import invalid, not_found
 from inbox import lanes, selectors
+from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
 
 
@@ -114,7 +115,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
     if not selectors.claimable(agent_id, 1, moment):
         agents.touch_in_passing(agent_id)  # an empty inbox is a read and must not queue behind writers
         return []
-    ttl = settings.NEXUS.inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
+    ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
     with transaction.atomic():
         claimed = selectors.claimable(agent_id, limit, moment)
         handed = [delivery for delivery in claimed if not lanes.exhausted(delivery.attempts)]

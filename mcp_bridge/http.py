@@ -12,9 +12,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from coordination.access import Approach, Refused, aidentify
-from coordination.errors import failure
-from coordination.operation import Caller
+from core.access import Approach, Refused, aidentify
+from core.operations.caller import Caller
+from core.operations.replies import failure
 from mcp_bridge.server import Context, build_server
 
 CALLER = "nexus.caller"

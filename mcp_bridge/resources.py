@@ -22,8 +22,8 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from coordination.operation import Caller
-from coordination.runner import arun
+from coordination.toolset import arun
+from core.operations.caller import Caller
 
 REFERENCES = {
     "targets": "Who a message or a handoff is for: the grammar of targets.",

@@ -32,10 +32,11 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from coordination.errors import failure, invalid, not_found
-from coordination.operation import REGISTRY, Caller
-from coordination.operations import package_version
-from coordination.runner import arun
+from coordination.toolset import COORDINATION, arun
+from core.operations.caller import Caller
+from core.operations.errors import invalid, not_found
+from core.operations.replies import failure
+from core.version import package_version
 from mcp_bridge import resources
 from mcp_bridge.subscriptions import InboxBus
 from mcp_bridge.tools import result, tools
@@ -54,7 +55,7 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
         return ListToolsResult(tools=tools())
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        operation = REGISTRY.get(params.name)
+        operation = COORDINATION.operations.get(params.name)
         if operation is None or not operation.tool:
             return result(failure(not_found("tool", params.name[:200])))
         return result(await arun(caller_of(ctx), params.name, params.arguments))

@@ -21,7 +21,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic import ValidationError
 
-from coordination.errors import failure, invalid
+from core.operations.errors import invalid
+from core.operations.replies import failure
 from mcp_bridge.tools import result
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 
 from coordination.models import Event
-from coordination.waiter import waiter
+from core.waiting import waiter
 from mcp_bridge.resources import INBOX, inbox_uri
 
 Listener = Callable[[ServerEvent], None]

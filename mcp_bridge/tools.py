@@ -8,7 +8,8 @@ from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
-from coordination.operation import REGISTRY, Operation
+from coordination.toolset import COORDINATION
+from core.operations.registry import Operation
 
 Schema = dict[str, Any]
 
@@ -16,7 +17,7 @@ Schema = dict[str, Any]
 @cache
 def tools() -> list[Tool]:
     """Every operation that agents get, in the order of the registry."""
-    return [_tool(operation) for operation in REGISTRY.values() if operation.tool]
+    return [_tool(operation) for operation in COORDINATION.operations.values() if operation.tool]
 
 
 def result(envelope: dict[str, Any]) -> CallToolResult:

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
-from rest_framework.routers import SimpleRouter
 
-from coordination import api
-from coordination.stream import stream
-from handoffs.api import Handoffs
-from inbox.api import Deliveries, Messages
-
-router = SimpleRouter(trailing_slash=False)
-router.register("workspaces", api.Workspaces, basename="workspace")
-router.register("agents", api.Agents, basename="agent")
-router.register("sessions", api.Sessions, basename="session")
-router.register("channels", api.Channels, basename="channel")
-router.register("messages", Messages, basename="message")
-router.register("deliveries", Deliveries, basename="delivery")
-router.register("handoffs", Handoffs, basename="handoff")
-router.register("artifacts", api.Artifacts, basename="artifact")
-router.register("events", api.Events, basename="event")
+from core.apps import nexus_apps
+from core.rest.operations import operation
 
 urlpatterns = [
-    path("stream", stream),
-    path("operations/<str:name>", api.operation),
-    path("capabilities", api.Capabilities.as_view({"get": "page"})),
-    path("settings", api.Settings.as_view({"get": "show", "patch": "partial_update"})),
+    path("<str:toolset>/operations/<str:name>", operation),
+    path("operations/<str:name>", operation, {"toolset": "coordination"}),  # as it was before there were toolsets
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
-    path("", include(router.urls)),
+    *(route for app in nexus_apps() for route in app.routes()),
 ]

@@ -1,5 +1,7 @@
-from django.apps import AppConfig
+from __future__ import annotations
+
+from core.apps import NexusAppConfig
 
 
-class NexusSiteConfig(AppConfig):
+class NexusSiteConfig(NexusAppConfig):
     name = "nexus_site"

@@ -13,24 +13,24 @@ from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 
-from nexus_site.serving import secret_key
+from core.config import CoreSettings
+from core.instance import secret_key
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
 django.setup()
-settings.SECRET_KEY = secret_key(settings.NEXUS.home)
+settings.SECRET_KEY = secret_key(CoreSettings.current().home)
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402  # the apps first
 from channels.routing import URLRouter  # noqa: E402
-from django.urls import path, re_path  # noqa: E402
+from django.urls import re_path  # noqa: E402
 
-from coordination import store, waiter  # noqa: E402
-from coordination.consumers import EventsConsumer, refuse  # noqa: E402
-from coordination.services import retention  # noqa: E402
-from hooks.worker import deliver_forever  # noqa: E402
+from core import waiting  # noqa: E402
+from core.apps import nexus_apps  # noqa: E402
+from core.database import store  # noqa: E402
+from maintenance.reaper import reap_forever  # noqa: E402
 from mcp_bridge.http import Endpoint  # noqa: E402
-from nexus_site import metrics  # noqa: E402
-from nexus_site.limits import Bounded  # noqa: E402
-from nexus_site.reaper import reap_forever  # noqa: E402
+from nexus_site.serving import metrics  # noqa: E402
+from nexus_site.serving.bounds import Bounded  # noqa: E402
 
 DJANGO_THREADS = 8
 
@@ -48,6 +48,12 @@ class Django(ASGIHandler):
             await self.handle(scope, receive, send)
 
 
+async def refuse(scope: Any, receive: Any, send: Any) -> None:
+    """Whatever else is asked for over a WebSocket."""
+    await receive()
+    await send({"type": "websocket.close"})
+
+
 class Hub:
     """Routes by protocol and path; the lifespan starts and ends what lives as long as the server."""
 
@@ -55,7 +61,7 @@ class Hub:
         self.django = Django()
         self.mcp = Endpoint()
         self.websockets = AuthMiddlewareStack(
-            URLRouter([path("ws/events/", EventsConsumer.as_asgi()), re_path("", refuse)])  # type: ignore[arg-type]
+            URLRouter([*(route for app in nexus_apps() for route in app.websocket_routes()), re_path("", refuse)])  # type: ignore[arg-type]
         )
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -73,20 +79,21 @@ class Hub:
         """Startup brings the store to this version; shutdown lets every parked wait answer."""
         await receive()
         try:
-            await asyncio.to_thread(store.prepare)
-            await waiter.in_thread(waiter.WRITERS, retention.prune_on_start)
+            await asyncio.to_thread(store().prepare)
+            for app in nexus_apps():
+                await waiting.in_thread(waiting.SLOW, app.on_start)
             await self.mcp.start()
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        tasks = [asyncio.create_task(deliver_forever())]
+        tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
         if settings.NEXUS_REAPER:
             tasks.append(asyncio.create_task(reap_forever()))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:
             task.cancel()
-        waiter.waiter().close()
+        waiting.waiter().close()
         await self.mcp.stop()
         await send({"type": "lifespan.shutdown.complete"})
 

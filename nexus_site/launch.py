@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from coordination.errors import Code, NexusError
-from coordination.knobs import TABLE, Knobs, Resolved, flag, resolve
+from core.config import TABLE, Resolved, flag, resolve
+from core.operations.errors import Code, NexusError
 
-CORE_APPS = ["coordination", "inbox", "handoffs", "hooks", "mcp_bridge", "nexus_site"]
+# An app is added here, by its line. Earlier ones know nothing of later ones.
+APPS = [
+    "core",
+    "coordination",
+    "inbox",
+    "handoffs",
+    "hooks",
+    "mcp_bridge",
+    "maintenance",
+    "nexus_site",
+]
 AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
@@ -18,9 +30,10 @@ AGENT_COMMANDS = {  # these get the small settings
 
 LOGGING = {
     "version": 1,
+    "filters": {"redaction": {"()": "core.logs.Redaction"}},
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["redaction"]}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {  # what a client does wrong, it is told; the log must not grow with it
         "django.request": {"level": "ERROR"},
@@ -36,7 +49,7 @@ def take_flags(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
     Takes `--flag value` and `--flag=value`. Raises CONFIG_ERROR for a flag with no value.
     """
-    names = {flag(name): name for name in TABLE}
+    names = {flag(name): name for name in declared()}
     flags: dict[str, str] = {}
     rest: list[str] = []
     pending = iter(arguments)
@@ -54,30 +67,26 @@ def take_flags(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 @cache
+def declared() -> dict[str, Any]:
+    """Every setting, once each app has declared its own."""
+    for app in APPS:
+        if find_spec(f"{app}.config"):
+            import_module(f"{app}.config")
+    return TABLE
+
+
+@cache
 def resolved() -> Resolved:
     """The settings of this process, from the flags that `main` took and the environment."""
+    declared()
     return resolve(os.environ, _flags)
 
 
-def database(knobs: Knobs) -> dict[str, Any]:
-    """The DATABASES entry: WAL, foreign keys, busy timeout; writes begin IMMEDIATE (contract: Storage)."""
-    return {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": knobs.database,
-        "CONN_MAX_AGE": None,
-        "OPTIONS": {
-            "timeout": knobs.busy_timeout_ms / 1000,
-            "transaction_mode": "IMMEDIATE",
-            "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={knobs.durability};",
-        },
-    }
-
-
-def configure(arguments: list[str]) -> tuple[Knobs, list[str]]:
+def configure(arguments: list[str]) -> tuple[Any, list[str]]:
     """Take the settings' flags: the settings, and the arguments left. Raises CONFIG_ERROR when one is invalid."""
     flags, rest = take_flags(arguments)
     _flags.update(flags)
-    return resolved().knobs, rest
+    return resolved().settings, rest
 
 
 def choose_settings(command: str) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coordination import access
-from coordination.knobs import Knobs
+from core import access
+from core.config import CoreSettings
+from core.database import store
+from dashboard import theme
 from nexus_site import launch
-from nexus_site.dashboard import theme
-from nexus_site.limits import MAX_BODY_BYTES
+from nexus_site.serving.bounds import MAX_BODY_BYTES
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-NEXUS: Knobs = launch.resolved().knobs
+NEXUS: CoreSettings = launch.resolved().settings
 NEXUS_SOURCES = launch.resolved().sources
 
-DATABASES = {"default": launch.database(NEXUS)}
+DATABASES = {"default": store().django_settings(NEXUS)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LOGGING = launch.LOGGING
 USE_TZ = True
@@ -28,7 +29,7 @@ NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never whi
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
-    "nexus_site.dashboard.apps.NexusAdminConfig",
+    "dashboard.apps.NexusAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -39,17 +40,18 @@ INSTALLED_APPS = [
     "django_filters",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    *launch.CORE_APPS,
+    *launch.APPS,
+    "dashboard",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "nexus_site.dashboard.middleware.ContentSecurityPolicy",
-    "nexus_site.static_files.static_files",
+    "dashboard.middleware.ContentSecurityPolicy",
+    "nexus_site.serving.static_files.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "nexus_site.dashboard.middleware.LocalOperator",
+    "dashboard.middleware.LocalOperator",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -75,14 +77,14 @@ UNFOLD = theme.UNFOLD
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["coordination.rest.CallerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["core.rest.authentication.CallerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": [],  # who is nobody does not pass the authentication; the runner knows the rest
-    "DEFAULT_RENDERER_CLASSES": ["coordination.rest.EnvelopeRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["coordination.rest.JsonObjectParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "coordination.rest.OnlyJson",
-    "DEFAULT_SCHEMA_CLASS": "coordination.openapi.EnvelopeSchema",
-    "EXCEPTION_HANDLER": "coordination.rest.on_error",
-    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `coordination.clock.iso` writes it
+    "DEFAULT_RENDERER_CLASSES": ["core.rest.formats.EnvelopeRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["core.rest.formats.JsonObjectParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "core.rest.formats.OnlyJson",
+    "DEFAULT_SCHEMA_CLASS": "core.rest.schema.EnvelopeSchema",
+    "EXCEPTION_HANDLER": "core.rest.errors.on_error",
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `core.clock.iso` writes it
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Nexus",
@@ -91,7 +93,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["coordination.openapi.add_operations"],
+    "POSTPROCESSING_HOOKS": ["core.rest.schema.add_operations"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from coordination.knobs import Knobs
+from core.config import CoreSettings
+from core.database import store
 from nexus_site import launch
 
-NEXUS: Knobs = launch.resolved().knobs
+NEXUS: CoreSettings = launch.resolved().settings
 NEXUS_SOURCES = launch.resolved().sources
 
-INSTALLED_APPS = launch.CORE_APPS
-DATABASES = {"default": launch.database(NEXUS)}
+INSTALLED_APPS = launch.APPS
+DATABASES = {"default": store().django_settings(NEXUS)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"

@@ -6,7 +6,8 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from nexus_site import api, health
+from nexus_site import api
+from nexus_site.serving import health
 
 urlpatterns = [
     path("healthz", health.alive),
@@ -18,6 +19,6 @@ urlpatterns = [
 ]
 
 # Below /api/ they answer the envelope.
-handler400 = "coordination.rest.bad_request"
-handler404 = "coordination.rest.unknown"
-handler500 = "coordination.rest.broken"
+handler400 = "core.rest.errors.bad_request"
+handler404 = "core.rest.errors.unknown"
+handler500 = "core.rest.errors.broken"

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
 from coordination.models import Event, RetentionPass
-from coordination.operation import Caller
-from coordination.runner import run
+from coordination.toolset import run
+from core.operations.caller import Caller
 
 Call = Callable[..., dict[str, Any]]
 LOCAL = Caller(transport="test")
@@ -100,8 +100,8 @@ def committed(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def knobs(settings: Settings) -> Callable[..., None]:
-    """Change Nexus's own settings for one test: `knobs(trust_mode="strict")`."""
+def configure(settings: Settings) -> Callable[..., None]:
+    """Change Nexus's own settings for one test: `configure(trust_mode="strict")`."""
 
     def change(**values: Any) -> None:
         settings.NEXUS = replace(settings.NEXUS, **values)

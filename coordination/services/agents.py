@@ -8,12 +8,12 @@ from typing import Any
 
 from django.db import OperationalError, transaction
 
-from coordination.clock import now
-from coordination.limits import json_within_limit
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
-from coordination.store import without_waiting
+from core.clock import now
+from core.database.sqlite import without_waiting
+from core.limits import json_within_limit
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
 

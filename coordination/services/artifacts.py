@@ -8,13 +8,14 @@ from typing import Any
 
 from django.db import transaction
 
-from coordination.clock import now
-from coordination.errors import invalid, not_found
-from coordination.limits import json_within_limit, within_limit
-from coordination.models import Artifact, ArtifactType, Stream, new_id
+from coordination.ids import new_id
+from coordination.log.emit import emit
+from coordination.models import Artifact, ArtifactType, Stream
 from coordination.paths import resolve_inside
 from coordination.services import workspaces
-from coordination.services.events import emit
+from core.clock import now
+from core.limits import json_within_limit, within_limit
+from core.operations.errors import invalid, not_found
 
 CONTENT_TYPES = {
     ArtifactType.FILE: "application/octet-stream",

@@ -6,13 +6,12 @@ import os
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
+from coordination.log.emit import emit
 from coordination.models import Event, Stream
 from coordination.paths import workspace_id_of
 from coordination.routing import Strategy, Target, Visibility
 from coordination.services import workspaces
-from coordination.services.events import emit
+from core.config import CoreSettings
 
 NOBODY: Target = {"strategy": Strategy.MIXED.value, "rules": []}  # a union of nothing: operators see it, no agent does
 
@@ -22,7 +21,7 @@ def record(operator: str, type: str, moment: datetime, **payload: Any) -> Event:
 
     An event has a workspace, and these belong to no project: theirs is the server's home directory.
     """
-    place = workspaces.Place(home_id(), os.path.realpath(settings.NEXUS.home))
+    place = workspaces.Place(home_id(), os.path.realpath(CoreSettings.current().home))
     workspaces.ensure(place, moment)
     return emit(
         workspace_id=place.workspace_id,
@@ -38,4 +37,4 @@ def record(operator: str, type: str, moment: datetime, **payload: Any) -> Event:
 
 def home_id() -> str:
     """The id of the workspace that stands for the hub itself."""
-    return workspace_id_of(os.path.realpath(settings.NEXUS.home))
+    return workspace_id_of(os.path.realpath(CoreSettings.current().home))

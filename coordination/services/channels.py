@@ -7,10 +7,11 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordination.clock import now
-from coordination.errors import invalid
-from coordination.models import Channel, new_id
+from coordination.ids import new_id
+from coordination.models import Channel
 from coordination.services import workspaces
+from core.clock import now
+from core.operations.errors import invalid
 
 DEFAULT_CHANNEL = "general"
 MAX_NAME = 64

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordination.clock import now
-from coordination.errors import not_found
 from coordination.lookups import agent_exists
 from coordination.models import AgentKey
 from coordination.services import agents, audit
+from core.clock import now
+from core.operations.errors import not_found
 
 
 def issue(*, agent_id: str, operator: str) -> str:

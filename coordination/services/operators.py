@@ -6,9 +6,9 @@ import secrets
 
 from django.db import transaction
 
-from coordination.clock import now
 from coordination.models import AgentKey
 from coordination.services import audit
+from core.clock import now
 
 FIRST = "operator"
 

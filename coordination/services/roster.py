@@ -6,11 +6,11 @@ from typing import Any
 
 from django.db import transaction
 
-from coordination.clock import now
-from coordination.errors import invalid, not_found
 from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.services import agents, audit, keys, sessions
+from core.clock import now
+from core.operations.errors import invalid, not_found
 
 
 def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agent, str]:

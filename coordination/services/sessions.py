@@ -7,17 +7,18 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from coordination.clock import now
-from coordination.errors import Code, NexusError, invalid, not_found
-from coordination.limits import json_within_limit
+from coordination.config import CoordinationSettings
+from coordination.ids import new_id
+from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Session, SessionStatus, Stream, new_id
+from coordination.models import Session, SessionStatus, Stream
 from coordination.services import agents, workspaces
-from coordination.services.events import emit
+from core.clock import now
+from core.limits import json_within_limit
+from core.operations.errors import Code, NexusError, invalid, not_found
 
 REAPED_AT_ONCE = 100  # an opening session must not pay for a year of dead ones
 
@@ -94,7 +95,9 @@ def derived_status(session: Session, moment: datetime) -> str:
     """`active`, `stale` or `closed`: staleness is computed when read and never stored."""
     if session.status == SessionStatus.CLOSED:
         return "closed"
-    stale = moment - session.last_heartbeat_at > timedelta(seconds=settings.NEXUS.session_stale_ttl_seconds)
+    stale = moment - session.last_heartbeat_at > timedelta(
+        seconds=CoordinationSettings.current().session_stale_ttl_seconds
+    )
     return "stale" if stale else "active"
 
 
@@ -143,7 +146,7 @@ def end(session: Session, reason: str, moment: datetime, operator: str | None = 
 
 def _dead(moment: datetime) -> QuerySet[Session]:
     """The open sessions that have been silent past session_reap_seconds, longest first."""
-    horizon = moment - timedelta(seconds=settings.NEXUS.session_reap_seconds)
+    horizon = moment - timedelta(seconds=CoordinationSettings.current().session_reap_seconds)
     rows = Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__lt=horizon)
     return rows.order_by("last_heartbeat_at")
 

@@ -14,11 +14,11 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from coordination.clock import now
-from coordination.errors import Code, NexusError, invalid
-from coordination.knobs import TABLE, flag, parse, variable
 from coordination.models import StoredSetting
 from coordination.services import audit
+from core.clock import now
+from core.config import TABLE, flag, parse, variable
+from core.operations.errors import Code, NexusError, invalid
 
 REFRESH_SECONDS = 1.0
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from django.db import transaction
 
-from coordination.clock import now
-from coordination.errors import Code, NexusError, invalid
+from coordination.errors import CoordinationCode
 from coordination.lookups import workspace_exists
 from coordination.models import Workspace
 from coordination.paths import resolve_root, workspace_id_of
+from core.clock import now
+from core.operations.errors import Code, NexusError, invalid
 
 
 class Place(NamedTuple):
@@ -69,5 +70,7 @@ def require(workspace_id: str) -> Workspace:
 def mismatch(what: str, value: str) -> NexusError:
     """The error for an id that lives in another workspace; it tells nothing about the row."""
     return NexusError(
-        Code.WORKSPACE_MISMATCH, f"This {what} belongs to another workspace; check project_root.", {f"{what}_id": value}
+        CoordinationCode.WORKSPACE_MISMATCH,
+        f"This {what} belongs to another workspace; check project_root.",
+        {f"{what}_id": value},
     )

@@ -13,10 +13,10 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from coordination.operation import Caller
-from coordination.runner import run
+from coordination.toolset import run
+from core.instance import Holder
+from core.operations.caller import Caller
 from nexus_site.demo.agent import DemoFailure
-from nexus_site.serving import Holder
 from nexus_site.settings import BASE_DIR
 
 

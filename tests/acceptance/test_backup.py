@@ -24,8 +24,8 @@ WRITERS, BACKUPS = 3, 3
 WRITER = """
 import sys, django
 django.setup()
-from coordination.operation import Caller
-from coordination.runner import run
+from core.operations.caller import Caller
+from coordination.toolset import run
 while True:
     arguments = {"project_root": sys.argv[1], "from_agent_id": "ana", "subject": "s", "body": "b" * 500,
                  "target": {"strategy": "direct", "agent_id": "bob"}}

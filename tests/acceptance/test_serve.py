@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nexus_site.serving import running
+from core.instance import running
 from tests.acceptance.hub import ROOT, Hub, serving, start
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import time_machine
 
-from coordination.operation import Caller
-from coordination.runner import run
+from coordination.toolset import run
+from core.operations.caller import Caller
 from tests.conftest import Call
 
 NEW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
@@ -69,8 +69,8 @@ def test_it_refuses_capabilities_that_nobody_could_address(refused: Call, call: 
 
 
 @pytest.mark.parametrize("field", ["capabilities", "metadata"])
-def test_it_holds_inline_fields_to_the_limit_inclusively(refused: Call, call: Call, knobs: Any, field: str) -> None:
-    knobs(max_inline_bytes=12)
+def test_it_holds_inline_fields_to_the_limit_inclusively(refused: Call, call: Call, configure: Any, field: str) -> None:
+    configure(max_inline_bytes=12)
     call("agent_register", agent_id="ann", **{field: ["12345678"]})
     error = refused("agent_register", agent_id="ann", **{field: ["ü2345678"]})
     assert (error["code"], error["details"]["size"]) == ("CONTENT_TOO_LARGE", 13)

@@ -181,7 +181,7 @@ def test_it_says_how_a_body_is_to_be_sent(db: None) -> None:
 
 def test_it_describes_itself_and_serves_the_page_from_here(db: None) -> None:
     schema = local.get("/api/v1/schema").json()
-    assert schema["openapi"] == "3.1.0" and "/api/v1/operations/event_wait" in schema["paths"]
+    assert schema["openapi"] == "3.1.0" and "/api/v1/coordination/operations/event_wait" in schema["paths"]
     page = local.get("/api/v1/docs").content.decode()
     assert "swagger-ui" in page and "http://" not in page and "https://" not in page
     assert "<script>" not in page

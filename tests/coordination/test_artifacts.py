@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordination.operation import Caller
-from coordination.runner import run
+from coordination.toolset import run
+from core.operations.caller import Caller
 from tests.conftest import Call
 
 

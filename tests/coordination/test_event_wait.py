@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from coordination import waiter
-from coordination.operation import Caller
-from coordination.runner import arun, run
+from coordination.toolset import arun, run
+from core import waiting
+from core.operations.caller import Caller
 from tests.conftest import LOCAL, Call
-from tests.coordination.waiting import follow, names, page_of, parked, put
+from tests.core.waiting import follow, names, page_of, parked, put
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -30,7 +30,7 @@ def test_it_is_a_snapshot_unless_told_to_wait(call: Call, project: str, timeout:
     where = {"project_root": project, "agent_id": "ann", "stream": "workspace"}
     unseen = hidden(call, project)
     page = call("event_wait", **where, **timeout)
-    assert page == {"events": [], "next_cursor": unseen, "has_more": False, "timed_out": False}
+    assert page == {"events": [], "next_cursor": unseen, "has_more": False, "timed_out": True}
     call("artifact_put", project_root=project, artifact_type="text", content="c")
     assert call("event_wait", **where, **timeout) == call("event_get", **where)
 
@@ -50,10 +50,10 @@ def test_it_answers_at_once_when_there_is_something(call: Call, project: str) ->
 
 @pytest.mark.parametrize("cursor", [None, 0, 3, 2**62])
 def test_it_gives_the_entry_cursor_back_when_time_runs_out(
-    call: Call, project: str, knobs: Callable[..., None], cursor: int | None
+    call: Call, project: str, configure: Callable[..., None], cursor: int | None
 ) -> None:
     hidden(call, project)
-    knobs(max_wait_timeout_seconds=0)  # the ceiling: whatever is asked for, the wait is over at once
+    configure(max_wait_timeout_seconds=0)  # the ceiling: whatever is asked for, the wait is over at once
     page = call(
         "event_wait", project_root=project, agent_id="ann", stream="workspace", cursor=cursor, timeout_seconds=10**9
     )
@@ -109,7 +109,7 @@ async def test_it_checks_a_call_before_it_parks_it(project: str) -> None:
     assert (await arun(LOCAL, "event_wait", {**asked, "stream": "x"}))["error"]["code"] == "INVALID_STREAM"
     nowhere = {**asked, "project_root": "/no/such"}
     assert (await arun(LOCAL, "event_wait", nowhere))["error"]["code"] == "WORKSPACE_UNRESOLVED"
-    assert not waiter.waiter().parked
+    assert not waiting.waiter().parked
 
 
 async def test_it_leaves_nothing_behind_when_a_caller_goes_away(project: str) -> None:
@@ -118,7 +118,7 @@ async def test_it_leaves_nothing_behind_when_a_caller_goes_away(project: str) ->
     wait.cancel()
     with pytest.raises(asyncio.CancelledError):
         await wait
-    assert not waiter.waiter().parked
+    assert not waiting.waiter().parked
 
 
 async def test_it_waits_from_a_thread_as_from_a_loop(project: str) -> None:

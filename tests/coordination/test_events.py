@@ -11,12 +11,12 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordination import selectors
-from coordination.clock import now
-from coordination.errors import Code, NexusError
+from coordination.log import selectors
+from coordination.log.emit import emit
 from coordination.models import Event, Stream
 from coordination.routing import Target
-from coordination.services.events import emit
+from core.clock import now
+from core.operations.errors import Code, NexusError
 from tests.conftest import Call
 
 Read = Callable[..., dict[str, Any]]
@@ -172,10 +172,10 @@ def test_it_is_not_wedged_by_a_poisoned_event(log: Any, read: Read, workspace: s
     assert ids(read()) == [last.event_id]
 
 
-def test_it_pins_the_page_size_to_the_ceiling(log: Any, read: Read, knobs: Callable[..., None]) -> None:
+def test_it_pins_the_page_size_to_the_ceiling(log: Any, read: Read, configure: Callable[..., None]) -> None:
     for _ in range(4):
         log()
-    knobs(max_event_limit=3)
+    configure(max_event_limit=3)
     assert len(read(limit=10**30)["events"]) == 3
     assert len(read(limit=None)["events"]) == 3
 

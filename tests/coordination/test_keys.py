@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from coordination.models import Agent, AgentKey, Event, Session
-from coordination.operation import REGISTRY, Caller
-from coordination.runner import run
 from coordination.services.agents import agent_of_key, hash_secret
+from coordination.toolset import COORDINATION, run
+from core.operations.caller import Caller
 from inbox.models import Delivery
 from tests.conftest import Call
 
 OLGA = Caller("rest", operator="olga")
-OPERATORS_ONLY = sorted(name for name, operation in REGISTRY.items() if operation.operator_only)
+OPERATORS_ONLY = sorted(name for name, operation in COORDINATION.operations.items() if operation.operator_only)
 
 
 def deed(name: str, **arguments: Any) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def test_it_keeps_operators_verbs_from_everybody_else(
     name: str, caller: Caller, ana: str, plausible: Callable[[str], dict[str, Any]]
 ) -> None:
     assert run(caller, name, plausible(name))["error"]["code"] == "NOT_OWNER"
-    assert not REGISTRY[name].tool
+    assert not COORDINATION.operations[name].tool
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def plausible() -> Callable[[str], dict[str, Any]]:
     values = {"active": False, "values": {"trust_mode": "open"}, "confirm": "reset"}
 
     def arguments(name: str) -> dict[str, Any]:
-        fields = REGISTRY[name].params.model_fields
+        fields = COORDINATION.operations[name].params.model_fields
         return {field: values.get(field, "ana") for field, info in fields.items() if info.is_required()}
 
     return arguments

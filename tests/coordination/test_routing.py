@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.errors import Code, NexusError
 from coordination.routing import MAX_DEPTH, MAX_FALLBACK_SECONDS, MAX_RULES, next_opening, parse_target
+from core.operations.errors import Code, NexusError
 
 NAMES = st.text(min_size=1, max_size=8).filter(lambda text: bool(text.strip()))
 JSON = st.recursive(

@@ -11,7 +11,6 @@ import pytest
 from django.db import IntegrityError, connection, models, transaction
 from django.db.utils import DatabaseError
 
-from coordination.clock import now
 from coordination.models import (
     Agent,
     AgentKey,
@@ -23,7 +22,8 @@ from coordination.models import (
     Task,
     Workspace,
 )
-from coordination.runner import run
+from coordination.toolset import run
+from core.clock import now
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from tests.conftest import LOCAL, Call

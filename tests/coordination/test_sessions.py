@@ -60,11 +60,11 @@ def test_it_wants_a_workspace_before_anything_else(refused: Call) -> None:
         assert refused("session_open", **arguments)["code"] == "WORKSPACE_REQUIRED"
 
 
-def test_it_makes_nothing_when_it_refuses(refused: Call, call: Call, knobs: Any, ann: str, workspace: str) -> None:
+def test_it_makes_nothing_when_it_refuses(refused: Call, call: Call, configure: Any, ann: str, workspace: str) -> None:
     assert refused("session_open", workspace_id=workspace)["code"] == "VALIDATION_ERROR"
     assert refused("session_open", agent_id=ann, workspace_id="0" * 64)["code"] == "NOT_FOUND"
     assert refused("session_open", agent_id="nobody", workspace_id=workspace)["code"] == "NOT_FOUND"
-    knobs(max_inline_bytes=4)
+    configure(max_inline_bytes=4)
     too_large = refused("session_open", agent_id=ann, workspace_id=workspace, metadata="12345")
     assert too_large["code"] == "CONTENT_TOO_LARGE"
     assert not Session.objects.exists()
@@ -79,8 +79,8 @@ def test_it_logs_the_life_of_a_session_in_public(session: dict[str, Any], call: 
 def test_it_reads_as_stale_past_the_window_while_the_row_stays_active(
     session: dict[str, Any], clock: Traveller, call: Call
 ) -> None:
-    from coordination.clock import now
     from coordination.services.sessions import derived_status
+    from core.clock import now
 
     row = Session.objects.get(pk=session["session_id"])
     clock.shift(60)

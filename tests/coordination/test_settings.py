@@ -9,11 +9,12 @@ import pytest
 import time_machine
 from django.conf import settings as django_settings
 
-from coordination.knobs import TABLE, Knobs
+from coordination.config import CoordinationSettings
 from coordination.models import Event, StoredSetting
-from coordination.operation import Caller
-from coordination.runner import run
 from coordination.services import settings as stored
+from coordination.toolset import run
+from core.config import TABLE
+from core.operations.caller import Caller
 from tests.conftest import Call
 
 OLGA = Caller("rest", operator="olga")
@@ -52,14 +53,14 @@ def test_it_applies_what_another_process_stored_with_the_first_call_a_second_lat
             name="trust_mode", value="strict", updated_at="2026-01-01T00:00Z", updated_by="olga"
         )
         call("agent_list")
-        assert django_settings.NEXUS.trust_mode == "open"
+        assert CoordinationSettings.current().trust_mode == "open"
         clock.shift(1)
         call("agent_list")
-        assert django_settings.NEXUS.trust_mode == "strict"
+        assert CoordinationSettings.current().trust_mode == "strict"
         StoredSetting.objects.all().delete()
         clock.shift(1)
         call("agent_list")
-    assert django_settings.NEXUS.trust_mode == "open"
+    assert CoordinationSettings.current().trust_mode == "open"
 
 
 def test_it_looks_at_the_store_once_a_second_however_many_calls_there_are(
@@ -90,7 +91,7 @@ def test_it_refuses_to_edit_what_a_flag_or_a_variable_pins(origin: str, settings
     assert ("--trust-mode" if origin == "flag" else "NEXUS_TRUST_MODE") in error["message"]
     StoredSetting.objects.create(name="trust_mode", value="strict", updated_at="2026-01-01T00:00Z", updated_by="olga")
     stored.apply()
-    assert django_settings.NEXUS.trust_mode == "open"
+    assert CoordinationSettings.current().trust_mode == "open"
     assert listed("trust_mode")["source"] == origin
 
 
@@ -134,4 +135,4 @@ def test_it_passes_over_what_it_does_not_understand() -> None:
     for name, value in (("nonsense", "1"), ("max_event_limit", "many")):
         StoredSetting.objects.create(name=name, value=value, updated_at="2026-01-01T00:00Z", updated_by="olga")
     stored.apply()
-    assert django_settings.NEXUS.max_event_limit == Knobs().max_event_limit
+    assert CoordinationSettings.current().max_event_limit == TABLE["max_event_limit"].default

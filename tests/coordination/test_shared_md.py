@@ -10,8 +10,8 @@ import pytest
 import time_machine
 from django.conf import settings
 
-from coordination.clock import now
 from coordination.models import Task
+from core.clock import now
 from tests.conftest import Call
 
 pytestmark = pytest.mark.usefixtures("committed")  # the render reads in a transaction of its own
@@ -136,17 +136,17 @@ def test_it_holds_the_number_of_events_to_its_bounds(refused: Call, workspace: s
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "limit_events")
 
 
-def test_it_takes_the_ceiling_from_the_settings(call: Call, refused: Call, workspace: str, knobs: Any) -> None:
+def test_it_takes_the_ceiling_from_the_settings(call: Call, refused: Call, workspace: str, configure: Any) -> None:
     assert call("shared_md_render", workspace_id=workspace, limit_events=1000)["limit_events"] == 1000
-    knobs(max_shared_md_events=5)
+    configure(max_shared_md_events=5)
     assert refused("shared_md_render", workspace_id=workspace, limit_events=6)["code"] == "VALIDATION_ERROR"
 
 
 def test_it_answers_a_file_it_cannot_write_and_leaves_no_part_of_it(
-    refused: Call, workspace: str, knobs: Any, tmp_path: Path
+    refused: Call, workspace: str, configure: Any, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     (home / "workspaces" / workspace / "shared.md").mkdir(parents=True)  # a directory is in the way
-    knobs(home=home)
+    configure(home=home)
     assert refused("shared_md_render", workspace_id=workspace)["code"] == "RENDER_ERROR"
     assert [file.name for file in (home / "workspaces" / workspace).iterdir()] == ["shared.md"]

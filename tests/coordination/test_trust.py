@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordination.operation import REGISTRY, Caller
-from coordination.runner import run
+from coordination.toolset import COORDINATION, run
+from core.operations.caller import Caller
 from tests.conftest import Call
 
 SENSITIVE = {
@@ -57,22 +57,21 @@ def named(verb: str, credentials: Credentials) -> Credentials:
 
 
 def test_it_guards_exactly_the_verbs_of_the_contract() -> None:
-    assert {name for name, operation in REGISTRY.items() if operation.session} >= SENSITIVE
-    tools = {name for name, operation in REGISTRY.items() if operation.session and operation.tool}
-    assert tools == SENSITIVE
+    guarded = {name for name, operation in COORDINATION.operations.items() if operation.guards and operation.tool}
+    assert guarded == SENSITIVE
 
 
 @pytest.mark.parametrize("verb", sorted(SENSITIVE))
 def test_it_asks_for_both_credentials_in_strict_mode(
-    verb: str, verbs: dict[str, Any], mine: Credentials, refused: Call, knobs: Callable[..., None]
+    verb: str, verbs: dict[str, Any], mine: Credentials, refused: Call, configure: Callable[..., None]
 ) -> None:
-    knobs(trust_mode="strict")
+    configure(trust_mode="strict")
     for part in ({}, {"session_id": mine["session_id"]}, {"session_secret": mine["session_secret"]}):
         assert refused(verb, **verbs[verb], **named(verb, part))["code"] == "VALIDATION_ERROR"
 
 
-def test_it_asks_an_operator_who_acts_for_an_agent_for_none(ann: str, knobs: Callable[..., None]) -> None:
-    knobs(trust_mode="strict")
+def test_it_asks_an_operator_who_acts_for_an_agent_for_none(ann: str, configure: Callable[..., None]) -> None:
+    configure(trust_mode="strict")
     assert run(Caller("test", operator="olga"), "inbox_pull", {"agent_id": ann})["ok"]
 
 
@@ -85,9 +84,9 @@ def test_it_never_ignores_a_credential_it_was_given(
     mine: Credentials,
     theirs: Credentials,
     refused: Call,
-    knobs: Callable[..., None],
+    configure: Callable[..., None],
 ) -> None:
-    knobs(trust_mode=mode)
+    configure(trust_mode=mode)
     unknown = {"session_id": "ses_none", "session_secret": "s"}
     wrong = {"session_id": mine["session_id"], "session_secret": theirs["session_secret"]}
     for credentials, code in ((unknown, "NOT_FOUND"), (wrong, "NOT_OWNER"), (theirs, "NOT_OWNER")):
@@ -97,9 +96,15 @@ def test_it_never_ignores_a_credential_it_was_given(
 @pytest.mark.parametrize("mode", ["open", "strict"])
 @pytest.mark.parametrize("verb", sorted(SENSITIVE))
 def test_it_lets_the_right_credentials_through(
-    verb: str, mode: str, verbs: dict[str, Any], mine: Credentials, project: str, call: Call, knobs: Callable[..., None]
+    verb: str,
+    mode: str,
+    verbs: dict[str, Any],
+    mine: Credentials,
+    project: str,
+    call: Call,
+    configure: Callable[..., None],
 ) -> None:
-    knobs(trust_mode=mode)
+    configure(trust_mode=mode)
     envelope = run(Caller("test"), verb, {**verbs[verb], **named(verb, mine)})
     past_the_gate = {"message_create": None, "inbox_pull": None, "inbox_ack": None, "inbox_extend": "VALIDATION_ERROR"}
     expected = past_the_gate.get(verb, "NOT_FOUND")  # there is no such handoff
@@ -114,10 +119,10 @@ def test_it_needs_no_credentials_in_open_mode(call: Call, ann: str) -> None:
 
 @pytest.mark.parametrize("mode", ["open", "strict"])
 def test_it_refuses_the_secret_of_a_closed_session(
-    mode: str, call: Call, refused: Call, mine: Credentials, ann: str, knobs: Callable[..., None]
+    mode: str, call: Call, refused: Call, mine: Credentials, ann: str, configure: Callable[..., None]
 ) -> None:
     call("session_close", session_id=mine["session_id"])
-    knobs(trust_mode=mode)
+    configure(trust_mode=mode)
     assert refused("inbox_pull", agent_id=ann, **mine)["code"] == "NOT_OWNER"
 
 
@@ -143,9 +148,9 @@ def test_it_does_nothing_when_credentials_fail(
 
 
 def test_it_leaves_the_other_verbs_alone_in_strict_mode(
-    call: Call, ann: str, project: str, workspace: str, knobs: Callable[..., None]
+    call: Call, ann: str, project: str, workspace: str, configure: Callable[..., None]
 ) -> None:
-    knobs(trust_mode="strict")
+    configure(trust_mode="strict")
     call("agent_register", agent_id=ann)
     call("session_open", agent_id=ann, workspace_id=workspace)
     call("inbox_peek", agent_id=ann)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordination.models import Agent, Channel, Workspace
-from coordination.runner import run
+from coordination.toolset import run
 from tests.conftest import LOCAL, at_once
 
 pytestmark = pytest.mark.usefixtures("committed")

@@ -84,7 +84,7 @@ def test_it_tells_no_workspace_from_one_that_is_not_there(refused: Call, name: s
     }.get(name, {})
     assert refused(name, **more)["code"] == "WORKSPACE_REQUIRED"
     assert refused(name, project_root=None, **more)["code"] == "WORKSPACE_REQUIRED"
-    assert refused(name, project_root="", **more)["code"] == "WORKSPACE_UNRESOLVED"
+    assert refused(name, project_root=" ", **more)["code"] == "WORKSPACE_REQUIRED"
     assert refused(name, project_root="/no/such/place", **more)["code"] == "WORKSPACE_UNRESOLVED"
     assert refused(name, project_root=7, **more)["code"] == "VALIDATION_ERROR"
 

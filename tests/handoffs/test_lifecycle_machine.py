@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from coordination.runner import run
+from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Delivery
 from tests.conftest import LOCAL

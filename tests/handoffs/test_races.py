@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from coordination.runner import run
+from coordination.toolset import run
 from tests.conftest import LOCAL, Call, at_once
 from tests.handoffs.conftest import Offer, events_of
 

@@ -61,8 +61,10 @@ class TestClaim:
         event = Event.objects.get(type="handoff.claimed")
         assert (event.stream, event.actor_agent_id, event.payload["claimed_by"]) == ("handoff", "bob", "bob")
 
-    def test_it_leases_for_as_long_as_the_setting_says(self, on: Call, offer: Offer, clock: Clock, knobs: Call) -> None:
-        knobs(handoff_lease_ttl_seconds=7)
+    def test_it_leases_for_as_long_as_the_setting_says(
+        self, on: Call, offer: Offer, clock: Clock, configure: Call
+    ) -> None:
+        configure(handoff_lease_ttl_seconds=7)
 
         assert on("handoff_claim", offer(), "bob")["lease_expires_at"] == "2026-03-01T12:00:07.000000Z"
 

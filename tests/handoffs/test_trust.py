@@ -91,10 +91,10 @@ class TestOpen:
 @pytest.mark.parametrize("verb", VERBS)
 class TestStrict:
     def test_it_asks_for_session_and_secret(
-        self, refused: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], knobs: Call, verb: str
+        self, refused: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], configure: Call, verb: str
     ) -> None:
         session = SESSION_OF.get(verb, "session_id")
-        knobs(trust_mode="strict")
+        configure(trust_mode="strict")
 
         for proof in ({}, {session: bob["session_id"]}, {"session_secret": bob["session_secret"]}):
             error = refused(verb, **acts[verb], **proof)
@@ -102,29 +102,41 @@ class TestStrict:
             assert "session_open" in error["message"]
 
     def test_it_takes_the_right_ones_and_no_others(
-        self, call: Call, refused: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], knobs: Call, verb: str
+        self,
+        call: Call,
+        refused: Call,
+        acts: dict[str, dict[str, Any]],
+        bob: dict[str, Any],
+        configure: Call,
+        verb: str,
     ) -> None:
         session = SESSION_OF.get(verb, "session_id")
-        knobs(trust_mode="strict")
+        configure(trust_mode="strict")
 
         wrong = {session: bob["session_id"], "session_secret": "guess"}
         assert refused(verb, **acts[verb], **wrong)["code"] == "NOT_OWNER"
         call(verb, **acts[verb], **{session: bob["session_id"], "session_secret": bob["session_secret"]})
 
     def test_it_takes_no_session_that_is_closed(
-        self, call: Call, refused: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], knobs: Call, verb: str
+        self,
+        call: Call,
+        refused: Call,
+        acts: dict[str, dict[str, Any]],
+        bob: dict[str, Any],
+        configure: Call,
+        verb: str,
     ) -> None:
         call("session_close", session_id=bob["session_id"])
-        knobs(trust_mode="strict")
+        configure(trust_mode="strict")
 
         proof = {SESSION_OF.get(verb, "session_id"): bob["session_id"], "session_secret": bob["session_secret"]}
         assert refused(verb, **acts[verb], **proof)["code"] == "NOT_OWNER"
 
 
 def test_it_asks_for_no_credentials_where_nothing_sensitive_is_done(
-    call: Call, team: None, project: str, knobs: Call
+    call: Call, team: None, project: str, configure: Call
 ) -> None:
-    knobs(trust_mode="strict")
+    configure(trust_mode="strict")
 
     call("inbox_peek", agent_id="bob")
     call("inbox_count", agent_id="bob")

@@ -10,8 +10,8 @@ import pytest
 import time_machine
 from asgiref.sync import sync_to_async
 
-from coordination import waiter
-from coordination.runner import arun, run
+from coordination.toolset import arun, run
+from core.waiting import waiter
 from handoffs import selectors
 from tests.conftest import LOCAL, Call
 from tests.handoffs.conftest import Offer
@@ -35,7 +35,7 @@ def waiting(project: str, agent: str, seconds: float = LONG) -> asyncio.Task[dic
 
 async def parked() -> None:
     """Return once a wait is parked."""
-    while not waiter.waiter().parked:
+    while not waiter().parked:
         await asyncio.sleep(0.001)
 
 
@@ -109,15 +109,15 @@ async def test_it_gives_up_empty_handed_when_time_runs_out(project: str) -> None
     assert envelope["data"] == {"handoffs": [], "next_cursor": None, "has_more": False, "timed_out": True}
 
 
-async def test_it_waits_no_longer_than_the_ceiling(project: str, knobs: Call) -> None:
-    knobs(max_wait_timeout_seconds=0)
+async def test_it_waits_no_longer_than_the_ceiling(project: str, configure: Call) -> None:
+    configure(max_wait_timeout_seconds=0)
 
     assert (await waiting(project, "bob"))["data"]["timed_out"] is True
 
 
 async def test_it_wakes_the_many_who_wait_and_one_of_them_wins(project: str, offer: Offer) -> None:
     polls = [waiting(project, agent) for agent in ("bob", "cleo")]
-    while len(waiter.waiter().parked) < len(polls):
+    while len(waiter().parked) < len(polls):
         await asyncio.sleep(0.001)
     handoff = await sync_to_async(offer)()
 

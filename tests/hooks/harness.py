@@ -17,10 +17,10 @@ LONG = 60.0  # a bound against hanging, not a figure
 OTHERS = """
 import json, sys, django
 django.setup()
-from coordination import store
-from coordination.operation import Caller
-from coordination.runner import run
-store.prepare()
+from core.database import store
+from core.operations.caller import Caller
+from coordination.toolset import run
+store().prepare()
 for line in sys.stdin:
     name, arguments = json.loads(line)
     print(json.dumps(run(Caller("test"), name, arguments)), flush=True)

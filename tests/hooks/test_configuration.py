@@ -14,7 +14,7 @@ from django.core.management import call_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordination.errors import NexusError
+from core.operations.errors import NexusError
 from hooks import clients, configuration
 from hooks.configuration import Edit
 

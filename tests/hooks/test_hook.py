@@ -17,7 +17,6 @@ import pytest
 import time_machine
 from django.conf import settings
 
-from coordination.knobs import Knobs
 from coordination.models import Session
 from hooks import entry, look, memory, signal_files
 from hooks import harness as dialects
@@ -39,10 +38,10 @@ def builder(project: str) -> Call:
 
 
 @pytest.fixture
-def fresh(builder: Call, committed: None, call: Operation) -> Knobs:
+def fresh(builder: Call, committed: None, call: Operation) -> Any:
     """The store of the tests, where `builder` is registered and has been looked after just now."""
     call("agent_register", agent_id="builder")
-    knobs: Knobs = settings.NEXUS
+    knobs: Any = settings.NEXUS
     look.refresh(builder)
     memory.keep_told(knobs.home, builder, memory.Told(refresh_by=time.time() + 29))
     entry.respond(knobs, builder, must_not_start)
@@ -61,7 +60,7 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
     return str(sent["message_id"])
 
 
-def stamp_unchanged(knobs: Knobs, call: Call) -> None:
+def stamp_unchanged(knobs: Any, call: Call) -> None:
     """As if no signal had come."""
     signal = signal_files.stamp(knobs.home, call.agent_id)
     memory.keep_told(knobs.home, call, replace(memory.told(knobs.home, call), signal=signal))
@@ -103,7 +102,7 @@ def test_it_says_one_line_on_a_home_that_is_a_file(harness: Harness) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
 
 
-def test_it_starts_over_from_a_broken_memory(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Operation) -> None:
     for file in (fresh.home / "hooks").glob("*.json"):
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
@@ -143,13 +142,13 @@ def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
     assert [agent["agent_id"] for agent in harness.call("agent_list", {})["agents"]] == ["builder"]
 
 
-def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Knobs) -> None:
+def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Any) -> None:
     kept = [*(fresh.home / "hooks").iterdir()]
     assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
     assert (fresh.home / "hooks").stat().st_mode & 0o777 == 0o700
 
 
-def test_it_opens_another_session_when_its_own_was_closed(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: Call, call: Operation) -> None:
     first = memory.credentials(fresh.home, builder)
     assert first is not None
     look.refresh(builder)
@@ -163,8 +162,8 @@ def test_it_opens_another_session_when_its_own_was_closed(fresh: Knobs, builder:
 # When it looks
 
 
-def test_it_does_not_open_the_store_without_a_signal(fresh: Knobs, builder: Call, tmp_path: Path) -> None:
-    elsewhere = Knobs(home=fresh.home, db_path=tmp_path / "broken.db")
+def test_it_does_not_open_the_store_without_a_signal(fresh: Any, builder: Call, tmp_path: Path) -> None:
+    elsewhere = replace(fresh, db_path=tmp_path / "broken.db")
     (tmp_path / "broken.db").write_text("x" * 1000)
     assert entry.respond(elsewhere, builder, must_not_start) == ""
     signal_files.send(fresh.home, "builder")
@@ -172,7 +171,7 @@ def test_it_does_not_open_the_store_without_a_signal(fresh: Knobs, builder: Call
         entry.respond(elsewhere, builder, must_not_start)
 
 
-def test_it_does_not_start_django_for_mail_of_others(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_does_not_start_django_for_mail_of_others(fresh: Any, builder: Call, call: Operation) -> None:
     call("agent_register", agent_id="other", role="tester")
     call(
         "handoff_create",
@@ -185,7 +184,7 @@ def test_it_does_not_start_django_for_mail_of_others(fresh: Knobs, builder: Call
     assert entry.respond(fresh, builder, must_not_start) == ""
 
 
-def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: Call, call: Operation) -> None:
     write(call, builder.root)
     assert "hello" in entry.respond(fresh, builder, lambda: None)
     call("inbox_pull", agent_id="builder", lease_seconds=20)
@@ -195,7 +194,7 @@ def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Knobs, builder: Call,
         assert "hello" in entry.respond(fresh, builder, lambda: None)
 
 
-def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call, call: Operation) -> None:
     call("agent_register", agent_id="first")
     target = {"strategy": "direct_with_fallback", "agent_id": "first", "fallback_after_seconds": 10}
     call("handoff_create", project_root=builder.root, from_agent_id="x", target=target, visibility="public")
@@ -204,7 +203,7 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Knobs, builder: Ca
         assert "1 new handoff" in entry.respond(fresh, builder, lambda: None)
 
 
-def test_it_tells_a_new_context_everything_again(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_tells_a_new_context_everything_again(fresh: Any, builder: Call, call: Operation) -> None:
     write(call, builder.root)
     entry.respond(fresh, builder, lambda: None)
     assert entry.respond(fresh, builder, must_not_start) == ""
@@ -212,7 +211,7 @@ def test_it_tells_a_new_context_everything_again(fresh: Knobs, builder: Call, ca
     assert "hello" in entry.respond(fresh, start, lambda: None)
 
 
-def test_it_shows_a_few_and_counts_the_rest(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Operation) -> None:
     for number in range(8):
         write(call, builder.root, f"number {number}")
     told = entry.respond(fresh, builder, lambda: None)
@@ -221,7 +220,7 @@ def test_it_shows_a_few_and_counts_the_rest(fresh: Knobs, builder: Call, call: O
     assert entry.respond(fresh, builder, must_not_start) == ""
 
 
-def test_it_looks_again_when_the_clock_went_back(fresh: Knobs, builder: Call, call: Operation) -> None:
+def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call: Operation) -> None:
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         write(call, builder.root)
         memory.keep_told(fresh.home, builder, replace(memory.told(fresh.home, builder), refresh_by=time.time() + 29))

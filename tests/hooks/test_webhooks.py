@@ -19,9 +19,9 @@ import time_machine
 from django.core.management import call_command
 
 from coordination.models import Event
-from coordination.operation import REGISTRY, Caller
-from coordination.runner import run
-from coordination.waiter import WRITERS
+from coordination.toolset import COORDINATION, run
+from core.operations.caller import Caller
+from core.waiting import WRITERS
 from hooks import sender, services, worker
 from hooks.models import Webhook, WebhookDelivery
 from tests.conftest import Call
@@ -334,7 +334,7 @@ def test_it_is_for_operators(call: Call, refused: Call, receiver: Receiver) -> N
         ("webhook_redeliver", {"webhook_id": "x"}),
     ):
         assert refused(name, **arguments)["code"] == "NOT_OWNER"
-        assert not REGISTRY[name].tool
+        assert not COORDINATION.operations[name].tool
 
 
 def test_it_shows_its_secret_once_and_logs_only_its_host(operate: Call, call: Call, receiver: Receiver) -> None:

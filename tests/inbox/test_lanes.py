@@ -100,8 +100,10 @@ class TestPull:
         clock.shift(INSTANT)
         assert call("inbox_count", agent_id="bob")["unread"] == 1
 
-    def test_it_leases_for_as_long_as_the_setting_says(self, call: Call, post: Post, clock: Clock, knobs: Call) -> None:
-        knobs(inbox_lease_ttl_seconds=7)
+    def test_it_leases_for_as_long_as_the_setting_says(
+        self, call: Call, post: Post, clock: Clock, configure: Call
+    ) -> None:
+        configure(inbox_lease_ttl_seconds=7)
         post("one")
 
         pulled = call("inbox_pull", agent_id="bob")["messages"][0]

@@ -14,7 +14,7 @@ from django.db import transaction
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from coordination.runner import run
+from coordination.toolset import run
 from tests.conftest import LOCAL
 
 AGENTS = ("bob", "cleo")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from coordination.runner import run
+from coordination.toolset import run
 from inbox.models import Delivery
 from tests.conftest import LOCAL, Call, at_once
 from tests.inbox.conftest import Post

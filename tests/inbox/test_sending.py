@@ -85,7 +85,7 @@ def test_it_measures_content_in_bytes_inclusively(
         ({"artifacts": [{"content": "inline"}]}, "VALIDATION_ERROR"),
         ({"urgent": True}, "VALIDATION_ERROR"),
         ({"project_root": None}, "WORKSPACE_REQUIRED"),
-        ({"project_root": ""}, "WORKSPACE_UNRESOLVED"),
+        ({"project_root": ""}, "WORKSPACE_REQUIRED"),
         ({"project_root": "/no/such/place"}, "WORKSPACE_UNRESOLVED"),
         ({"channel_id": "chn_x"}, "NOT_FOUND"),
         ({"parent_message_id": "msg_x"}, "NOT_FOUND"),

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from mcp.client.client import Client
 
-from coordination.operation import Caller
+from core.operations.caller import Caller
 from mcp_bridge.server import build_server
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]

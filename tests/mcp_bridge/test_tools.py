@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_types import Tool
 
-from coordination.errors import Code
-from coordination.operation import REGISTRY
+from coordination.toolset import COORDINATION
 from mcp_bridge.resources import text
 from mcp_bridge.tools import tools
 from tests.mcp_bridge.conftest import Connect
@@ -152,7 +151,7 @@ async def test_it_answers_an_unknown_tool_with_the_envelope(connect: Connect) ->
 
 
 async def test_it_offers_operators_verbs_to_no_agent(connect: Connect) -> None:
-    hidden = [name for name, operation in REGISTRY.items() if not operation.tool]
+    hidden = [name for name, operation in COORDINATION.operations.items() if not operation.tool]
     assert hidden
     async with connect() as client:
         for name in hidden:
@@ -186,8 +185,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-NAMES = sorted({name for operation in REGISTRY.values() for name in operation.params.model_fields})
-DOCUMENTED = {code.value for code in Code} - {"INTERNAL_ERROR", "DB_ERROR"}
+NAMES = sorted({name for operation in COORDINATION.operations.values() for name in operation.params.model_fields})
+DOCUMENTED = {code.value for code in COORDINATION.codes()} - {"INTERNAL_ERROR", "DB_ERROR"}
 
 
 @given(

@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from coordination.models import AgentKey, Event
 from coordination.services.agents import agent_of_key
-from nexus_site.cli import ago, columns, one_line, table
+from core.cli import ago, columns, one_line, table
 from tests.conftest import Call
 
 pytestmark = pytest.mark.usefixtures("team")

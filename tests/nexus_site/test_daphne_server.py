@@ -6,7 +6,7 @@ import time
 
 import time_machine
 
-from nexus_site.daphne_server import reactor
+from nexus_site.serving.daphne import reactor
 
 
 def test_it_keeps_its_timers_when_the_clock_is_moved() -> None:

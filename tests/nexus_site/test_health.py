@@ -9,9 +9,10 @@ import pytest
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
-from coordination.operation import Caller
-from coordination.runner import observers, run
-from nexus_site import health, metrics
+from coordination.toolset import run
+from core.operations.caller import Caller
+from core.operations.runner import observers
+from nexus_site.serving import health, metrics
 
 pytestmark = pytest.mark.usefixtures("committed")  # the views use connections of their own
 

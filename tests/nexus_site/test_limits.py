@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nexus_site import limits
-from nexus_site.limits import MAX_BODY_BYTES, Bounded
+from nexus_site.serving import bounds
+from nexus_site.serving.bounds import MAX_BODY_BYTES, Bounded
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -18,7 +18,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     while more:
         message = await receive()
         size, more = size + len(message["body"]), message["more_body"]
-    await limits.answer_json(send, 200, size)
+    await bounds.answer_json(send, 200, size)
 
 
 def ask(parts: list[bytes], *headers: tuple[bytes, bytes], stall: bool = False) -> tuple[int, Any]:
@@ -58,6 +58,6 @@ def test_it_refuses_an_announced_body_without_reading_it() -> None:
 
 
 def test_it_does_not_wait_for_a_slow_body_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bounds, "BODY_SECONDS", 0.05)
     status, envelope = ask([b"x"], stall=True)
     assert (status, envelope["ok"]) == (408, False)

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
 
-from coordination.errors import Code
-from coordination.knobs import TABLE
-from coordination.operation import REGISTRY, Operation, Params
+from coordination.toolset import COORDINATION
+from core.config import TABLE
+from core.operations.errors import Code
+from docs import make_reference as command
+from docs import reference_pages
 from hooks import entry, harness
-from nexus_site import reference
 from nexus_site.launch import take_flags
-from nexus_site.management.commands import reference as command
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -32,12 +31,12 @@ def anchors(file: Path) -> set[str]:
 
 def test_it_is_what_the_code_says() -> None:
     stale = [name for name, text in command.pages().items() if (command.FOLDER / name).read_text() != text]
-    assert not stale, "run `manage.py reference`"
+    assert not stale, "run `python -m docs.make_reference`"
 
 
 def test_it_has_every_operation_error_setting_and_command() -> None:
     pages = command.pages()
-    assert all(f"\n### {name}\n" in pages["operations.md"] for name in REGISTRY)
+    assert all(f"\n### {name}\n" in pages["operations.md"] for name in COORDINATION.operations)
     assert all(f"| `{code}` |" in pages["errors.md"] and code.meaning for code in Code)
     assert all(f"| `NEXUS_{name.upper()}` |" in pages["settings.md"] for name in TABLE)
     assert all(f"\n## nexus {name}\n" in pages["commands.md"] for name in ("serve", "runmcp", "issue-keys", "doctor"))
@@ -46,38 +45,27 @@ def test_it_has_every_operation_error_setting_and_command() -> None:
 
 def test_it_tells_a_stale_page_and_writes_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FOLDER", tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        call_command("reference", check=True)
-    assert ended.value.code == 1 and not list(tmp_path.iterdir())
-    call_command("reference")
-    call_command("reference", check=True)
+    assert command.main(["--check"]) == 1 and not list(tmp_path.iterdir())
+    assert command.main([]) == command.main(["--check"]) == 0
     (tmp_path / "errors.md").write_text("old")
-    with pytest.raises(SystemExit):
-        call_command("reference", check=True)
-
-
-def test_it_writes_nothing_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "FOLDER", tmp_path / "docs" / "reference")
-    with pytest.raises(SystemExit):
-        call_command("reference")
-    assert not list(tmp_path.iterdir())
+    assert command.main(["--check"]) == 1
 
 
 def test_it_tells_type_bounds_default_and_who_may() -> None:
-    block = reference.operation_block(REGISTRY["retention_prune"])
+    block = reference_pages.operation_block(COORDINATION.operations["retention_prune"])
     assert "| `max_batches` | integer | `4` | Batches of 500 rows per lane. 1–1000. |" in block
     assert "- Who may: operators.\n- Hints: writes, destructive." in block
-    block = reference.operation_block(REGISTRY["inbox_ack"])
+    block = reference_pages.operation_block(COORDINATION.operations["inbox_ack"])
     assert "in strict trust with `session_id` and `session_secret`" in block
     assert "| `message_ids` | string or list of string | required |" in block
 
 
 def test_it_keeps_a_bar_from_ending_a_cell() -> None:
-    assert reference.table(["a"], [["x | y"]]).endswith("| x \\| y |")
+    assert reference_pages.table(["a"], [["x | y"]]).endswith("| x \\| y |")
 
 
 def test_an_operation_without_parameters_says_so() -> None:
-    block = reference.operation_block(Operation("nothing", Params, lambda p, c: {}, "Does it.", frozenset()))
+    block = reference_pages.operation_block(COORDINATION.operations["agent_list"])
     assert "No parameters." in block and "Errors" not in block
 
 

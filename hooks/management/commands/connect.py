@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from coordination.command import NexusCommand
-from coordination.errors import invalid
+from core.cli import NexusCommand
+from core.operations.errors import invalid
 from hooks import clients, configuration
 from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
 

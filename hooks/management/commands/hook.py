@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
-from coordination.command import NexusCommand
-from coordination.errors import invalid
+from core.cli import NexusCommand
+from core.config import CoreSettings
+from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
 from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
 
@@ -46,7 +46,7 @@ class Command(NexusCommand):
         if options["action"] == "signal-file":
             if not agent_id:
                 raise invalid("Pass --agent-id: the agent whose signals you want.", field="agent_id")
-            self.stdout.write(str(signal_files.arm(settings.NEXUS.home, agent_id)))
+            self.stdout.write(str(signal_files.arm(CoreSettings.current().home, agent_id)))
             return
         if client not in clients.HOOKED:
             raise invalid(f"--client must be one of {', '.join(clients.HOOKED)}.", field="client")

@@ -9,12 +9,12 @@ import signal
 import sys
 from typing import Any
 
-from coordination import store
-from coordination.command import NexusCommand
-from coordination.errors import Code, NexusError
-from coordination.operation import Caller
-from coordination.services import retention
 from coordination.services.agents import agent_of_key
+from core.apps import nexus_apps
+from core.cli import NexusCommand
+from core.database import store
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
 
 API_KEY = "NEXUS_API_KEY"
 
@@ -32,8 +32,9 @@ class Command(NexusCommand):
 exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
 
     def run(self, **options: Any) -> None:
-        store.prepare()
-        retention.prune_on_start()
+        store().prepare()
+        for app in nexus_apps():
+            app.on_start()
         caller = Caller(transport="stdio", agent_id=_bound_agent())
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_serve(caller))

@@ -7,11 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from coordination import overview, routing
-from coordination.clock import now
+from coordination import presence, routing
 from coordination.services import workspaces
-from inbox.overview import Inbox, inboxes
-from nexus_site.cli import EXIT_CODES, NOTHING, OperatorCommand, ago
+from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago
+from core.clock import now
+from inbox.monitoring import Inbox, inboxes
 
 
 class Command(OperatorCommand):
@@ -31,7 +31,7 @@ class Command(OperatorCommand):
         moment = now()
         root = options["project_root"]
         workspace_id = workspaces.locate(root).workspace_id if root else None
-        states = {state.agent_id: state for state in overview.agent_states(moment, workspace_id=workspace_id)}
+        states = {state.agent_id: state for state in presence.agent_states(moment, workspace_id=workspace_id)}
         mail = inboxes(moment)
         agents = []
         for agent in self.call("agent_list")["agents"]:

@@ -10,16 +10,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
-from coordination.command import NexusCommand
+from core.cli import NexusCommand
+from core.config import CoreSettings
+from core.instance import running
 from nexus_site.demo import team
 from nexus_site.demo.agent import Agent, joined
 from nexus_site.demo.stage import Stage, hub, throwaway
 from nexus_site.demo.summary import Summary, account, newest_event
 from nexus_site.demo.timeline import Timeline
-from nexus_site.serving import running
 
 ONLOOKER = "demo-onlooker"
 CAST = {
@@ -50,8 +50,8 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
         with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
             project = Path(scratch).resolve() / "project"
             project.mkdir()
-            holder = running(settings.NEXUS.home)
-            stage = hub(holder, settings.NEXUS.database) if holder else throwaway(Path(scratch) / "home")
+            holder = running(CoreSettings.current().home)
+            stage = hub(holder, CoreSettings.current().database) if holder else throwaway(Path(scratch) / "home")
             self.stdout.write(f"{stage.told}\n\n")
             summary = asyncio.run(self._play(stage, project, rounds, max(pause, 0)))
         self.stdout.write(f"\n{summary.table()}\n")

@@ -11,12 +11,13 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from coordination import store
-from coordination.access import allowed_hosts, is_loopback
-from coordination.command import NexusCommand
-from coordination.errors import Code, NexusError
 from coordination.services import operators, workspaces
-from nexus_site.serving import only_server
+from core.access import allowed_hosts, is_loopback
+from core.cli import NexusCommand
+from core.config import CoreSettings
+from core.database import store
+from core.instance import only_server
+from core.operations.errors import Code, NexusError
 
 BACKLOG = 1024  # connections that wait to be accepted
 
@@ -44,10 +45,10 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
         host, port, project_root = (options[name] for name in ("host", "port", "project_root"))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))  # until the server takes them over
-        store.prepare()
+        store().prepare()
         if project_root is not None:
             workspaces.resolve(project_root=project_root, display_name=None)
-        with only_server(settings.NEXUS.home) as announce, _listen(host, port) as listening:
+        with only_server(CoreSettings.current().home) as announce, _listen(host, port) as listening:
             address, port = listening.getsockname()[:2]
             announce(host, port)
             _raise_file_limit()
@@ -106,7 +107,7 @@ def _raise_file_limit() -> None:
 
 
 def _serve(listening: socket.socket, url: str) -> None:
-    from nexus_site.daphne_server import HubServer
+    from nexus_site.serving.daphne import HubServer
 
     def ready() -> None:
         print(f"[nexus] MCP        {url}/mcp")

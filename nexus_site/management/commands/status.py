@@ -9,16 +9,18 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
-from coordination import overview, selectors, store
-from coordination.clock import iso, now
+from coordination import presence
+from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
-from handoffs import overview as handoffs
+from core.cli import EXIT_CODES, OperatorCommand, ago, size
+from core.clock import iso, now
+from core.config import CoreSettings
+from core.database import store
+from core.database.base import DISK_LOW
+from core.instance import running
+from handoffs import monitoring as handoffs
 from handoffs.models import Handoff, HandoffStatus
-from inbox.overview import Inbox, inboxes
-from nexus_site.cli import EXIT_CODES, OperatorCommand, ago, size
-from nexus_site.serving import running
+from inbox.monitoring import Inbox, inboxes
 
 ATTENTION = 4  # exit code: something needs a person
 LANES = ("unread", "in_flight", "parked")
@@ -47,22 +49,22 @@ class Command(OperatorCommand):
         return ATTENTION if attention else 0
 
     def _facts(self, mail: Mapping[str, Inbox], moment: datetime) -> dict[str, Any]:
-        server = running(settings.NEXUS.home)
-        presence = Counter(state.presence for state in overview.agent_states(moment))
+        server = running(CoreSettings.current().home)
+        counted = Counter(state.presence for state in presence.agent_states(moment))
         oldest = min((inbox.oldest_unread for inbox in mail.values() if inbox.oldest_unread), default=None)
         live = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)
         return {
             "versions": self.call("nexus_info"),
-            "home": str(settings.NEXUS.home),
-            "database": str(settings.NEXUS.database),
-            "database_bytes": store.size_on_disk(),
+            "home": str(CoreSettings.current().home),
+            "database": str(CoreSettings.current().database),
+            "database_bytes": store().size_on_disk(),
             "server": asdict(server) if server else None,
             "workspaces": Workspace.objects.count(),
-            "agents": {str(state): presence[state] for state in overview.Presence},
+            "agents": {str(state): counted[state] for state in presence.Presence},
             "mail": {lane: sum(getattr(inbox, lane) for inbox in mail.values()) for lane in LANES},
             "oldest_unread_at": iso(oldest),
             "handoffs": {status.lower(): Handoff.objects.in_state(status, moment).count() for status in live},
-            "newest_event_id": selectors.newest_event_id(),
+            "newest_event_id": newest_event_id(),
         }
 
     def _print(self, data: Mapping[str, Any]) -> None:
@@ -96,5 +98,5 @@ def _attention(mail: Mapping[str, Inbox], moment: datetime) -> Iterator[str]:
             yield f"{inbox.parked} dead letters: nexus inbox {shlex.quote(agent_id)} --parked"
     if orphans := len(handoffs.orphaned(moment, ORPHANS)):
         yield f"{orphans} open handoffs that no registered agent may claim: nexus handoffs"
-    if (used := overview.disk_used()) >= overview.DISK_LOW:
+    if (used := store().disk_used()) >= DISK_LOW:
         yield f"the disk is {used:.0%} full: nexus prune --vacuum"

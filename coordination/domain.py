@@ -1,0 +1,30 @@
+"""What core is given of this app: credentials, the operators' trail, the stored settings, the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordination.log.selectors import events_after, newest_event_id
+from coordination.models import Event
+from coordination.services import agents, audit
+from coordination.services import settings as stored_settings
+from core.clock import now
+
+
+class Coordination:
+    """The domain of every process of Nexus."""
+
+    def agent_of_key(self, key: str) -> str | None:
+        return agents.agent_of_key(key)
+
+    def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
+        audit.record(operator, "operator.acted", now(), operation=operation, **ids)
+
+    def refresh_settings(self) -> None:
+        stored_settings.refresh()
+
+    def newest_event_id(self) -> int:
+        return newest_event_id()
+
+    def events_after(self, event_id: int, limit: int) -> Sequence[Event]:
+        return events_after(event_id, limit)

@@ -1,0 +1,25 @@
+"""What the operations of the bus ask of their callers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordination.config import CoordinationSettings
+from coordination.services import sessions
+from core.operations.caller import Caller
+from core.operations.registry import Guard, Operation
+
+
+def in_session(parameter: str) -> Guard:
+    """The session that `parameter` names, with its secret, proves who acts: always in strict trust, else when given."""
+
+    def check(operation: Operation[Any], params: Any, caller: Caller) -> None:
+        assert operation.acts_as is not None, "a sensitive operation names its acting agent"
+        sessions.check_credentials(
+            agent_id=getattr(params, operation.acts_as),
+            session_id=getattr(params, parameter),
+            secret=getattr(params, "session_secret", None),
+            required=CoordinationSettings.current().trust_mode == "strict" and caller.operator is None,
+        )
+
+    return Guard(f"in strict trust with `{parameter}` and `session_secret`", check)

@@ -1,0 +1,53 @@
+"""Writing to the event log: always inside the transaction of the change that the event records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.dispatch import Signal
+
+from coordination.models import Event, Sight, Stream
+from coordination.routing import Target
+from core.operations.errors import Code, NexusError
+from core.waiting import announce_commit
+
+committed = Signal()  # sent in this process, with the `event`, once its transaction is committed
+
+
+def emit(
+    *,
+    workspace_id: str,
+    stream: Stream,
+    type: str,
+    actor: str | None,
+    payload: Mapping[str, Any],
+    moment: datetime,
+    visibility: str = Sight.PUBLIC,
+    target: Target | None = None,
+    handoff_id: str | None = None,
+) -> Event:
+    """Append one event. Raises INTERNAL_ERROR, before anything is written, for what no reader could understand."""
+    if stream not in Stream.values or visibility not in Sight.values or not type.strip():
+        raise NexusError(
+            Code.INTERNAL_ERROR,
+            "An event outside the vocabulary was refused.",
+            {"stream": stream, "visibility": visibility, "type": type},
+        )
+    event = Event.objects.create(
+        workspace_id=workspace_id,
+        stream=stream,
+        type=type,
+        actor_agent_id=actor,
+        payload=dict(payload),
+        visibility=visibility,
+        target=target,
+        handoff_id=handoff_id,
+        created_at=moment,
+    )
+    transaction.on_commit(announce_commit)
+    transaction.on_commit(partial(committed.send_robust, Event, event=event))
+    return event

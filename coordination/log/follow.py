@@ -1,0 +1,141 @@
+"""Following the event log live: the one loop behind server-sent events and WebSockets (contract: Monitoring patterns).
+
+A follower reads page after page from its cursor and parks on the waiter at the head of the log. Nothing is buffered for
+it: the log is the buffer, and a follower that is slow or was away reads on from its cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from coordination.log.selectors import event_visible, newest_event_id
+from coordination.models import Event, Stream
+from coordination.selectors import profile_of
+from core.clock import now
+from core.operations.caller import Caller
+from core.operations.errors import invalid
+from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL
+from core.waiting import READERS, in_thread, waiter
+
+PAGE = 100  # events read at once
+HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which events to follow: within a field any of its values will do, and an empty field admits everything."""
+
+    workspace: frozenset[str] = frozenset()
+    stream: frozenset[str] = frozenset()
+    type: frozenset[str] = frozenset()
+    agent: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Filters:
+        """From lists of strings, or strings with commas, by field. Raises VALIDATION_ERROR."""
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in given if name not in known]:
+            raise invalid(f"Unknown filter {str(unknown[0])[:200]!r}; the filters are {', '.join(known)}.")
+        filters = cls(**{name: _values(name, value) for name, value in given.items()})
+        if strangers := sorted(filters.stream - set(Stream.values)):
+            raise invalid(f"No such stream: {strangers[0]!r}; use {', '.join(Stream.values)}.", field="stream")
+        return filters
+
+    def as_data(self) -> dict[str, list[str]]:
+        """`{workspace, stream, type, agent}`, each a sorted list."""
+        return {field.name: sorted(getattr(self, field.name)) for field in fields(self)}
+
+    def columns(self) -> dict[str, frozenset[str]]:
+        """The columns that are filtered, with what they may hold."""
+        named = {
+            "workspace_id": self.workspace,
+            "stream": self.stream,
+            "type": self.type,
+            "actor_agent_id": self.agent,
+        }
+        return {column: values for column, values in named.items() if values}
+
+    def admit(self, event: Event) -> bool:
+        """Whether an event passes."""
+        return all(getattr(event, column) in values for column, values in self.columns().items())
+
+
+def _values(name: str, given: Any) -> frozenset[str]:
+    texts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(texts, list) or not all(isinstance(text, str) and len(text) <= MAX_ID for text in texts):
+        raise invalid(f"{name} must be a string or a list of strings.", field=name)
+    values = frozenset(text.strip() for part in texts for text in part.split(",")) - {""}
+    if len(values) > MAX_IDS_A_CALL or any("\x00" in value for value in values):
+        raise invalid(f"{name} takes at most {MAX_IDS_A_CALL} values, without NUL characters.", field=name)
+    return values
+
+
+@dataclass(frozen=True)
+class Page:
+    """Events that passed, and the cursor behind everything that was looked at."""
+
+    events: list[Event]
+    cursor: int
+    more: bool
+
+
+def read(caller: Caller, filters: Filters, cursor: int) -> Page:
+    """The next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
+    matching = Event.objects.filter(event_id__gt=cursor, **{f"{name}__in": v for name, v in filters.columns().items()})
+    head = newest_event_id()  # bounds the scan: what is committed meanwhile is the next page's
+    batch = list(matching.filter(event_id__lte=head).order_by("event_id")[:PAGE])
+    more = len(batch) == PAGE
+    return Page(_seen_by(caller, batch), batch[-1].event_id if more else max(cursor, head), more)
+
+
+def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:
+    if caller.agent_id is None:
+        return list(events)
+    agent, moment = profile_of(caller.agent_id), now()
+    return [event for event in events if event_visible(event, event.workspace_id, agent, moment)]
+
+
+class Follower:
+    """One client's place in the log. `identify` is asked with every page: a key may have died meanwhile."""
+
+    def __init__(self, identify: Callable[[], Caller], filters: Filters, cursor: int) -> None:
+        self.identify = identify
+        self.filters = filters
+        self.cursor = cursor
+        self._wanted: tuple[Filters | None, int | None] | None = None
+        self._wake: Callable[[], None] = lambda: None
+
+    def change(self, filters: Filters | None, cursor: int | None) -> None:
+        """Go on with other filters, or from another cursor; None keeps what there is. `follow` tells when it does."""
+        self._wanted = filters, cursor
+        self._wake()
+
+    async def follow(self) -> AsyncGenerator[Event | Filters | None, None]:
+        """Yield each event in order, None after a silence, and the filters once they have changed.
+
+        `cursor` is behind whatever was yielded before the current item: a client resumes there. Ends when the server
+        goes down. Raises Refused when the caller may no longer follow.
+        """
+        async with waiter().park(lambda event: self.filters.admit(event)) as parked:
+            self._wake = parked.woken.set
+            while not waiter().closing:
+                if self._wanted:
+                    (filters, cursor), self._wanted = self._wanted, None
+                    self.filters = self.filters if filters is None else filters
+                    self.cursor = self.cursor if cursor is None else cursor
+                    yield self.filters
+                page = await in_thread(READERS, self._look)
+                for event in page.events:
+                    if self._wanted:
+                        break
+                    yield event
+                    self.cursor = event.event_id
+                else:
+                    self.cursor = page.cursor
+                    if not page.more and not await parked.wait(HEARTBEAT_SECONDS):
+                        yield None
+
+    def _look(self) -> Page:
+        return read(self.identify(), self.filters, self.cursor)

@@ -1,0 +1,94 @@
+"""The event log as server-sent events: `GET /api/v1/stream` (contract: The HTTP Hub & Dashboard)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
+
+from coordination.log.follow import Filters, Follower
+from coordination.log.selectors import newest_event_id
+from coordination.models import Event
+from coordination.rows import event_data
+from core.access import Approach, Refused, identify
+from core.operations.caller import Caller
+from core.operations.errors import NexusError, invalid
+from core.operations.parameters import parse_cursor
+from core.operations.replies import failure
+from core.waiting import READERS, in_thread
+
+FILTERS = ("workspace", "stream", "type", "agent")
+OTHERS = {"cursor", "api_key"}
+
+
+async def stream(request: HttpRequest) -> HttpResponseBase:
+    """Every event from here on, or exactly after `Last-Event-ID` or `?cursor=`.
+
+    `?workspace=`, `?stream=`, `?type=` and `?agent=` filter; each may be given again or hold values between commas.
+    A message's `id` is its cursor and its data the event, as event_get gives it.
+    """
+    if request.method != "GET":
+        error = invalid("The stream is read with GET.")
+        return JsonResponse(failure(error), status=405, headers={"Allow": "GET"})
+    approach = Approach.of_request(request, await request.auser())
+
+    def who() -> Caller:
+        return identify(approach, transport="sse")
+
+    try:
+        await in_thread(READERS, who)
+        if unknown := set(request.GET) - set(FILTERS) - OTHERS:
+            raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; the stream takes {', '.join(FILTERS)}, cursor.")
+        filters = Filters.parse({name: request.GET.getlist(name) for name in FILTERS})
+        given = request.headers.get("Last-Event-ID") or request.GET.get("cursor")
+        cursor = parse_cursor(given) if given else await in_thread(READERS, newest_event_id)
+    except Refused as refusal:
+        return JsonResponse(failure(refusal), status=refusal.status)
+    except NexusError as error:
+        return JsonResponse(failure(error), status=400)
+    return StreamingHttpResponse(
+        _messages(Follower(who, filters, cursor)),
+        content_type="text/event-stream",
+        headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _messages(follower: Follower) -> AsyncIterator[str]:
+    yield _position(follower.cursor)  # a client that is cut before its first event resumes here, too
+    with suppress(Refused):
+        async with aclosing(follower.follow()) as items:
+            async for item in items:
+                yield _message(item) if isinstance(item, Event) else _position(follower.cursor)
+
+
+def _message(event: Event) -> str:
+    return f"id: {event.event_id}\ndata: {json.dumps(event_data(event), cls=DjangoJSONEncoder)}\n\n"
+
+
+def _position(cursor: int) -> str:
+    """A comment and an id: keeps the connection alive, moves the client's cursor, and no listener is called."""
+    return f": here\nid: {cursor}\n\n"
+
+
+def openapi() -> dict[str, Any]:
+    """The stream's path in the OpenAPI schema."""
+    from core.rest.schema import ANY_OF, failures
+
+    text = {"schema": {"type": "string"}, "required": False}
+    resume = {"name": "Last-Event-ID", "in": "header", "description": "Resume exactly after this event.", **text}
+    operation = {
+        "operationId": "events_stream",
+        "description": "The event log as server-sent events, from here on or exactly after a cursor.",
+        "tags": ["events"],
+        "parameters": [*({"name": name, "in": "query", **text} for name in (*FILTERS, "cursor")), resume],
+        "security": ANY_OF,
+        "responses": {
+            "200": {"description": "Events without end.", "content": {"text/event-stream": {"schema": text["schema"]}}},
+            **failures(),
+        },
+    }
+    return {"/api/v1/stream": {"get": operation}}

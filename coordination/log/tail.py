@@ -1,0 +1,147 @@
+"""Following the event log as lines: what `nexus tail` does (contract: Monitoring patterns).
+
+It reads and never stamps: a monitor that runs beside an idle agent does not make that agent look alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from django.db import DatabaseError, connection
+
+from coordination.log import follow as log
+from coordination.log.follow import Filters, Page
+from coordination.models import Event
+from coordination.rows import event_data
+from core.cli import one_line
+from core.database import store
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from core.operations.parameters import MAX_INTEGER
+from core.waiting import READERS, in_thread, waiter
+
+BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between looks at a busy store; then it is an error
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Whose eyes look, what they look for, and whose lines are left out."""
+
+    agent_id: str
+    filters: Filters
+    exclude: str | None = None  # the author of the lines to drop
+    inbox_only: bool = False
+
+    def read(self, cursor: int) -> Page:
+        """The next window after `cursor`, as far as the agent may see it. Whoever gets a message may see it."""
+        caller = Caller("tail", agent_id=None if self.inbox_only else self.agent_id)
+        try:
+            return log.read(caller, self.filters, cursor)
+        except DatabaseError:
+            connection.close()  # the next look starts on a sound connection
+            raise
+
+    def wants(self, event: Event) -> bool:
+        """Whether a visible event becomes a line."""
+        if self.inbox_only and self.agent_id not in event.payload.get("recipients", ()):
+            return False
+        return self.exclude is None or event.actor_agent_id != self.exclude
+
+
+async def follow(
+    watch: Watch, cursor: int, *, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
+) -> None:
+    """Write every event after `cursor`, window by window, and persist the cursor behind each; until cancelled.
+
+    Raises DB_ERROR at once when the store fails, and after some ten seconds when it stays busy: the cursor only ever
+    passes what was written, so nothing is skipped.
+    """
+    failures = 0
+    while True:
+        try:
+            async with waiter().park(watch.filters.admit) as parked:
+                page = await in_thread(READERS, partial(watch.read, cursor))
+                failures = 0
+                write(filter(watch.wants, page.events))
+                cursor = page.cursor
+                if page.events:
+                    persist(cursor)
+                if not page.more:
+                    await parked.wait(math.inf)
+        except (DatabaseError, sqlite3.Error) as error:
+            if not store().is_busy(error) or failures == len(BACKOFF_SECONDS):
+                raise store().failure(error) or NexusError(
+                    Code.DB_ERROR, "The store failed; run `nexus doctor`."
+                ) from None
+            await asyncio.sleep(BACKOFF_SECONDS[failures])
+            failures += 1
+
+
+def as_json(event: Event) -> str:
+    """An event as one line of JSON, in ASCII: no character of it can end the line early or command a terminal."""
+    return json.dumps(event_data(event), separators=(",", ":"))
+
+
+def as_text(event: Event) -> str:
+    """An event as one line for people."""
+    told = {"agent_id", "from_agent_id", "subject", "recipients"}
+    rest = " ".join(
+        f"{name}={value}" for name, value in event.payload.items() if name not in told and value is not None
+    )
+    recipients = ", ".join(event.payload.get("recipients", ()))
+    parts = [
+        f"{event.created_at.astimezone():%Y-%m-%d %H:%M:%S}  {event.event_id:>6}  {event.type:<18}",
+        (event.actor_agent_id or "-") + (f" → {recipients}" if recipients else ""),
+        event.payload.get("subject", ""),
+        rest,
+    ]
+    return one_line("  ".join(filter(None, parts)), widest=500)
+
+
+class CursorFile:
+    """Where a follower keeps its place: the last event id it has written, as decimal text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> int | None:
+        """The cursor kept; None where there is no file. Raises CONFIG_ERROR for a file that holds no cursor."""
+        try:
+            text = self.path.read_text("ascii").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeError):
+            text = ""
+        if not text.isdigit() or len(text) > 19 or int(text) > MAX_INTEGER:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"--cursor-file: {self.path} holds no cursor. Remove it to start from --from, or name another file.",
+            )
+        return int(text)
+
+    def save(self, cursor: int) -> None:
+        """Replace the file in one step that survives a power cut. Raises CONFIG_ERROR where it cannot be written."""
+        try:
+            handle, draft = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+            try:
+                with os.fdopen(handle, "w") as file:
+                    file.write(f"{cursor}\n")
+                    file.flush()
+                    os.fsync(handle)
+                Path(draft).replace(self.path)
+            except BaseException:
+                Path(draft).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise NexusError(
+                Code.CONFIG_ERROR, f"--cursor-file: {self.path} cannot be written: {error.strerror}."
+            ) from None

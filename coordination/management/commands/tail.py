@@ -1,0 +1,165 @@
+"""`nexus tail`: the event log as a stream of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import stat
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from coordination.errors import CoordinationCode
+from coordination.log.follow import Filters
+from coordination.log.selectors import newest_event_id
+from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
+from coordination.models import Event, Stream
+from coordination.services import workspaces
+from core.cli import NexusCommand, add_project_root
+from core.database import store
+from core.operations.errors import Code, NexusError
+from core.operations.parameters import MAX_INTEGER
+
+STDOUT = 1
+
+
+class Command(NexusCommand):
+    help = (
+        "Follow the event log, one line of JSON per event, as far as an agent may see it.\n"
+        "It waits for what comes until it is interrupted, and does not count as a sign of life of the agent."
+    )
+    examples = """examples:
+  nexus tail --agent-id ana --exclude-agent ana        what the others do in this project, from now on
+  nexus tail --agent-id ana --inbox --pretty           mail as it arrives, from any project
+  nexus tail --agent-id ana --from beginning --cursor-file ~/.ana.cursor
+                                                       everything once, across restarts
+
+delivery:
+  With --cursor-file the place in the log is kept after each window of up to 100 events, once its lines are written.
+  A crash between the two repeats that window; no event is left out.
+
+exit codes:
+  0  ended by SIGINT or SIGTERM, or because its reader went away
+  1  refused or failed; stderr has the code and what to do"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_project_root(parser)
+        parser.add_argument("--agent-id", required=True, help="Whose eyes to look with.")
+        scope = parser.add_mutually_exclusive_group()
+        scope.add_argument("--stream", default="workspace", help=f"{', '.join(Stream.values)}. [workspace]")
+        scope.add_argument(
+            "--inbox", action="store_true", help="Only what lands in the agent's inbox, from any project."
+        )
+        parser.add_argument(
+            "--from",
+            dest="start",
+            default="latest",
+            metavar="WHERE",
+            help="latest (what comes from now on), beginning, or the event_id to go on after. [latest]",
+        )
+        parser.add_argument("--from-agent", help="Only what this agent did.")
+        parser.add_argument("--exclude-agent", help="Leave out what this agent did: your own echo.")
+        parser.add_argument("--cursor-file", type=Path, help="Keep the place here; where it exists it precedes --from.")
+        parser.add_argument("--pretty", action="store_true", help="Lines for people.")
+
+    def run(self, **options: Any) -> None:
+        ending = Ending()
+        watch = Watch(
+            agent_id=options["agent_id"],
+            filters=_filters(options),
+            exclude=options["exclude_agent"],
+            inbox_only=options["inbox"],
+        )
+        start = _parse_start(options["start"])
+        file = CursorFile(options["cursor_file"]) if options["cursor_file"] else None
+        kept = file.load() if file else None
+        store().prepare()
+        cursor = kept if kept is not None else newest_event_id() if start is None else start
+        if file:
+            file.save(cursor)  # what comes while no follower runs is the next one's, even if this one saw nothing
+        line = as_text if options["pretty"] else as_json
+
+        def write(events: Iterable[Event]) -> None:
+            _write("".join(f"{line(event)}\n" for event in events).encode(), ending)
+
+        def persist(cursor: int) -> None:
+            ending.put_off()
+            if file:
+                file.save(cursor)
+            ending.allow()
+
+        asyncio.run(_follow(watch, cursor, write, persist))
+
+
+class Ending:
+    """SIGINT and SIGTERM end the process with exit code 0, also out of a write that nobody reads."""
+
+    def __init__(self) -> None:
+        self._wanted = self._put_off = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._end)
+
+    def _end(self, *_: Any) -> None:
+        self._wanted = True
+        if not self._put_off:
+            sys.exit(0)
+
+    def put_off(self) -> None:
+        """Not now: what is written and not kept would be written again by the next follower."""
+        self._put_off = True
+
+    def allow(self) -> None:
+        """Now, if it was wanted meanwhile."""
+        self._put_off = False
+        if self._wanted:
+            sys.exit(0)
+
+
+def _filters(options: dict[str, Any]) -> Filters:
+    """Raises WORKSPACE_UNRESOLVED, and INVALID_STREAM for what is no stream."""
+    author = frozenset({options["from_agent"]} - {None})
+    if options["inbox"]:  # an inbox knows no projects: mail from any lands in it
+        return Filters(type=frozenset({"message.created"}), agent=author)
+    if options["stream"] not in Stream.values:
+        raise NexusError(CoordinationCode.INVALID_STREAM, f"--stream: use one of {', '.join(Stream.values)}.")
+    workspace_id = workspaces.locate(options["project_root"]).workspace_id
+    return Filters(workspace=frozenset({workspace_id}), stream=frozenset({options["stream"]}), agent=author)
+
+
+def _parse_start(text: str) -> int | None:
+    """Where to start: an event id to go on after, 0 for the beginning, None for the newest. Raises CONFIG_ERROR."""
+    if text in ("latest", "beginning"):
+        return 0 if text == "beginning" else None
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_INTEGER:
+        raise NexusError(Code.CONFIG_ERROR, "--from: use latest, beginning, or an event_id.")
+    return int(text)
+
+
+async def _follow(
+    watch: Watch, cursor: int, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
+) -> None:
+    if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
+        # A pipe reports the loss of its reader as readable: a follower ends then, not with its next line.
+        asyncio.get_running_loop().add_reader(STDOUT, sys.exit, 0)
+    await follow(watch, cursor, write=write, persist=persist)
+
+
+def _write(lines: bytes, ending: Ending) -> None:
+    """Write past Python's buffers: what nobody reads must not hold up the end.
+
+    The end may come while nobody takes the next piece, and after the last one only once the place is kept.
+    """
+    left = memoryview(lines)
+    try:
+        while left:
+            ending.allow()
+            select.select([], [STDOUT], [])
+            ending.put_off()
+            left = left[os.write(STDOUT, left[: select.PIPE_BUF]) :]  # so much a writable pipe takes at once
+    except BrokenPipeError:
+        sys.exit(0)

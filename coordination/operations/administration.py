@@ -1,0 +1,105 @@
+"""What operators alone may do: manage agents and their keys, change settings. No agent gets these as tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coordination.models import Agent
+from coordination.rows import agent_data
+from coordination.services import keys, roster, settings
+from coordination.toolset import operation
+from core.clock import iso
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Label, Nothing, Params
+from core.operations.registry import OPERATORS_ONLY
+from core.operations.replies import Data
+
+PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE)
+
+
+class AgentProfile(Params):
+    agent_id: Id
+    role: Label | None = None
+    capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
+    metadata: Any = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the call named."""
+        return {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+
+
+@operation(AgentProfile, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
+def agent_create(p: AgentProfile, caller: Caller) -> Data:
+    """Create an agent with an API key. The answer shows the key, and nothing shows it again."""
+    agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=_operator(caller))
+    return {**_profile(agent), "api_key": key}
+
+
+@operation(AgentProfile, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def agent_update(p: AgentProfile, caller: Caller) -> Data:
+    """Change an agent's role, capabilities or metadata. What is left out keeps its value."""
+    return _profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
+
+
+class AgentRef(Params):
+    agent_id: Id
+
+
+OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
+
+
+@operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def agent_delete(p: AgentRef, caller: Caller) -> Data:
+    """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; registering the
+    id again brings it back."""
+    closed = roster.delete(agent_id=p.agent_id, operator=_operator(caller))
+    return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
+
+
+@operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def agent_key_issue(p: AgentRef, caller: Caller) -> Data:
+    """Give an agent a new API key, shown this once. The key it had dies at once."""
+    return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=_operator(caller))}
+
+
+class AgentKeySetActive(AgentRef):
+    active: bool
+
+
+@operation(AgentKeySetActive, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> Data:
+    """Deactivate an agent's API key, or take the same key back into service."""
+    key = keys.set_active(agent_id=p.agent_id, active=p.active, operator=_operator(caller))
+    return {"agent_id": p.agent_id, "active": key.is_active}
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def settings_list(p: Nothing, caller: Caller) -> Data:
+    """Every setting: its value, where it comes from, its bounds, and whether a change applies at once."""
+    return {"settings": settings.described()}
+
+
+class SettingsUpdate(Params):
+    values: Annotated[dict[str, Any], Field(min_length=1, max_length=100, description="By name; null: the default.")]
+
+
+@operation(
+    SettingsUpdate, Code.VALIDATION_ERROR, Code.CONFIG_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True
+)
+def settings_update(p: SettingsUpdate, caller: Caller) -> Data:
+    """Store settings, all of them or none. They take effect in every process within about a second."""
+    settings.update(values=p.values, operator=_operator(caller))
+    return {"updated": sorted(p.values)}
+
+
+def _operator(caller: Caller) -> str:
+    assert caller.operator is not None, "the runner lets operators alone come here"
+    return caller.operator
+
+
+def _profile(agent: Agent) -> dict[str, Any]:
+    return {**agent_data(agent), "updated_at": iso(agent.updated_at)}

@@ -1,0 +1,57 @@
+"""Artifacts: what agents publish."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coordination.errors import CoordinationCode
+from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.rows import artifact_data
+from coordination.services import artifacts
+from coordination.toolset import operation
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Label, Params
+from core.operations.replies import Data
+
+
+class ArtifactPut(Params):
+    project_root: ProjectRoot
+    artifact_type: Annotated[Label, Field(description="file, text, json or markdown.")]
+    name: Label | None = None
+    path: Annotated[
+        str | None, Field(min_length=1, max_length=4096, description="A file below project_root, instead of content.")
+    ] = None
+    content: Annotated[str | None, Field(description="The text itself, up to 64 KiB; larger: a file and path.")] = None
+    metadata: Any = None
+
+
+@operation(ArtifactPut, *IN_WORKSPACE, Code.CONTENT_TOO_LARGE, CoordinationCode.PATH_OUTSIDE_WORKSPACE)
+def artifact_put(p: ArtifactPut, caller: Caller) -> Data:
+    """Publish an artifact: inline content, or the path of a file in the project. Cite its artifact_id in messages."""
+    artifact = artifacts.put(
+        project_root=p.project_root,
+        artifact_type=p.artifact_type,
+        name=p.name,
+        path=p.path,
+        content=p.content,
+        metadata=p.metadata,
+        actor=caller.agent_id,
+    )
+    place = {"path": artifact.path} if artifact.stored == "path" else {}
+    return {**artifact_data(artifact), **place}
+
+
+class ArtifactGet(Params):
+    project_root: ProjectRoot
+    artifact_id: Id
+
+
+@operation(ArtifactGet, *IN_WORKSPACE, Code.NOT_FOUND, read_only=True)
+def artifact_get(p: ArtifactGet, caller: Caller) -> Data:
+    """Get an artifact: its content when inline, its path (never the file's bytes) otherwise."""
+    artifact = artifacts.get(project_root=p.project_root, artifact_id=p.artifact_id)
+    place = {"path": artifact.path} if artifact.stored == "path" else {"content": artifact.content}
+    return {**artifact_data(artifact), "name": artifact.name, "metadata": artifact.metadata, **place}

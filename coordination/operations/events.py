@@ -1,0 +1,125 @@
+"""Reading and following the event log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from coordination.config import CoordinationSettings
+from coordination.errors import CoordinationCode
+from coordination.log import selectors
+from coordination.parameters import ProjectRoot
+from coordination.rows import event_data
+from coordination.services import agents, workspaces
+from coordination.toolset import operation
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Cursor, FieldErrors, Id, Label, Limit, Params
+from core.operations.registry import Wait
+from core.operations.replies import Data
+
+DEFAULT_EVENT_LIMIT = 100
+
+StreamName = Annotated[
+    Literal["workspace", "agent", "handoff"],
+    FieldErrors(absent=CoordinationCode.INVALID_STREAM, malformed=CoordinationCode.INVALID_STREAM, rank=1),
+    Field(description="workspace: sessions, messages, artifacts; handoff: handoffs."),
+]
+
+
+class EventCursor(Params):
+    project_root: ProjectRoot
+    agent_id: Id
+    stream: StreamName
+
+
+class EventFilters(Params):
+    """Equality, all of them."""
+
+    type: Label | None = None
+    agent_id: Label | None = None
+    task_id: Label | None = None
+    handoff_id: Label | None = None
+
+
+class EventGet(EventCursor):
+    cursor: Annotated[Cursor | None, Field(description="Read after this event_id; none: from the start.")] = None
+    limit: Annotated[Limit | None, Field(description=f"{DEFAULT_EVENT_LIMIT} by default, 1000 at most.")] = None
+    filters: Annotated[EventFilters | None, Field(description="Equalities, all at once; agent_id is who acted.")] = None
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The filters that were given."""
+        return self.filters.model_dump(exclude_none=True) if self.filters else {}
+
+
+class EventWait(EventGet):
+    timeout_seconds: Annotated[
+        int | None, Field(description="Wait so long at most; the server caps it, at 30 by default.")
+    ] = 0
+
+
+EVENT_ERRORS = (
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.INVALID_STREAM,
+    Code.VALIDATION_ERROR,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+)
+
+
+@operation(EventCursor, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
+def event_cursor(p: EventCursor, caller: Caller) -> Data:
+    """The newest event_id of a stream, to follow from now on with event_get or event_wait."""
+    workspace_id = workspaces.locate(p.project_root).workspace_id
+    return {"cursor": selectors.newest_event_id(workspace_id=workspace_id, stream=p.stream)}
+
+
+@operation(EventGet, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
+def event_get(p: EventGet, caller: Caller) -> Data:
+    """Read events after cursor, oldest first; go on from next_cursor. For observing; your mail comes by inbox_pull."""
+    data = _events(p)
+    agents.touch_in_passing(p.agent_id)
+    return data
+
+
+@operation(
+    EventWait,
+    *EVENT_ERRORS,
+    acts_as="agent_id",
+    read_only=True,
+    wait=Wait[EventWait](
+        timeout=lambda p: p.timeout_seconds or 0,
+        interested=lambda p: selectors.event_interest(
+            workspaces.locate(p.project_root).workspace_id, p.stream, p.chosen
+        ),
+        look=lambda p, caller: _events(p),
+        done=lambda data: bool(data["events"]),
+        expired=lambda p, data: {
+            **data,
+            "timed_out": True,
+            **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 else {}),  # a snapshot has looked so far
+        },
+        resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}),
+    ),
+)
+def event_wait(p: EventWait, caller: Caller) -> Data:
+    """Like event_get, but with timeout_seconds > 0 it waits for the first matching event. timed_out tells of none."""
+    return event_get(p, caller)
+
+
+def _events(p: EventGet) -> dict[str, Any]:
+    page = selectors.event_page(
+        workspace_id=workspaces.locate(p.project_root).workspace_id,
+        agent_id=p.agent_id,
+        stream=p.stream,
+        cursor=p.cursor or 0,
+        limit=min(p.limit or DEFAULT_EVENT_LIMIT, CoordinationSettings.current().max_event_limit),
+        filters=p.chosen,
+    )
+    return {
+        "events": [event_data(event) for event in page.events],
+        "next_cursor": page.next_cursor,
+        "has_more": page.has_more,
+        "timed_out": False,
+    }

@@ -1,0 +1,67 @@
+"""Sessions: being present in a workspace."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coordination.errors import CoordinationCode
+from coordination.parameters import WorkspaceId
+from coordination.rows import session_data
+from coordination.services import sessions
+from coordination.toolset import operation
+from core.clock import iso, now
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Params
+from core.operations.replies import Data
+
+
+class SessionOpen(Params):
+    agent_id: Id
+    workspace_id: WorkspaceId
+    metadata: Any = None
+
+
+@operation(
+    SessionOpen,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    acts_as="agent_id",
+)
+def session_open(p: SessionOpen, caller: Caller) -> Data:
+    """Open a session in a workspace: it makes you present, so that broadcasts reach you. Keep session_secret, which is
+    shown once."""
+    session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=p.workspace_id, metadata=p.metadata)
+    return {**session_data(session), "session_secret": secret}
+
+
+class SessionRef(Params):
+    session_id: Annotated[Id, Field(description="From session_open.")]
+    workspace_id: Id | None = None
+
+
+SESSION_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
+
+
+@operation(SessionRef, *SESSION_ERRORS)
+def session_heartbeat(p: SessionRef, caller: Caller) -> Data:
+    """Stay present. Send one between turns; broadcasts skip agents silent for 30 minutes (default)."""
+    session = sessions.heartbeat(session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id)
+    return {
+        "session_id": session.session_id,
+        "status": sessions.derived_status(session, now()),
+        "last_heartbeat_at": iso(session.last_heartbeat_at),
+    }
+
+
+@operation(SessionRef, *SESSION_ERRORS, idempotent=True)
+def session_close(p: SessionRef, caller: Caller) -> Data:
+    """End a session; closing twice is fine."""
+    session = sessions.close(
+        session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id, operator=caller.operator
+    )
+    return {**session_data(session), "closed_at": iso(session.closed_at)}

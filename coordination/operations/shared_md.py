@@ -1,0 +1,43 @@
+"""shared.md: a workspace at a glance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from coordination import shared_md
+from coordination.errors import CoordinationCode
+from coordination.parameters import WorkspaceId
+from coordination.toolset import operation
+from core.clock import iso, now
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Params
+from core.operations.replies import Data
+
+
+class SharedMdRender(Params):
+    workspace_id: WorkspaceId
+    limit_events: Annotated[int, Field(description="How many of the newest events.")] = 50
+
+
+@operation(
+    SharedMdRender,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    CoordinationCode.RENDER_ERROR,
+    idempotent=True,
+)
+def shared_md_render(p: SharedMdRender, caller: Caller) -> Data:
+    """Write the workspace's shared.md, a readable snapshot of agents, tasks, handoffs and recent events."""
+    rendered = shared_md.render(workspace_id=p.workspace_id, limit_events=p.limit_events)
+    return {
+        "path": str(rendered.path),
+        "workspace_id": p.workspace_id,
+        "bytes_written": rendered.size,
+        "sections_rendered": rendered.sections,
+        "limit_events": p.limit_events,
+        "generated_at": iso(now()),
+    }

@@ -1,0 +1,30 @@
+"""Parameters that many operations of the bus take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from coordination.errors import CoordinationCode
+from core.operations.errors import Code
+from core.operations.parameters import FieldErrors, Id, not_blank
+
+ProjectRoot = Annotated[
+    str,
+    FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+    Field(max_length=4096, description="Absolute path of the project."),
+    AfterValidator(not_blank),
+]
+WorkspaceId = Annotated[
+    Id,
+    FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+    Field(description="From workspace_resolve."),
+]
+IN_WORKSPACE = (  # with a project_root
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    Code.VALIDATION_ERROR,
+)
+SessionId = Annotated[Id | None, Field(description="From session_open; required in strict trust.")]
+SessionSecret = Annotated[Id | None, Field(description="From session_open; checked when given, required in strict.")]

@@ -1,0 +1,33 @@
+"""The toolset of the bus: what coordination, inbox, handoffs and their keepers offer, answered in the envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.operations import runner
+from core.operations.caller import Caller
+from core.operations.registry import Toolset
+from core.operations.replies import Body, Data
+
+COORDINATION = Toolset(
+    "coordination",
+    "Identities and presence, an inbox with at-least-once delivery, handoffs that one agent wins, artifacts, the event "
+    "log.",
+)
+operation = COORDINATION.operation
+
+
+def run(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
+    """Call an operation and get its envelope; blocks while a waiting operation waits."""
+    return runner.run(COORDINATION, caller, name, arguments)
+
+
+async def arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
+    """`run` from an event loop."""
+    return await runner.arun(COORDINATION, caller, name, arguments)
+
+
+def call(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Data:
+    """Call an operation and get its data. Raises its error."""
+    return runner.perform(COORDINATION, caller, name, arguments).result()

@@ -1,0 +1,167 @@
+"""Who is at the other end of an HTTP or WebSocket connection (contract: Authentication model).
+
+One rule for REST, `/mcp`, server-sent events, WebSockets and every page: plain values in, a `Caller` out, or a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.request import split_domain_port, validate_host
+
+from core import waiting
+from core.domain import domain
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+
+OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
+LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
+LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
+FORWARDING = {"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"}  # and all of x-forwarded-*
+KEY = re.compile(r"nxs_[0-9a-f]{48}")
+
+
+class Refused(NexusError):
+    """A connection that may not go on; `status` is 401 where a key or a login would help, 403 where not."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(Code.NOT_OWNER, message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Approach:
+    """What a connection shows of itself. `staff` names the operator who is logged in to the admin, if one is."""
+
+    peer: str | None
+    headers: tuple[tuple[str, str], ...]  # names in lower case
+    query: str
+    staff: str | None = None
+
+    @classmethod
+    def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> Approach:
+        """From an ASGI scope of type http or websocket."""
+        headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        peer = scope.get("client")
+        return cls(peer[0] if peer else None, tuple(headers), scope["query_string"].decode("latin-1"), staff_name(user))
+
+    @classmethod
+    def of_request(cls, request: HttpRequest, user: Any = None) -> Approach:
+        """From a Django request; `user` where it is known already, else the session's."""
+        headers = tuple((name.lower(), value) for name, value in request.headers.items())
+        user = getattr(request, "user", None) if user is None else user
+        return cls(request.META.get("REMOTE_ADDR"), headers, request.META.get("QUERY_STRING", ""), staff_name(user))
+
+    def values(self, name: str) -> list[str]:
+        """Every value of a header, in order."""
+        return [value for header, value in self.headers if header == name]
+
+
+def identify(approach: Approach, *, transport: str, key_required: bool = False) -> Caller:
+    """The caller behind a connection; reads the store when a key was presented.
+
+    A key binds to its agent. Without one, a logged-in member of the staff is an operator, and so is a direct local
+    request while the server is bound to loopback. With `key_required` (that is `/mcp`) only a key counts.
+    Raises Refused: 403 for a foreign Host or Origin, 401 for an unknown key or none. A long-lived connection asks
+    again from time to time: keys are regenerated and deactivated meanwhile.
+    """
+    host = _host(approach)
+    keys = presented_keys(approach)
+    if keys:
+        return Caller(transport, agent_id=_agent(keys))
+    if not key_required:
+        if approach.staff is not None:
+            return Caller(transport, operator=approach.staff)
+        if settings.NEXUS_TRUSTS_LOCAL and _is_local(approach, host):
+            return Caller(transport, operator=LOCAL_OPERATOR)
+    raise Refused(
+        401, "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it."
+    )
+
+
+async def aidentify(approach: Approach, *, transport: str, key_required: bool = False) -> Caller:
+    """`identify` from an event loop: the store is read on a thread of the readers' pool."""
+    return await waiting.in_thread(
+        waiting.READERS, lambda: identify(approach, transport=transport, key_required=key_required)
+    )
+
+
+async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
+    """The caller of a plain async Django view. Raises Refused."""
+    return await aidentify(Approach.of_request(request, await request.auser()), transport=transport)
+
+
+def staff_name(user: Any) -> str | None:
+    """The name of a logged-in, active member of the staff; None for everybody else."""
+    if user is None or not user.is_authenticated or not user.is_active or not user.is_staff:
+        return None
+    return str(user.get_username())
+
+
+def presented_keys(approach: Approach) -> set[str]:
+    """Everything that was presented as a key, in whatever place."""
+    bearers = [value.partition(" ")[2].strip() for value in approach.values("authorization")]
+    in_query = [part.removeprefix("api_key=") for part in approach.query.split("&") if part.startswith("api_key=")]
+    return {*bearers, *approach.values("x-api-key"), *in_query}
+
+
+def allowed_hosts(bind: str) -> list[str]:
+    """Django's ALLOWED_HOSTS for a server bound to `bind`.
+
+    A wildcard bind cannot know its names, so any is taken; nothing is open there without a key or a login.
+    """
+    if is_loopback(bind) or bind == "localhost":
+        return LOOPBACK_NAMES
+    if bind in ("0.0.0.0", "::", ""):  # noqa: S104  # compared with, not bound to
+        return ["*"]
+    return [*LOOPBACK_NAMES, f"[{bind}]" if ":" in bind else bind]
+
+
+def is_loopback(address: str | None) -> bool:
+    """Whether an address, not a name, is this machine's own."""
+    try:
+        ip = ip_address(address or "")
+    except ValueError:
+        return False
+    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def _host(approach: Approach) -> str:
+    """The Host a request names, once it and the Origin have passed: a page of another site reaches nothing here."""
+    hosts = approach.values("host")
+    if len(hosts) != 1 or not validate_host(split_domain_port(hosts[0])[0], settings.ALLOWED_HOSTS):
+        raise Refused(403, "This Host is not served here; call the server by the address it printed at its start.")
+    origins = approach.values("origin")
+    if any(_authority(origin) != hosts[0].lower() for origin in origins):
+        raise Refused(403, "This Origin is not served here: a page of another site may not call this server.")
+    return hosts[0]
+
+
+def _authority(origin: str) -> str | None:
+    """The authority of an Origin; None for what is no web origin."""
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return None
+    return parts.netloc.lower() if parts.scheme in ("http", "https") else None
+
+
+def _is_local(approach: Approach, host: str) -> bool:
+    forwarded = any(name in FORWARDING or name.startswith("x-forwarded") for name, _ in approach.headers)
+    return not forwarded and is_loopback(approach.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
+
+
+def _agent(keys: set[str]) -> str:
+    key = keys.pop() if len(keys) == 1 else ""
+    agent_id = domain().agent_of_key(key) if KEY.fullmatch(key) else None
+    if agent_id is None:
+        raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
+    return agent_id

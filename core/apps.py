@@ -1,0 +1,103 @@
+"""The apps of Nexus: each declares what it brings, and the rooms above collect it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate
+from django.utils.module_loading import module_has_submodule
+
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Page, RetentionLane
+
+
+class NexusAppConfig(AppConfig):
+    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`; the rest it lists here.
+
+    An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. What a method
+    needs it imports itself: an agent's process loads neither pages nor routes.
+    """
+
+    default = False  # Django takes an app's own subclass, and not this import of it
+
+    def __init_subclass__(cls) -> None:
+        cls.default = True
+
+    def ready(self) -> None:
+        post_migrate.connect(_install_database_objects, sender=self)
+        if module_has_submodule(self.module, "operations"):
+            import_module(f"{self.name}.operations")
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        """What retention may delete."""
+        return ()
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        """What belongs to a workspace's history."""
+        return ()
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        """What `nexus doctor` looks for, beside what it checks of every table."""
+        return ()
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        """The rows that `nexus doctor` finds and brings back among the possible ones."""
+        return ()
+
+    def clock_columns(self) -> Mapping[str, str]:
+        """By table, the column that holds when a row was last written: none of them is in the future."""
+        return {}
+
+    def database_objects(self) -> Mapping[str, str]:
+        """By name, the triggers of its tables: made again after every migrate, because a rebuilt table loses them."""
+        return {}
+
+    def metrics(self) -> Iterable[Any]:
+        """Prometheus metric families of what the store holds now."""
+        return ()
+
+    def routes(self) -> Sequence[Any]:
+        """URL patterns below /api/v1/."""
+        return ()
+
+    def websocket_routes(self) -> Sequence[Any]:
+        """URL patterns of WebSockets."""
+        return ()
+
+    def openapi_paths(self) -> Mapping[str, Any]:
+        """Paths of the OpenAPI schema that no view declares."""
+        return {}
+
+    def pages(self) -> Sequence[Page]:
+        """Pages of the dashboard."""
+        return ()
+
+    def on_start(self) -> None:
+        """What a server does once its store is ready, before it serves; a failure is the app's to log."""
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        """What a server runs beside its requests, for as long as it lives."""
+        return ()
+
+
+def _install_database_objects(sender: NexusAppConfig, **_: Any) -> None:
+    """A migration that rebuilds a table drops its triggers without a word: they are made anew after every migrate."""
+    from core.database import store
+
+    store().install(sender.database_objects())
+
+
+class CoreConfig(NexusAppConfig):
+    name = "core"
+
+
+def nexus_apps() -> Iterator[NexusAppConfig]:
+    """The apps of Nexus, in the order of the settings."""
+    return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
+
+
+def own_labels() -> list[str]:
+    """The labels of the apps of Nexus: whose tables and migrations are ours."""
+    return [config.label for config in nexus_apps()]

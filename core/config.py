@@ -1,0 +1,155 @@
+"""Settings, declared once by the app whose they are: parsing, `--help`, the docs and the settings page read the table.
+
+An app's settings stand in its `config.py`, which knows nothing of Django: they are read before it starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast, dataclass_transform
+
+from core.operations.errors import Code, NexusError
+
+TRUE, FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+LARGEST = 2**31 - 1  # what every consumer (SQLite, timedelta, select) takes without overflow
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    minimum: int | None = None,
+    maximum: int = LARGEST,
+    choices: tuple[str, ...] = (),
+    live: bool = True,
+) -> Any:
+    """Declare one setting: its default, bounds and the sentence that documents it.
+
+    One that is not `live` is read once, at start, before the store is open: only a flag or a variable sets it.
+    """
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "live": live}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Settings:
+    """Base of an app's settings; `settings.NEXUS` is an instance of every app's at once."""
+
+    @classmethod
+    def current(cls) -> Self:
+        """The settings in force, as this app knows them."""
+        from django.conf import settings
+
+        return cast(Self, settings.NEXUS)
+
+
+S = TypeVar("S", bound=type[Settings])
+
+TABLE: dict[str, dataclasses.Field[Any]] = {}  # every setting by name
+SECTIONS: list[type[Settings]] = []
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting,))
+def section(cls: S) -> S:
+    """Register the settings that a class declares, as an app's `config` module does when it is imported."""
+    made: Any = dataclass(frozen=True)(cls)
+    for field in dataclasses.fields(made):
+        if field.name in TABLE:
+            raise ValueError(f"setting {field.name} is declared twice")
+        TABLE[field.name] = field
+    SECTIONS.append(made)
+    return cast(S, made)
+
+
+@section
+class CoreSettings(Settings):
+    """Where the store is, and the bounds of every call."""
+
+    home: Path = setting(Path("~/.nexus"), "Server home directory; created when missing.", live=False)
+    db_path: Path | None = setting(None, "SQLite database file. Default: nexus.db in the home directory.", live=False)
+    busy_timeout_ms: int = setting(5000, "How long (ms) a connection waits for another writer.", minimum=0, live=False)
+    durability: str = setting(
+        "full",
+        "full: an answered write survives a power cut. normal: faster, the last writes may be lost then.",
+        choices=("full", "normal"),
+        live=False,
+    )
+    poll_interval_ms: int = setting(
+        200, "Shortest time (ms) between two looks of a wait at what time alone changes.", minimum=1
+    )
+    max_wait_timeout_seconds: int = setting(30, "Ceiling (s) for every blocking wait.", minimum=0, maximum=86_400)
+    max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
+
+    @property
+    def database(self) -> Path:
+        """Where the store is: `db_path`, or nexus.db in the home."""
+        return self.db_path or self.home / "nexus.db"
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"NEXUS_{name.upper()}"
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def parse(name: str, text: str, origin: str) -> Any:
+    """The value that `text` spells for the setting `name`.
+
+    Raises CONFIG_ERROR naming `origin` (the flag or the variable) when it is out of the setting's vocabulary.
+    """
+    field = TABLE[name]
+    meta = field.metadata
+
+    def refuse(why: str) -> NexusError:
+        return NexusError(Code.CONFIG_ERROR, f"{origin}: {why} (got {text!r}).", {"setting": name})
+
+    if "\x00" in text:
+        raise refuse("a NUL character is not allowed")
+    if meta["choices"]:
+        if text not in meta["choices"]:
+            raise refuse(f"use one of {', '.join(meta['choices'])}")
+        return text
+    if isinstance(field.default, bool):
+        if text.lower() not in TRUE | FALSE:
+            raise refuse("use true or false")
+        return text.lower() in TRUE
+    if isinstance(field.default, int):
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise refuse("use a whole number")
+        if not meta["minimum"] <= int(text) <= meta["maximum"]:
+            raise refuse(f"use a number from {meta['minimum']} to {meta['maximum']}")
+        return int(text)
+    if not text.strip():
+        raise refuse("use a path")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise refuse("the home directory of that user is unknown") from None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The settings, all sections in one object, and where each came from: `flag`, `environment` or `default`."""
+
+    settings: Any
+    sources: Mapping[str, str]
+
+
+def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
+    """Flag over environment over default. Raises CONFIG_ERROR."""
+    values: dict[str, Any] = {"home": Path("~/.nexus").expanduser().absolute()}
+    sources = dict.fromkeys(TABLE, "default")
+    for name in TABLE:
+        if name in flags:
+            values[name], sources[name] = parse(name, flags[name], flag(name)), "flag"
+        elif variable(name) in environ:
+            values[name], sources[name] = parse(name, environ[variable(name)], variable(name)), "environment"
+    every: Any = dataclass(frozen=True)(type("EverySetting", tuple(reversed(SECTIONS)), {}))
+    return Resolved(every(**values), sources)

@@ -1,0 +1,76 @@
+"""What an app may bring to the rooms above it: plain declarations, listed by its `NexusAppConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Model, QuerySet
+
+
+@dataclass(frozen=True)
+class RetentionLane:
+    """Rows that are over. Those older than its window, the setting `retention_<name>_keep_days`, may be deleted."""
+
+    name: str
+    rows: Callable[[datetime], QuerySet[Any]]  # the rows older than a moment, in the order they go
+
+
+@dataclass(frozen=True)
+class ExportKind:
+    """A table of a workspace's history, as `export` writes it and `replay` reads it."""
+
+    name: str
+    model: type[Model]
+    position: int  # among all kinds: a kind comes after those that its rows refer to
+    rows: Callable[[str], QuerySet[Any]]  # of a workspace_id
+    agents: tuple[str, ...] = ()  # its columns that name agents
+
+
+def of_workspace(model: type[Model], column: str = "workspace") -> Callable[[str], QuerySet[Any]]:
+    """The rows of a model that belong to a workspace."""
+    return lambda workspace_id: model._base_manager.filter(**{column: workspace_id})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    problem: str  # what was seen
+    advice: str  # what to do
+    mend: Callable[[], None] | None = None  # what --fix does, where that is safe
+    mending: str = ""  # and what that is, in words
+    note: bool = False  # worth knowing, and no fault
+
+
+@dataclass(frozen=True)
+class ImpossibleState:
+    """A state that no operation leaves behind, and the change that brings the row back among the possible ones."""
+
+    table: str
+    what: str
+    where: str  # SQL
+    change: str  # SQL
+    mending: str
+
+
+@dataclass(frozen=True)
+class DoctorCheck:
+    """A check of what the store holds; it is given the open examination (`maintenance.findings.Examination`)."""
+
+    name: str
+    check: Callable[[Any], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section."""
+
+    name: str
+    route: str  # below /admin/
+    view: Callable[..., Any]
+    title: str = ""
+    icon: str = ""
+    section: str = "Now"

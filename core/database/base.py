@@ -1,0 +1,65 @@
+"""What a database must do for Nexus, beyond what the ORM asks of it. Each module here that is named after one does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from core.config import CoreSettings
+from core.operations.errors import NexusError
+
+DISK_LOW = 0.95  # used share of the disk from which on an operator should know
+
+
+class CommitWatch(Protocol):
+    """Sees that something was committed, by any process; used by one task at a time."""
+
+    def changed(self) -> bool:
+        """Whether there may have been a commit since the last look; cheap enough for many looks a second."""
+
+    def close(self) -> None:
+        """End the watch."""
+
+
+class Store(Protocol):
+    """The store in use; a module implements it."""
+
+    def django_settings(self, config: CoreSettings) -> dict[str, Any]:
+        """Django's DATABASES entry."""
+
+    def prepare(self) -> None:
+        """Make the store, or bring it to this version, once, however many processes start together.
+
+        Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
+        """
+
+    def pending(self) -> bool:
+        """Whether a migration of this version is not applied. Raises as `prepare` does."""
+
+    def is_busy(self, error: Exception) -> bool:
+        """Whether another connection's lock is all that is wrong."""
+
+    def failure(self, error: Exception) -> NexusError | None:
+        """The DB_ERROR for an error of the database, with its cause and what to do; None when unknown."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Inside, every read sees the same committed state, and no lock is taken that a writer would wait for."""
+
+    def without_waiting(self) -> AbstractContextManager[None]:
+        """Inside, a lock held by another connection fails at once."""
+
+    def watch(self) -> CommitWatch:
+        """Begin to watch for commits."""
+
+    def install(self, objects: Mapping[str, str]) -> None:
+        """Make triggers anew, by name; a second time changes nothing."""
+
+    def size_on_disk(self) -> int:
+        """Bytes that the store takes."""
+
+    def disk_used(self) -> float:
+        """The used share of the disk it is on, 0 to 1."""
+
+    def compact(self) -> tuple[int, int]:
+        """Give free room back; the size before and after, in bytes."""

@@ -1,0 +1,38 @@
+"""What core needs of the domain above it: one object, registered when the apps are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class Domain(Protocol):
+    """Credentials, the operators' trail, the stored settings, and the log of events."""
+
+    def agent_of_key(self, key: str) -> str | None:
+        """The agent that an API key is for; None when it is unknown or deactivated."""
+
+    def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
+        """Append to the log, inside the caller's transaction, that an operator used an agent's verb."""
+
+    def refresh_settings(self) -> None:
+        """Take over what other processes stored; cheap when it was done a moment ago."""
+
+    def newest_event_id(self) -> int:
+        """The id of the newest event; 0 when there is none."""
+
+    def events_after(self, event_id: int, limit: int) -> Sequence[Any]:
+        """The next events of the log, in order."""
+
+
+_registered: list[Domain] = []
+
+
+def register(domain: Domain) -> None:
+    """Name the domain of this process."""
+    _registered[:] = [domain]
+
+
+def domain() -> Domain:
+    """The domain of this process."""
+    return _registered[0]

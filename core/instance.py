@@ -1,0 +1,88 @@
+"""What a server keeps in its home: the lock that makes it the only one, and the key that signs its sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from core.operations.errors import Code, NexusError
+
+LOCK, HOLDER, SECRET = "serve.lock", "serve.json", "secret_key"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The server of a home: its process and where it listens."""
+
+    pid: int
+    host: str
+    port: int
+
+
+@contextlib.contextmanager
+def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
+    """Inside, this process is the home's only server; what it yields tells others where that listens.
+
+    Raises CONFIG_ERROR naming the server that is there already. The operating system frees the lock of a process that
+    died, however it died.
+    """
+    lock = FileLock(home / LOCK, mode=0o600)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        holder = _read(home)
+        who = f"Process {holder.pid} on {holder.host}:{holder.port}" if holder else "Another process"
+        raise NexusError(
+            Code.CONFIG_ERROR, f"{who} serves {home} already. Use that server, stop it, or choose another --home."
+        ) from None
+    try:
+        (home / HOLDER).unlink(missing_ok=True)  # of a server that was killed
+        yield lambda host, port: _write(home / HOLDER, json.dumps(asdict(Holder(os.getpid(), host, port))))
+    finally:
+        (home / HOLDER).unlink(missing_ok=True)
+        lock.release()
+
+
+def running(home: Path) -> Holder | None:
+    """The server of a home, if one runs now."""
+    holder = _read(home)
+    if holder is None:
+        return None
+    try:
+        with FileLock(home / LOCK, mode=0o600).acquire(blocking=False):
+            return None
+    except Timeout:
+        return holder
+
+
+def secret_key(home: Path) -> str:
+    """The key of this home's signatures, made on first use and readable by its owner only."""
+    path = home / SECRET
+    if not path.exists():
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = home / f"{SECRET}.{os.getpid()}"
+        _write(draft, secrets.token_urlsafe(50))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)  # whole and once, whoever else starts now
+        draft.unlink()
+    return path.read_text()
+
+
+def _read(home: Path) -> Holder | None:
+    try:
+        return Holder(**json.loads((home / HOLDER).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:  # noqa: PTH123  # a descriptor, for its mode
+        file.write(text)

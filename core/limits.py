@@ -1,0 +1,36 @@
+"""The ceiling on inline content, measured one way everywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from core.config import CoreSettings
+from core.operations.errors import Code, NexusError
+
+
+def within_limit(text: str | None, field: str) -> str | None:
+    """`text` itself when its UTF-8 form has at most max_inline_bytes. Raises CONTENT_TOO_LARGE (inclusive ceiling)."""
+    ceiling = CoreSettings.current().max_inline_bytes
+    if text is not None and len(text) * 4 > ceiling and (size := len(text.encode())) > ceiling:
+        raise NexusError(
+            Code.CONTENT_TOO_LARGE,
+            f"{field} has {size} bytes, above the limit of {ceiling}. "
+            "Write it to a file in the workspace and register that with artifact_put(artifact_type='file', path=…).",
+            {"field": field, "size": size, "limit": ceiling},
+        )
+    return text
+
+
+def json_within_limit(value: Any, field: str) -> Any:
+    """`value` itself when its JSON text is within the limit. Raises CONTENT_TOO_LARGE."""
+    if value is not None:
+        within_limit(json.dumps(value, ensure_ascii=False), field)
+    return value
+
+
+def opaque_text(value: Any, field: str) -> str | None:
+    """A payload or result as stored: a string verbatim, anything else as JSON text. Raises CONTENT_TOO_LARGE."""
+    if value is None or isinstance(value, str):
+        return within_limit(value, field)
+    return within_limit(json.dumps(value, ensure_ascii=False), field)

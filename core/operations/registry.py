@@ -1,0 +1,157 @@
+"""What is public: an operation is declared once, in a toolset, and every transport finds it in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from core.operations.caller import Caller
+from core.operations.errors import Code, ErrorCode, NexusError, not_found
+from core.operations.parameters import Params
+from core.operations.replies import ENVELOPE, Data, Reply
+
+P = TypeVar("P", bound=Params)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a caller must satisfy before an operation is called; `who` tells it in the reference."""
+
+    who: str
+    check: Callable[[Operation[Any], Any, Caller], None]  # raises NexusError
+
+
+def _must_be_operator(operation: Operation[Any], params: Any, caller: Caller) -> None:
+    if caller.operator is None:
+        raise NexusError(Code.NOT_OWNER, f"{operation.name} is for operators.")
+
+
+OPERATORS_ONLY = Guard("operators", _must_be_operator)
+
+
+@dataclass(frozen=True)
+class Wait(Generic[P]):
+    """How a call that may wait is parked: what wakes it, when it is done, what it answers in vain.
+
+    The operation itself is performed once. After that the wait only looks, and `look` writes nothing: a client that
+    gave up changes nothing any more.
+    """
+
+    timeout: Callable[[P], float]  # seconds asked for; 0 or less is a snapshot
+    interested: Callable[[P], Callable[[Any], bool]]  # which new events are worth another look
+    look: Callable[[P, Caller], Data]  # what is there now
+    done: Callable[[Data], bool]
+    expired: Callable[[P, Data], Data]  # the answer when time ran out, or none was given
+    resume: Callable[[P, Data], P] = lambda params, data: params  # where the next look starts
+    next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
+
+
+@dataclass(frozen=True)
+class Operation(Generic[P]):
+    """One verb, as MCP, REST, JSON-RPC and the dashboard all call it."""
+
+    toolset: Toolset
+    name: str
+    params: type[P]
+    call: Callable[[P, Caller], Data]
+    description: str
+    errors: frozenset[ErrorCode]  # the codes of its contract; INTERNAL_ERROR and DB_ERROR go without saying
+    data: type[Any] | None = None  # the model of its data, where one is declared
+    acts_as: str | None = None  # the parameter that names the acting agent
+    guards: tuple[Guard, ...] = ()
+    read_only: bool = False
+    idempotent: bool = False
+    destructive: bool = False
+    slow: bool = False  # takes longer than other writers may wait: runs beside the writers' queue
+    tool: bool = True  # whether agents get it as an MCP tool
+    accepts_anything: bool = False  # a shim answers every call shape
+    wait: Wait[P] | None = field(default=None, repr=False)
+
+    @property
+    def operator_only(self) -> bool:
+        """Whether operators alone may call it."""
+        return OPERATORS_ONLY in self.guards
+
+
+@dataclass(frozen=True, eq=False)
+class Toolset:
+    """A system's operations: agents choose toolsets, and names need be unique only within one."""
+
+    name: str
+    description: str  # what an agent that does not have it yet is told of it
+    reply: Reply = ENVELOPE
+    text: Callable[[str], str] = lambda name: ""  # a text for agents by its name; `instructions` is one
+    operations: dict[str, Operation[Any]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name in TOOLSETS:
+            raise ValueError(f"toolset {self.name} is declared twice")
+        TOOLSETS[self.name] = self
+
+    def operation(
+        self,
+        params: type[P],
+        *errors: ErrorCode,
+        data: type[Any] | None = None,
+        acts_as: str | None = None,
+        guards: tuple[Guard, ...] = (),
+        read_only: bool = False,
+        idempotent: bool = False,
+        destructive: bool = False,
+        slow: bool = False,
+        tool: bool = True,
+        accepts_anything: bool = False,
+        wait: Wait[P] | None = None,
+    ) -> Callable[[Callable[[P, Caller], Data]], Callable[[P, Caller], Data]]:
+        """Register the decorated function as the operation of its name; its docstring is what agents read of it."""
+
+        def register(call: Callable[[P, Caller], Data]) -> Callable[[P, Caller], Data]:
+            name = call.__name__
+            if name in self.operations:
+                raise ValueError(f"operation {name} of {self.name} is declared twice")
+            self.operations[name] = Operation(
+                toolset=self,
+                name=name,
+                params=params,
+                call=call,
+                description=" ".join((call.__doc__ or "").split()),
+                errors=frozenset(errors),
+                data=data,
+                acts_as=acts_as,
+                guards=guards,
+                read_only=read_only,
+                idempotent=idempotent,
+                destructive=destructive,
+                slow=slow,
+                tool=tool,
+                accepts_anything=accepts_anything,
+                wait=wait,
+            )
+            return call
+
+        return register
+
+    def find(self, name: str) -> Operation[Any]:
+        """The operation of this name. Raises NOT_FOUND."""
+        try:
+            return self.operations[name]
+        except KeyError:
+            raise not_found("operation", name[:200]) from None
+
+    def codes(self) -> Iterator[ErrorCode]:
+        """Every code that its answers may carry: the common ones, and the catalogs that its operations name."""
+        named = (code for each in self.operations.values() for code in sorted(each.errors))
+        catalogs: dict[type[ErrorCode], None] = dict.fromkeys([Code, *map(type, named)])
+        for catalog in catalogs:
+            yield from catalog
+
+
+TOOLSETS: dict[str, Toolset] = {}
+
+
+def operations() -> Iterator[Operation[Any]]:
+    """Every operation of every toolset."""
+    for toolset in TOOLSETS.values():
+        yield from toolset.operations.values()

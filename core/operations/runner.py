@@ -1,0 +1,201 @@
+"""The one way in: every transport hands an operation its arguments here, and gets an outcome.
+
+In this order: strict validation, the caller's identity against the acting agent, the operation's guards, the call with
+a bounded retry on a busy database. No exception and no library's text leaves here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.db import DatabaseError, connection, transaction
+
+from core import waiting
+from core.config import CoreSettings
+from core.database import store
+from core.domain import domain
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from core.operations.parameters import Params
+from core.operations.registry import Operation, Toolset
+from core.operations.replies import Body, Data, Outcome
+from core.operations.validation import validated
+
+log = logging.getLogger(__name__)
+
+observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # told of every call: its outcome and seconds
+
+ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
+
+
+def run(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
+    """Call an operation and answer in the toolset's form; blocks while a waiting operation waits."""
+    return toolset.reply.body(perform(toolset, caller, name, arguments))
+
+
+async def arun(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
+    """`run` from an event loop."""
+    return toolset.reply.body(await aperform(toolset, caller, name, arguments))
+
+
+def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
+    """Call an operation; blocks while a waiting operation waits."""
+
+    def call() -> Data:
+        operation = toolset.find(name)
+        params = validated(operation, arguments)
+        _permit(caller, operation, params)
+        data = _call(operation, params, caller)
+        return async_to_sync(_wait)(caller, operation, params, data) if operation.wait else data
+
+    started = time.perf_counter()
+    return _observed(toolset, name, started, _outcome(call))
+
+
+async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
+    """Call an operation from an event loop: the store is used on a thread, a wait is parked without one."""
+    started = time.perf_counter()
+    return _observed(toolset, name, started, await _aperform(toolset, caller, name, arguments))
+
+
+def _observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
+    for observe in observers:
+        observe(toolset, name, outcome, time.perf_counter() - started)
+    return outcome
+
+
+async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
+    try:
+        operation = toolset.find(name)
+        params = validated(operation, arguments)
+
+        def call() -> Data:
+            _permit(caller, operation, params)
+            return _call(operation, params, caller)
+
+        outcome = await waiting.in_thread(_pool(operation), partial(_outcome, call))
+        if operation.wait is None or outcome.data is None:
+            return outcome
+        return Outcome(await _wait(caller, operation, params, outcome.data))
+    except Exception as error:
+        return Outcome(error=documented(error))
+
+
+def _pool(operation: Operation[Any]) -> ThreadPoolExecutor:
+    if operation.slow:
+        return waiting.SLOW
+    return waiting.READERS if operation.read_only else waiting.WRITERS
+
+
+async def _wait(caller: Caller, operation: Operation[Any], params: Params, data: Data) -> Data:
+    """Look again, from what the performed call answered, until there is something or the time is over."""
+    wait = operation.wait
+    assert wait is not None
+    seconds = min(wait.timeout(params), CoreSettings.current().max_wait_timeout_seconds)
+    if wait.done(data):
+        return data
+    if seconds <= 0:
+        return wait.expired(params, data)
+    deadline = time.monotonic() + seconds
+
+    def look(position: Params) -> tuple[Data, datetime | None]:
+        domain().refresh_settings()
+        check(caller, operation, params)
+        change = wait.next_change(position) if wait.next_change else None  # first: what opens meanwhile, the look sees
+        return _retried(lambda: wait.look(position, caller)), change
+
+    position = wait.resume(params, data)
+    async with waiting.waiter().park(wait.interested(params)) as parked:
+        while True:
+            data, change = await waiting.in_thread(waiting.READERS, partial(look, position))
+            left = deadline - time.monotonic()
+            if wait.done(data):
+                return data
+            if left <= 0 or waiting.waiter().closing:
+                return wait.expired(params, data)
+            position = wait.resume(position, data)
+            await parked.wait(min(left, _seconds_until(change)))
+
+
+def _seconds_until(moment: datetime | None) -> float:
+    if moment is None:
+        return math.inf
+    return max((moment - datetime.now(UTC)).total_seconds(), CoreSettings.current().poll_interval_ms / 1000)
+
+
+def _permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
+    """Identity first, then what the operation's guards ask."""
+    domain().refresh_settings()
+    check(caller, operation, params)
+
+
+def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
+    """Raises NOT_OWNER where the connection acts as another agent, and what a guard raises."""
+    acting = getattr(params, operation.acts_as) if operation.acts_as else None
+    if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
+        raise NexusError(
+            Code.NOT_OWNER,
+            f"This connection acts as {caller.agent_id!r} only; pass that as {operation.acts_as}.",
+            {"field": operation.acts_as},
+        )
+    for guard in operation.guards:
+        guard.check(operation, params, caller)
+
+
+def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
+    return _retried(lambda: _perform(operation, params, caller))
+
+
+def _retried(call: Callable[[], Data]) -> Data:
+    """The call, tried again while another process holds the store."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return call()
+        except DatabaseError as error:
+            connection.close()  # the next attempt starts on a sound connection
+            if attempt == ATTEMPTS or not store().is_busy(error):
+                raise
+            time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311  # spreads the retries of many processes
+    raise AssertionError("unreachable")
+
+
+def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
+    """The call; what an operator changes through an agent's verb is recorded with it, all or nothing."""
+    if caller.operator is None or operation.read_only or operation.operator_only:
+        return operation.call(params, caller)
+    with transaction.atomic():
+        data = operation.call(params, caller)
+        ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
+        domain().record_act(caller.operator, operation.name, ids)
+    return data
+
+
+def _outcome(call: Callable[[], Data]) -> Outcome:
+    try:
+        return Outcome(call())
+    except Exception as error:
+        return Outcome(error=documented(error))
+
+
+def documented(error: Exception) -> NexusError:
+    """The documented error for any exception."""
+    if isinstance(error, NexusError):
+        return error
+    if isinstance(error, DatabaseError):
+        known = store().failure(error)
+        if known is None or not known.details.get("retryable"):
+            log.exception("the store failed", exc_info=error)
+        return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
+    log.exception("an operation failed unexpectedly", exc_info=error)
+    return NexusError(
+        Code.INTERNAL_ERROR, "An unexpected internal error occurred.", {"exception": type(error).__name__}
+    )

@@ -1,0 +1,132 @@
+"""REST resources, as every app shares them: lists with filters, ordering and cursors.
+
+Reads are querysets narrowed to what the caller may see; every write is an operation, through the one runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from django.db import models
+from django.http import Http404
+from django.utils.decorators import method_decorator
+from django.views.decorators.http import conditional_page
+from django_filters.rest_framework import CharFilter, DjangoFilterBackend, FilterSet
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from core.domain import domain
+from core.operations import runner
+from core.operations.caller import Caller
+from core.operations.errors import invalid
+from core.operations.registry import Toolset
+from core.rest.pagination import Pages
+
+
+class Filters(FilterSet):
+    """Equality on ids is equality of text: an unknown id finds nothing, and asks the store nothing more."""
+
+    class Meta:
+        filter_overrides = {
+            models.ForeignKey: {"filter_class": CharFilter},
+            models.OneToOneField: {"filter_class": CharFilter},
+        }
+
+
+class FilterBackend(DjangoFilterBackend):
+    """The filters that a view declares; an unknown query parameter is an error."""
+
+    filterset_base = Filters
+
+    def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
+        filterset = self.get_filterset_class(view, queryset)
+        known = {"api_key", *Pages.PARAMETERS, *(filterset.base_filters if filterset else ())}
+        if unknown := sorted(set(request.query_params) - known):
+            raise invalid(f"Unknown query parameter {unknown[0][:200]!r}; known are {', '.join(sorted(known))}.")
+        return super().filter_queryset(request, queryset, view)
+
+
+@method_decorator(conditional_page, name="dispatch")  # an ETag, and 304 to who has it already
+class Endpoint(GenericViewSet[Any]):
+    """Base of every path: the caller, and operations called as that caller."""
+
+    toolset: ClassVar[Toolset]  # whose operations the path calls
+    filter_backends: Sequence[Any] = []
+    pagination_class: Any = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        caller: Any = self.request.auth
+        return cast(Caller, caller)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON object that was sent."""
+        return cast(dict[str, Any], self.request.data)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        domain().refresh_settings()
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        may_hold_a_key = request.method != "GET"
+        response.headers.setdefault("Cache-Control", "no-store" if may_hold_a_key else "private, no-cache")
+        return response
+
+    def operate(self, name: str, arguments: Mapping[str, Any], success: int = 200) -> Response:
+        """Call an operation, and answer in its toolset's form with the status that fits."""
+        outcome = runner.perform(self.toolset, self.caller, name, arguments)
+        failed = outcome.error is not None
+        response = Response(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
+        response.exception = failed
+        return response
+
+    def query_parameters(self) -> list[Any]:
+        """What the path takes in its query, beside what a list takes; for the OpenAPI schema."""
+        return []
+
+
+class Resource(Endpoint):
+    """Base of every table that is listed: pages, filters, and rows narrowed to what the caller may see."""
+
+    queryset: Any
+    filter_backends = [FilterBackend]
+    pagination_class = Pages
+    ordering: Sequence[str]  # the columns that order a list, none of them null; the first is the default
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return self.queryset
+        rows, agent_id = self.rows(), self.caller.agent_id
+        return rows if agent_id is None else self.visible_rows(rows, agent_id)
+
+    def rows(self) -> Any:
+        """All of the resource's rows, with what their representation joins."""
+        return self.queryset.all()
+
+    def visible_rows(self, rows: Any, agent_id: str) -> Any:
+        """What the store can tell an agent may see of `rows`."""
+        return rows
+
+    def admits(self, row: Any) -> bool:
+        """What it takes the routing rules to tell: whether the caller sees a row."""
+        return True
+
+    def get_object(self) -> Any:
+        row = super().get_object()
+        if not self.admits(row):
+            raise Http404
+        return row
+
+    def list(self, request: Request) -> Response:
+        """A page."""
+        page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+
+    def retrieve(self, request: Request, pk: str) -> Response:
+        """One of them."""
+        return Response(self.get_serializer(self.get_object()).data)

@@ -1,0 +1,148 @@
+"""The one place where anything waits: a parked wait holds no thread, no database connection and no lock.
+
+While somebody is parked, one task per process watches the event log: a commit of this process wakes it at once, one of
+another process is seen by the store's watch. It reads the new events once and wakes the waits they concern.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from django.db import DatabaseError
+
+from core.database import store
+from core.domain import domain
+
+T = TypeVar("T")
+
+PROBE_SECONDS = 0.015  # how often the store is asked for commits: a read of shared memory, some 10 µs
+PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
+READ_AT_ONCE = 500  # events a look takes into memory
+
+# One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
+WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
+READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
+# What takes longer than a write may wait comes here, and takes the writers' lock in short steps as another process would.
+SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
+
+
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """Run `function` (which uses the ORM) on a thread of `pool`."""
+    return await asyncio.get_running_loop().run_in_executor(pool, function)
+
+
+class Parked:
+    """One wait: the events it is interested in, and whether one has come."""
+
+    def __init__(self, interested: Callable[[Any], bool]) -> None:
+        self.interested = interested
+        self.woken = asyncio.Event()
+
+    async def wait(self, seconds: float) -> bool:
+        """Return when woken or when the time is over, whichever is first; tells whether it was woken."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == math.inf else seconds):
+                await self.woken.wait()
+        woken = self.woken.is_set()
+        self.woken.clear()
+        return woken
+
+
+class Waiter:
+    """The waits of one event loop and the task that watches for them."""
+
+    def __init__(self) -> None:
+        self.parked: set[Parked] = set()
+        self.closing = False  # the server goes down: a wait answers with what it has
+        self._committed = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._primed: asyncio.Future[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def park(self, interested: Callable[[Any], bool]) -> AsyncIterator[Parked]:
+        """Be woken by every event from here on that `interested` admits; look at the store after entering."""
+        wait = Parked(interested)
+        self.parked.add(wait)
+        try:
+            if self._watching is None or self._watching.done():
+                self._primed = asyncio.get_running_loop().create_future()
+                self._watching = asyncio.create_task(self._watch(self._primed))
+            assert self._primed is not None
+            await asyncio.shield(self._primed)
+            yield wait
+        finally:
+            self.parked.discard(wait)
+            if not self.parked:
+                self._committed.set()  # lets the watch end
+
+    def committed(self) -> None:
+        """This process committed an event."""
+        self._committed.set()
+
+    def close(self) -> None:
+        """The server goes down: wake every wait, so that each answers now."""
+        self.closing = True
+        self._wake_all()
+
+    async def _watch(self, primed: asyncio.Future[None]) -> None:
+        try:
+            with contextlib.closing(store().watch()) as commits:
+                seen = await in_thread(READERS, domain().newest_event_id)
+                primed.set_result(None)
+                unread = False  # events that could not be read yet
+                while self.parked:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._committed.wait(), PROBE_SECONDS)
+                    if commits.changed() or self._committed.is_set() or unread:
+                        self._committed.clear()
+                        try:
+                            seen = await self._wake(seen)
+                            unread = False
+                        except DatabaseError:
+                            unread = True
+                            await asyncio.sleep(PAUSE_SECONDS)
+        except Exception as error:
+            if primed.done():
+                raise
+            primed.set_exception(error)
+        finally:
+            primed.cancel()  # without effect once it has a result
+            self._wake_all()  # they look for themselves, and the next to park starts a new watch
+
+    async def _wake(self, seen: int) -> int:
+        """Wake whom the events after `seen` concern; the id of the last one read."""
+        while events := await in_thread(READERS, partial(domain().events_after, seen, READ_AT_ONCE)):
+            for event in events:
+                for wait in self.parked:
+                    if wait.interested(event):
+                        wait.woken.set()
+            seen = events[-1].event_id
+            if len(events) < READ_AT_ONCE:
+                break
+        return seen
+
+    def _wake_all(self) -> None:
+        for wait in self.parked:
+            wait.woken.set()
+
+
+_waiters: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiter] = WeakKeyDictionary()
+
+
+def waiter() -> Waiter:
+    """The waiter of the running event loop."""
+    return _waiters.setdefault(asyncio.get_running_loop(), Waiter())
+
+
+def announce_commit() -> None:
+    """Tell every waiter of this process that an event was committed; called from any thread."""
+    for loop, waiting in list(_waiters.items()):
+        if waiting.parked and not loop.is_closed():
+            loop.call_soon_threadsafe(waiting.committed)

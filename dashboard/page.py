@@ -1,0 +1,46 @@
+"""What every page of the dashboard shares: its frame, and the one way to act."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+from coordination.models import Event, Workspace
+from coordination.toolset import run
+from core.operations.caller import Caller
+from core.operations.replies import Body
+
+
+def render(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
+    """A page in the admin's frame. `cursor` is the newest event it can know of: where its live connection starts."""
+    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    frame = {"cursor": newest, **admin.site.each_context(request), "title": title}
+    return TemplateResponse(request, f"dashboard/{template}.html", {**frame, **context})
+
+
+def operator(request: HttpRequest) -> Caller:
+    """The person at the page, as the operations know them."""
+    return Caller(transport="admin", operator=request.user.get_username())
+
+
+def operate(request: HttpRequest, name: str, done: str, **arguments: Any) -> Body:
+    """Call an operation as the operator and tell the page how it went; absent (None) arguments are left out."""
+    given: Mapping[str, Any] = {key: value for key, value in arguments.items() if value is not None}
+    envelope = run(operator(request), name, given)
+    if envelope["ok"]:
+        messages.success(request, done)
+    else:
+        error = envelope["error"]
+        messages.error(request, f"{error['message']} ({error['code']})")
+    return envelope
+
+
+def chosen_workspace(request: HttpRequest) -> tuple[Workspace | None, list[Workspace]]:
+    """The workspace that `?workspace=` names, and those there are, newest activity first."""
+    workspaces = list(Workspace.objects.order_by("-last_seen_at")[:200])
+    wanted = request.GET.get("workspace", "")
+    return next((row for row in workspaces if row.workspace_id == wanted), None), workspaces

@@ -1,0 +1,178 @@
+"""Agents and keys: who is in the team, what each may be asked, and how its client connects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from coordination import presence
+from coordination.log.selectors import events_by
+from coordination.models import Agent, AgentKey, Event, Session
+from coordination.routing import capability_set
+from core.clock import now
+from dashboard.page import operate, render
+from dashboard.templatetags.nexus import plain
+from handoffs import monitoring as handoffs_overview
+from hooks.clients import APP_DATA, CLIENTS, snippet
+from inbox import monitoring as mail_overview
+
+SHOWN_SESSIONS, SHOWN_EVENTS = 10, 10
+ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
+
+
+def agents(request: HttpRequest) -> TemplateResponse:
+    """Every agent with presence, key and inbox; `?q=` narrows by id, role or capability."""
+    moment = now()
+    words = request.GET.get("q", "").strip().lower()
+    inboxes = mail_overview.inboxes(moment)
+    keys = dict(AgentKey.objects.values_list("agent_id", "is_active"))
+    rows = [
+        {
+            "state": state,
+            "capabilities": sorted(capability_set(state.agent.capabilities)),
+            "inbox": inboxes.get(state.agent_id),
+            "key": keys.get(state.agent_id),
+        }
+        for state in presence.agent_states(moment)
+    ]
+    if words:
+        rows = [row for row in rows if words in _searchable(row)]
+    return render(request, "agents", "Agents and keys", rows=rows, words=words)
+
+
+def _searchable(row: dict[str, Any]) -> str:
+    agent = row["state"].agent
+    return " ".join([agent.agent_id, agent.role or "", *row["capabilities"]]).lower()
+
+
+@never_cache
+def new(request: HttpRequest) -> HttpResponse:
+    """Create an agent; the answer to the form is the one page that shows its key."""
+    if request.method != "POST":
+        return render(request, "agent_form", "New agent", values={})
+    values = request.POST.dict()
+    envelope = operate(
+        request,
+        "agent_create",
+        "The agent is created.",
+        agent_id=values.get("agent_id", "").strip(),
+        **_profile(values),
+    )
+    if not envelope["ok"]:
+        return render(request, "agent_form", "New agent", values=values)
+    return _with_key(request, envelope["data"]["agent_id"], envelope["data"]["api_key"])
+
+
+@never_cache
+def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """One agent: profile, key, sessions, inbox, latest events; POST changes the profile."""
+    if request.method == "POST":
+        operate(request, "agent_update", "The profile is saved.", agent_id=agent_id, **_profile(request.POST.dict()))
+        return redirect("admin:agent", agent_id)
+    row = _found(agent_id)
+    moment = now()
+    sessions = list(
+        Session.objects.filter(agent_id=agent_id).select_related("workspace").order_by("-started_at")[:SHOWN_SESSIONS]
+    )
+    state = presence.state_of(row, moment)
+    return render(
+        request,
+        "agent",
+        f"Agent {plain(agent_id)}",
+        agent=row,
+        state=state,
+        capabilities=", ".join(sorted(capability_set(row.capabilities))),
+        metadata=json.dumps(row.metadata, ensure_ascii=False) if row.metadata is not None else "",
+        key=AgentKey.objects.filter(agent_id=agent_id).first(),
+        sessions=sessions,
+        inbox=mail_overview.inbox_of(agent_id, moment),
+        held=[h for h in handoffs_overview.live() if agent_id in (h.claimed_by, h.from_agent_id)][:SHOWN_EVENTS],
+        events=events_by(agent_id, SHOWN_EVENTS),
+    )
+
+
+@require_POST
+@never_cache
+def key(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """A new key (shown once), or the present one taken out of or back into service."""
+    what = request.POST.get("what")
+    if what == "issue":
+        envelope = operate(request, "agent_key_issue", "The new key is below; the old one is dead.", agent_id=agent_id)
+        if envelope["ok"]:
+            return _with_key(request, agent_id, envelope["data"]["api_key"])
+    else:
+        active = what == "activate"
+        done = "The key is in service again." if active else "The key is deactivated."
+        operate(request, "agent_key_set_active", done, agent_id=agent_id, active=active)
+    return redirect("admin:agent", agent_id)
+
+
+@require_POST
+def delete(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """Take an agent out of the team."""
+    envelope = operate(request, "agent_delete", f"{agent_id} is deleted.", agent_id=agent_id)
+    return redirect("admin:agents") if envelope["ok"] else redirect("admin:agent", agent_id)
+
+
+@require_POST
+def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """End a session of an agent."""
+    operate(request, "session_close", "The session is closed.", session_id=request.POST.get("session", ""))
+    return redirect("admin:agent", agent_id)
+
+
+def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
+    row = _found(agent_id)
+    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    text = request.GET.get("since", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        return redirect(f"{request.path}?since={newest}")
+    events = events_by(agent_id, SHOWN_EVENTS, after=int(text))
+    called = bool(events) or row.last_seen_at is not None
+    return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, events=events)
+
+
+def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse:
+    """The page that shows a key this once, inside every client's configuration."""
+    url = request.build_absolute_uri("/mcp")
+    snippets = []
+    for name in ORDERED:
+        local_only = CLIENTS[name].url is None
+        made = snippet(name, key=api_key) if local_only else snippet(name, url=url, key=api_key)
+        file = made.file and made.file.replace(APP_DATA, "<application data>")
+        snippets.append({"name": name, "title": CLIENTS[name].title, "text": made.text, "file": file})
+    line = f'claude mcp add -t http nexus "{url}" --header "Authorization: Bearer {api_key}"'
+    return render(
+        request,
+        "agent_key",
+        f"Key of {plain(agent_id)}",
+        agent_id=agent_id,
+        api_key=api_key,
+        snippets=snippets,
+        line=line,
+    )
+
+
+def _found(agent_id: str) -> Agent:
+    row = Agent.everyone.filter(pk=agent_id).first()
+    if row is None:
+        raise Http404
+    return row
+
+
+def _profile(values: dict[str, str]) -> dict[str, Any]:
+    """The profile as the operations take it; metadata that is no JSON is handed on as the text it is."""
+    capabilities = [name.strip() for name in values.get("capabilities", "").split(",") if name.strip()]
+    text = values.get("metadata", "").strip()
+    try:
+        metadata: Any = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        metadata = text
+    return {"role": values.get("role", "").strip() or None, "capabilities": capabilities, "metadata": metadata}

@@ -1,0 +1,51 @@
+"""Handoffs as a board, and one handoff with its history."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from coordination.models import Event
+from dashboard.page import chosen_workspace, operate, render
+from handoffs import monitoring
+from handoffs.models import Handoff, HandoffStatus
+
+CARDS = 40  # of each state; the list behind the column has the rest
+HISTORY = 200
+
+
+def board(request: HttpRequest) -> HttpResponse:
+    """The five columns; `?workspace=` narrows them."""
+    workspace, workspaces = chosen_workspace(request)
+    workspace_id = workspace.workspace_id if workspace else None
+    counts = monitoring.counts(workspace_id=workspace_id)
+    columns = [
+        {
+            "status": status,
+            "label": HandoffStatus(status).label,
+            "count": counts[status],
+            "cards": monitoring.column(status, CARDS, workspace_id=workspace_id),
+        }
+        for status in HandoffStatus.values
+    ]
+    return render(
+        request, "board", "Handoffs", columns=columns, shown=CARDS, workspace=workspace, workspaces=workspaces
+    )
+
+
+def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
+    """One handoff: payload, result, history, and what an operator may do with it."""
+    row = Handoff.objects.select_related("workspace", "task").filter(pk=handoff_id).first()
+    if row is None:
+        raise Http404
+    history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
+    return render(request, "handoff", "Handoff", handoff=row, history=history)
+
+
+@require_POST
+def cancel(request: HttpRequest, handoff_id: str) -> HttpResponse:
+    """Retract an open handoff."""
+    reason = request.POST.get("reason", "").strip() or None
+    operate(request, "handoff_withdraw", "The handoff is cancelled.", handoff_id=handoff_id, reason=reason)
+    return redirect("admin:handoff", handoff_id)

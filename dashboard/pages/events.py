@@ -1,0 +1,170 @@
+"""Events: the log with filters and a live tail, one event with what it concerns, and the log as a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
+
+from coordination.models import Agent, Artifact, Event, Session, Stream
+from coordination.rows import event_data
+from dashboard.page import chosen_workspace, render
+from handoffs.models import Handoff
+from inbox.models import Message
+from inbox.search import event_ids, search
+
+PAGE, TAIL = 100, 200
+FOUND = 500  # hits of words that the other filters narrow down on a page; an export takes them all
+AT_ONCE = 1000
+EQUAL = {
+    "workspace": "workspace_id",
+    "stream": "stream",
+    "type": "type",
+    "agent": "actor_agent_id",
+    "handoff": "handoff_id",
+}
+COLUMNS = (
+    "event_id",
+    "created_at",
+    "workspace_id",
+    "stream",
+    "type",
+    "actor_agent_id",
+    "task_id",
+    "handoff_id",
+    "payload",
+)
+
+
+def events(request: HttpRequest) -> TemplateResponse:
+    """The newest events that match `?workspace= stream= type= agent= handoff= q=`, older ones after `?before=`."""
+    workspace, workspaces = chosen_workspace(request)
+    rows = _filtered(request)
+    words = request.GET.get("q", "").strip()
+    before = _number(request, "before")
+    if words:
+        rows = rows.filter(pk__in=[hit.document for hit in search(words, limit=FOUND, before=before)])
+    if before is not None:
+        rows = rows.filter(event_id__lt=before)
+    page = list(rows.order_by("-event_id")[: PAGE + 1])
+    query = request.GET.copy()
+    query.pop("before", None)
+    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    return render(
+        request,
+        "events",
+        "Events",
+        events=page[:PAGE],
+        older=page[PAGE - 1].event_id if len(page) > PAGE else None,
+        query=query.urlencode(),
+        given=request.GET,
+        words=words,
+        tailing=before is None and not words,
+        newest=newest,
+        streams=Stream.values,
+        workspace=workspace,
+        workspaces=workspaces,
+    )
+
+
+def tail(request: HttpRequest) -> TemplateResponse:
+    """The rows after `?after=`, for the live tail; at most 200, then it is asked again."""
+    after = _number(request, "after") or 0
+    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    rows = list(_filtered(request).filter(event_id__gt=after, event_id__lte=newest).order_by("event_id")[: TAIL + 1])
+    more = len(rows) > TAIL
+    rows = rows[:TAIL]
+    upto = rows[-1].event_id if more else max(newest, after)
+    return TemplateResponse(request, "dashboard/event_rows.html", {"events": rows[::-1], "upto": upto, "more": more})
+
+
+def event(request: HttpRequest, event_id: int) -> TemplateResponse:
+    """One event with its payload and links to what it concerns."""
+    row = Event.objects.select_related("workspace").filter(pk=event_id).first()
+    if row is None:
+        raise Http404
+    return render(request, "event", f"Event {event_id}", event=row, concerns=_concerns(row))
+
+
+def export(request: HttpRequest) -> HttpResponseBase:
+    """What the filters choose, oldest first, as NDJSON or (`?format=csv`) CSV."""
+    rows = _in_order(_filtered(request), request.GET.get("q", "").strip())
+    if request.GET.get("format") == "csv":
+        lines, kind, name = _csv(rows), "text/csv; charset=utf-8", "events.csv"
+    else:
+        lines, kind, name = _ndjson(rows), "application/x-ndjson; charset=utf-8", "events.ndjson"
+    response = StreamingHttpResponse(lines, content_type=kind)
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def _filtered(request: HttpRequest) -> QuerySet[Event]:
+    given = {column: value for key, column in EQUAL.items() if (value := request.GET.get(key, "").strip())}
+    return Event.objects.filter(**given)
+
+
+def _number(request: HttpRequest, key: str) -> int | None:
+    text = request.GET.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _in_order(rows: QuerySet[Event], words: str) -> Iterator[Event]:
+    """Every row in order, a batch at a time: no read transaction stays open while a browser is slow."""
+    if words:
+        ids = event_ids(words)
+        for start in range(0, len(ids), AT_ONCE):
+            yield from rows.filter(pk__in=ids[start : start + AT_ONCE]).order_by("event_id")
+        return
+    seen = 0
+    while batch := list(rows.filter(event_id__gt=seen).order_by("event_id")[:AT_ONCE]):
+        yield from batch
+        seen = batch[-1].event_id
+
+
+def _ndjson(rows: Iterator[Event]) -> Iterator[str]:
+    for row in rows:
+        yield json.dumps(event_data(row), ensure_ascii=False) + "\n"
+
+
+class _Line:
+    """What csv writes to: it hands each line back."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def _csv(rows: Iterator[Event]) -> Iterator[str]:
+    writer = csv.writer(_Line())
+    yield writer.writerow(COLUMNS)
+    for row in rows:
+        data = {**event_data(row), "payload": json.dumps(row.payload, ensure_ascii=False)}
+        yield writer.writerow([_cell(data[column]) for column in COLUMNS])
+
+
+def _cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _concerns(row: Event) -> dict[str, Any]:
+    """The things an event names that still exist."""
+    payload = row.payload if isinstance(row.payload, dict) else {}
+
+    def named(key: str) -> str | None:
+        value = payload.get(key)
+        return value if isinstance(value, str) else None
+
+    agent_id = row.actor_agent_id or named("agent_id")
+    return {
+        "agent": Agent.everyone.filter(pk=agent_id).first(),
+        "message": Message.objects.filter(pk=named("message_id")).first(),
+        "handoff": Handoff.objects.filter(pk=row.handoff_id or named("handoff_id")).first(),
+        "session": Session.objects.filter(pk=named("session_id")).first(),
+        "artifact": Artifact.objects.filter(pk=named("artifact_id")).first(),
+    }

@@ -1,0 +1,123 @@
+"""Graph: the live map of agents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+from coordination import presence as agents_overview
+from coordination.presence import AgentState, Presence
+from core.clock import now
+from dashboard.page import chosen_workspace, render
+from dashboard.pages import chart
+from handoffs import monitoring as handoffs_overview
+from handoffs.models import Handoff, HandoffStatus
+from inbox import monitoring as mail_overview
+from inbox.monitoring import Flow
+
+WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
+MODEST = 20  # messages that alone make no line thick and no dot large
+SHOWN, LINES, BADGES = 80, 200, 40  # what a picture can hold; the page says what it leaves out
+
+
+def graph(request: HttpRequest) -> TemplateResponse:
+    """`?workspace=`, `?hours=` choose what is drawn; `?agent=` or `?from=&to=` what is inspected."""
+    moment = now()
+    workspace, workspaces = chosen_workspace(request)
+    workspace_id = workspace.workspace_id if workspace else None
+    hours = request.GET.get("hours", "24")
+    hours = hours if hours in WINDOWS else "24"
+    flows = mail_overview.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
+    live = handoffs_overview.live(workspace_id=workspace_id)
+    states = agents_overview.agent_states(moment, workspace_id=workspace_id)
+    activity: Counter[str] = Counter()
+    for flow in flows:
+        activity[flow.sender] += flow.messages
+        activity[flow.recipient] += flow.messages
+    shown = sorted(states, key=lambda state: (state.presence is Presence.OFFLINE, -activity[state.agent_id]))[:SHOWN]
+    chosen = request.GET.get("agent")
+    picture = _picture(sorted(shown, key=lambda state: state.agent_id), flows, live, activity)
+    return render(
+        request,
+        "graph",
+        "Graph",
+        **picture,
+        workspace=workspace,
+        workspaces=workspaces,
+        hours=hours,
+        windows=WINDOWS,
+        left_out=len(states) - len(shown),
+        chosen=chosen,
+        at_ceiling=sum(flow.messages for flow in flows) >= mail_overview.NEWEST,
+        inspected=_inspected(request, states, flows, live, moment),
+    )
+
+
+def _picture(
+    states: list[AgentState], flows: list[Flow], live: list[Handoff], activity: Counter[str]
+) -> dict[str, Any]:
+    sheet = chart.sheet_for(len(states))
+    busiest = max(MODEST, *activity.values())
+    radii = [chart.scaled(activity[state.agent_id], busiest, 7, 20) for state in states]
+    spots = dict(zip((state.agent_id for state in states), chart.circle(sheet, radii), strict=True))
+    offered = Counter(handoff.from_agent_id for handoff in live if handoff.status == HandoffStatus.OPEN)
+    nodes = [
+        {
+            "id": state.agent_id,
+            "presence": state.presence.value,
+            "spot": spots[state.agent_id],
+            "radius": radius,
+            "activity": activity[state.agent_id],
+            "offered": offered[state.agent_id],
+        }
+        for state, radius in zip(states, radii, strict=True)
+    ]
+    top = max(MODEST, flows[0].messages if flows else 0)
+    edges: list[dict[str, Any]] = []
+    for flow in flows:
+        if flow.sender in spots and flow.recipient in spots and flow.sender != flow.recipient:
+            path, x, y = chart.arc(sheet, spots[flow.sender], spots[flow.recipient])
+            width = chart.scaled(flow.messages, top, 0.5, 6)
+            edges.append({"flow": flow, "path": path, "x": x, "y": y, "width": width})
+        if len(edges) == LINES:
+            break
+    badged = sorted((edge for edge in edges if edge["flow"].unread), key=lambda edge: -edge["flow"].unread)[:BADGES]
+    claims = [
+        {"handoff": handoff, "path": chart.arc(sheet, spots[handoff.from_agent_id], spots[handoff.claimed_by])[0]}
+        for handoff in live
+        if handoff.claimed_by in spots
+        and handoff.from_agent_id in spots
+        and handoff.claimed_by != handoff.from_agent_id
+    ]
+    return {"sheet": sheet, "nodes": nodes, "edges": edges, "badged": badged, "claims": claims[:BADGES]}
+
+
+def _inspected(
+    request: HttpRequest, states: list[AgentState], flows: list[Flow], live: list[Handoff], moment: datetime
+) -> dict[str, Any] | None:
+    agent_id = request.GET.get("agent")
+    if agent_id:
+        state = next((state for state in states if state.agent_id == agent_id), None)
+        if state is None:
+            return None
+        return {
+            "kind": "agent",
+            "state": state,
+            "inbox": mail_overview.inbox_of(agent_id, moment),
+            "sent": [flow for flow in flows if flow.sender == agent_id][:8],
+            "received": [flow for flow in flows if flow.recipient == agent_id][:8],
+            "handoffs": [row for row in live if agent_id in (row.from_agent_id, row.claimed_by)][:8],
+        }
+    sender, recipient = request.GET.get("from"), request.GET.get("to")
+    if sender and recipient:
+        return {
+            "kind": "edge",
+            "sender": sender,
+            "recipient": recipient,
+            "deliveries": mail_overview.between(sender, recipient, limit=12),
+        }
+    return None

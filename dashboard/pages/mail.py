@@ -1,0 +1,122 @@
+"""Mail: one inbox over all agents and workspaces, and one agent's threads and timelines."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest
+from django.template.response import TemplateResponse
+
+from coordination.models import Agent, Channel
+from core.clock import now
+from dashboard.page import chosen_workspace, render
+from dashboard.templatetags.nexus import plain
+from inbox import monitoring, search
+from inbox.lanes import effective
+from inbox.models import Delivery, Message
+from inbox.monitoring import MailFilter
+
+PAGE = 50
+FOUND = 200  # search hits that a filter narrows down
+LANES = {
+    "": "All mail",
+    "unread": "Unread",
+    "delivered": "In flight",
+    "read": "Read",
+    "parked": "Dead letters",
+    "nobody": "Reached nobody",
+}
+
+
+def mail(request: HttpRequest) -> TemplateResponse:
+    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open, `?before=` pages."""
+    workspace, workspaces = chosen_workspace(request)
+    wanted = MailFilter(
+        workspace_id=workspace.workspace_id if workspace else "",
+        agent_id=request.GET.get("agent", ""),
+        channel_id=request.GET.get("channel", ""),
+        lane=request.GET.get("lane", ""),
+    )
+    words = request.GET.get("q", "").strip()
+    before = request.GET.get("before", "")
+    among = None
+    if words:
+        found = search.search(words, limit=FOUND, before=search.document_of(before) if before else None)
+        among = [hit.identifier for hit in found if hit.kind == "message"]
+    messages = monitoring.mail(wanted, before=before, limit=PAGE + 1, among=among)
+    letters = messages[:PAGE]
+    older = letters[-1].message_id if len(messages) > PAGE else None
+    if older is None and among and len(found) == FOUND:
+        older = among[-1]  # there may be more beyond the hits that were looked at
+    deliveries = monitoring.deliveries_for(letters)
+    query = request.GET.copy()
+    for key in ("m", "before"):
+        query.pop(key, None)
+    return render(
+        request,
+        "mail",
+        "Mail",
+        letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
+        older=older,
+        query=query.urlencode(),
+        lanes=LANES,
+        lane=wanted.lane,
+        wanted=wanted,
+        words=words,
+        workspace=workspace,
+        workspaces=workspaces,
+        channels=Channel.objects.filter(workspace=workspace).order_by("name")[:100] if workspace else [],
+        **_open(request.GET.get("m")),
+    )
+
+
+def _open(message_id: str | None) -> dict[str, object]:
+    """The message in the reading pane, with whom it reached and its thread."""
+    message = Message.objects.select_related("workspace", "channel", "parent").filter(pk=message_id).first()
+    if message is None:
+        return {"opened": None}
+    moment = now()
+    deliveries = monitoring.deliveries_for([message])[message.message_id]
+    for delivery in deliveries:
+        delivery.status = effective(delivery.status, delivery.lease_expires_at, moment)
+    return {"opened": message, "deliveries": deliveries, "thread": monitoring.thread(message)}
+
+
+def _summary(deliveries: list[Delivery]) -> dict[str, int]:
+    """How many recipients stand where."""
+    moment = now()
+    counted: dict[str, int] = {}
+    for delivery in deliveries:
+        lane = effective(delivery.status, delivery.lease_expires_at, moment)
+        counted[lane] = counted.get(lane, 0) + 1
+    return counted
+
+
+def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
+    """One agent's mail: a tab per peer (`?peer=`), the conversation as a timeline, and its sends to nobody."""
+    agent = Agent.everyone.filter(pk=agent_id).first()
+    if agent is None:
+        raise Http404
+    moment = now()
+    peers = monitoring.peers(agent_id, moment)
+    peer = request.GET.get("peer") or (peers[0].agent_id if peers else "")
+    nobody = request.GET.get("tab") == "nobody"
+    if nobody:
+        rows: list[Delivery] = []
+        unreached = monitoring.mail(MailFilter(sender_id=agent_id, lane="nobody"), limit=PAGE)
+    else:
+        rows = monitoring.between(agent_id, peer, before=request.GET.get("before", ""), limit=PAGE + 1)
+        unreached = []
+    for row in rows:
+        row.status = effective(row.status, row.lease_expires_at, moment)
+    return render(
+        request,
+        "agent_mail",
+        f"Mail of {plain(agent_id)}",
+        agent=agent,
+        peers=peers,
+        peer=peer,
+        nobody=nobody,
+        unreached=unreached,
+        timeline=list(reversed(rows[:PAGE])),
+        older=rows[PAGE - 1].delivery_id if len(rows) > PAGE else None,
+        inbox=monitoring.inbox_of(agent_id, moment),
+    )

@@ -1,0 +1,128 @@
+"""One search over everything: for Ctrl-K on every page, and as a page of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from django.core.paginator import Paginator
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from coordination.models import Agent, Workspace
+from dashboard.page import render
+from dashboard.templatetags.nexus import plain, target
+from dashboard.theme import navigation
+from handoffs.models import Handoff
+from inbox.search import search
+
+EACH = 6  # of a kind in the palette
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Found:
+    """A line of the palette, in the words of the theme's template."""
+
+    title: str
+    description: str
+    link: str
+    icon: str
+
+
+def palette(request: HttpRequest) -> HttpResponse:
+    """What Ctrl-K shows for `?s=`: pages, agents, workspaces, handoffs, messages, events."""
+    words = request.GET.get("s", "").replace("\x00", "").strip()[:200]
+    if not words:
+        return HttpResponse()
+    started = time.perf_counter()
+    found = [*_pages(words), *_things(words), *_texts(words)]
+    paginator = Paginator(found, max(len(found), 1))
+    return TemplateResponse(
+        request,
+        "unfold/helpers/command_results.html",
+        {
+            "page_obj": paginator,
+            "results": paginator.page(1),
+            "page_counter": 0,
+            "execution_time": time.perf_counter() - started,
+            "command_show_history": False,
+        },
+        headers={"HX-Trigger": "search"},
+    )
+
+
+def find(request: HttpRequest) -> TemplateResponse:
+    """The search page: `?q=` over messages and events, older ones after `?before=`."""
+    words = request.GET.get("q", "").strip()
+    before = request.GET.get("before", "")
+    hits = search(words, limit=PAGE + 1, before=int(before[:18]) if before.isascii() and before.isdigit() else None)
+    older = hits[PAGE - 1].document if len(hits) > PAGE else None
+    things = _things(words) if words and not before else []
+    return render(request, "find", "Search", words=words, hits=hits[:PAGE], older=older, things=things)
+
+
+def _pages(words: str) -> list[Found]:
+    entries = [(group["title"], item) for group in navigation() for item in group["items"]]
+    return [
+        Found(item["title"], f"page, {group.lower()}", str(item["link"]), item["icon"])
+        for group, item in entries
+        if words.lower() in item["title"].lower()
+    ][:EACH]
+
+
+def _things(words: str) -> list[Found]:
+    agents = Agent.objects.filter(Q(agent_id__icontains=words) | Q(role__icontains=words)).order_by("agent_id")[:EACH]
+    workspaces = Workspace.objects.filter(
+        Q(display_name__icontains=words) | Q(root_realpath__icontains=words) | Q(workspace_id__startswith=words)
+    ).order_by("-last_seen_at")[:EACH]
+    handoffs = (
+        Handoff.objects.filter(
+            Q(handoff_id__startswith=words)
+            | Q(handoff_id__endswith=words)
+            | Q(from_agent_id__icontains=words)
+            | Q(claimed_by__icontains=words)
+        )
+        .defer("payload", "result")
+        .order_by("-created_event_id")[:EACH]
+    )
+    return [
+        *(
+            Found(
+                plain(row.agent_id),
+                f"agent, {plain(row.role or 'no role')}",
+                reverse("admin:agent", args=[row.agent_id]),
+                "smart_toy",
+            )
+            for row in agents
+        ),
+        *(
+            Found(
+                plain(row),
+                f"workspace {plain(row.root_realpath)}",
+                reverse("admin:coordination_workspace_change", args=[row.pk]),
+                "folder_open",
+            )
+            for row in workspaces
+        ),
+        *(
+            Found(
+                row.handoff_id,
+                f"handoff, {row.status.lower()}, for {plain(target(row.target))}",
+                reverse("admin:handoff", args=[row.pk]),
+                "swap_horiz",
+            )
+            for row in handoffs
+        ),
+    ]
+
+
+def _texts(words: str) -> list[Found]:
+    return [
+        Found(plain(hit.title)[:100], plain(hit.excerpt), f"{reverse('admin:mail')}?m={hit.identifier}", "mail")
+        if hit.kind == "message"
+        else Found(plain(hit.title), plain(hit.excerpt), reverse("admin:event", args=[hit.document]), "history")
+        for hit in search(words, limit=2 * EACH)
+    ]

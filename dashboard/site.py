@@ -1,0 +1,34 @@
+"""The admin site: the theme's, with the dashboard's pages in it and one search for Ctrl-K and the search page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern
+from unfold.sites import UnfoldAdminSite
+
+
+class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships no types
+    """Every page is behind `admin_view`: a login, or a direct local request (see middleware)."""
+
+    enable_nav_sidebar = True
+
+    def extra_urls(self) -> list[URLPattern]:
+        """The dashboard's pages, before the models' own."""
+        from dashboard.urls import pages
+
+        return pages(self)
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        """Home: a picture of now."""
+        from dashboard.pages.home import home
+
+        return home(request)
+
+    def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        """What Ctrl-K shows. The theme's own search caches for minutes; a live board may not."""
+        from dashboard.pages.search import palette
+
+        return palette(request)

@@ -1,0 +1,80 @@
+"""How the pages show times, names and texts that strangers wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from coordination.routing import in_words
+from core.clock import iso
+from dashboard.markdown import rendered
+
+register = template.Library()
+
+MAX_PLAIN = 200_000  # characters of a payload on a page
+# Controls and format characters but line, tab and the joiners that scripts and emoji need.
+INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0001\U000e0020-\U000e007f]"
+)
+
+
+@register.simple_tag
+def when(moment: datetime | None, style: str = "at") -> SafeString | str:
+    """A time: the viewer's zone by script, UTC without one, the exact UTC on hover. `style`: at, ago or left."""
+    if moment is None:
+        return "–"
+    return format_html(
+        '<time datetime="{}" title="{} UTC" data-when="{}">{} UTC</time>',
+        iso(moment),
+        moment.strftime("%Y-%m-%d %H:%M:%S.%f"),
+        style,
+        moment.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@register.filter
+def plain(text: Any) -> str:
+    """A text with its invisible controls made visible: a bidi override may not rearrange what stands beside it."""
+    return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str("" if text is None else text))
+
+
+@register.filter
+def name(text: Any) -> SafeString:
+    """An agent's, channel's or workspace's name, isolated from the direction of the text around it."""
+    return format_html('<bdi class="nx-name">{}</bdi>', plain(text))
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    """A body as safe HTML; the theme's scripts are told to leave it alone."""
+    return format_html('<div class="nx-prose" x-ignore hx-disable dir="auto">{}</div>', rendered(plain(text)))
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    """A payload as indented JSON where it is JSON, as itself where not."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return plain(value[:MAX_PLAIN])
+    return plain(json.dumps(value, indent=2, ensure_ascii=False)[:MAX_PLAIN])
+
+
+@register.filter
+def target(value: Any) -> str:
+    """A target in words."""
+    return in_words(value)
+
+
+@register.filter
+def short(identifier: str | None) -> str:
+    """The end of an id, where time-ordered ids differ."""
+    return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""

@@ -1,0 +1,61 @@
+"""The dashboard's pages, below /admin/."""
+
+from __future__ import annotations
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote, unquote
+from django.urls import URLPattern, path, register_converter
+
+from core.apps import nexus_apps
+from core.contributions import Page
+from dashboard.pages import agents, board, events, graph, hub, mail, search, speak
+
+
+class AgentId:
+    """An agent's id in a path: any text, in the admin's own quoting, and no way up (`..`)."""
+
+    regex = "[^/]+"
+
+    def to_python(self, value: str) -> str:
+        return str(unquote(value))
+
+    def to_url(self, value: str) -> str:
+        return str(quote(value)).replace(".", "_2E") if not value.strip(".") else str(quote(value))
+
+
+register_converter(AgentId, "agent")
+
+
+PAGES = (
+    Page("graph", "graph/", graph.graph, "Graph", "hub", "Now"),
+    Page("board", "board/", board.board, "Handoffs", "view_kanban", "Now"),
+    Page("handoff", "board/<str:handoff_id>/", board.handoff),
+    Page("handoff_cancel", "board/<str:handoff_id>/cancel/", board.cancel),
+    Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
+    Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
+    Page("find", "find/", search.find, "Search", "search", "Now"),
+    Page("events", "events/", events.events, "Events", "list_alt", "Now"),
+    Page("event_tail", "events/tail/", events.tail),
+    Page("event_export", "events/export/", events.export),
+    Page("event", "events/<int:event_id>/", events.event),
+    Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),
+    Page("agent_new", "agents/+new/", agents.new),
+    Page("agent_key", "agents/<agent:agent_id>/key/", agents.key),
+    Page("agent_delete", "agents/<agent:agent_id>/delete/", agents.delete),
+    Page("agent_close_session", "agents/<agent:agent_id>/close/", agents.close_session),
+    Page("agent_mail", "agents/<agent:agent_id>/mail/", mail.agent_mail),
+    Page("agent_try", "agents/<agent:agent_id>/try/", agents.try_it),
+    Page("agent", "agents/<agent:agent_id>/", agents.agent),
+    Page("speak", "speak/", speak.speak, "Speak", "campaign", "Act"),
+    Page("settings", "settings/", hub.settings, "Settings", "tune", "Hub"),
+    Page("retention", "retention/", hub.retention, "Retention", "auto_delete", "Hub"),
+    Page("reset", "retention/reset/", hub.reset),
+    Page("help", "help/", hub.help, "Help", "help", "Hub"),
+    Page("about", "about/", hub.about, "About", "info", "Hub"),
+)
+
+
+def pages(site: AdminSite) -> list[URLPattern]:
+    """Every app's pages, behind the admin's own check of who may enter."""
+    every = (page for app in nexus_apps() for page in app.pages())
+    return [path(page.route, site.admin_view(page.view), name=page.name) for page in every]

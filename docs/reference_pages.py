@@ -1,0 +1,317 @@
+"""The pages of docs/reference, made from the code: the registry, the settings, the schema, the commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from core.config import LARGEST, TABLE, flag, variable
+from core.operations.errors import ErrorCode
+from core.operations.parameters import MAX_INTEGER
+from core.operations.registry import Operation
+
+Schema = Mapping[str, Any]
+
+MADE = "<!-- Made from the code by `python -m docs.make_reference`; change the code, not this page. -->"
+UNBOUNDED = {LARGEST, MAX_INTEGER}  # bounds of the machine, not of the thing
+
+
+def page(title: str, introduction: str, blocks: Iterable[str]) -> str:
+    """A whole page of Markdown."""
+    return "\n\n".join([MADE, f"# {title}", introduction, *blocks]) + "\n"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(value: Any) -> str:
+    return f"`{value}`"
+
+
+def listed(values: Iterable[Any]) -> str:
+    return ", ".join(code(value) for value in values)
+
+
+def told(docstring: str) -> str:
+    """A docstring on one line, without what it says to those who read the code."""
+    return re.sub(r" \(contract: [^)]*\)", "", " ".join(docstring.split()))
+
+
+# Operations
+
+
+def operations(registry: Mapping[str, Operation[Any]]) -> str:
+    """Every operation, those that agents have as tools first."""
+    tools = [operation for operation in registry.values() if operation.tool]
+    others = [operation for operation in registry.values() if not operation.tool]
+    return page(
+        "Operations",
+        "Each operation is an MCP tool, unless it says otherwise, and `POST /api/v1/operations/{name}` with the same "
+        'parameters as a JSON object. Either way the answer is the envelope: `{"ok": true, "data": …}` or '
+        '`{"ok": false, "error": {"code", "message", "details"}}`. Beside the errors listed, any may answer `DB_ERROR` '
+        "and `INTERNAL_ERROR`; [errors](errors.md) tells what each means. A connection bound to an agent by its key "
+        "acts as that agent only; another id is `NOT_OWNER`.",
+        [
+            f"## Tools of agents\n\n{len(tools)} operations.",
+            *map(operation_block, tools),
+            f"## For operators alone\n\n{len(others)} operations; no agent gets them as tools.",
+            *map(operation_block, others),
+        ],
+    )
+
+
+def operation_block(operation: Operation[Any]) -> str:
+    parts = [f"### {operation.name}", operation.description]
+    if operation.accepts_anything:
+        parts.append("Takes any parameters.")
+    elif rows := list(_parameters(operation.params.model_json_schema())):
+        parts.append(table(["parameter", "type", "default", "meaning"], rows))
+    else:
+        parts.append("No parameters.")
+    facts = [f"Who may: {_who(operation)}.", f"Hints: {_hints(operation)}."]
+    if operation.errors:
+        facts.append(f"Errors: {listed(sorted(operation.errors))}.")
+    return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts)])
+
+
+def _who(operation: Operation[Any]) -> str:
+    if operation.operator_only:
+        return "operators"
+    if operation.acts_as is None:
+        return "every caller"
+    who = f"the agent that {code(operation.acts_as)} names"
+    who += "".join(f"; {guard.who}" for guard in operation.guards)
+    return who
+
+
+def _hints(operation: Operation[Any]) -> str:
+    if operation.read_only:
+        hints = ["reads only"]
+    else:
+        hints = ["writes"]
+        hints += ["idempotent"] if operation.idempotent else []
+        hints += ["destructive"] if operation.destructive else []
+    return ", ".join([*hints, *(["may wait"] if operation.wait else [])])
+
+
+def _parameters(model: Schema) -> Iterator[list[str]]:
+    required = model.get("required", ())
+    for name, part in model.get("properties", {}).items():
+        default = "required" if name in required else _default(part.get("default"))
+        yield [code(name), _type(part, model.get("$defs", {})), default, _meaning(part, model.get("$defs", {}))]
+
+
+def _default(value: Any) -> str:
+    return "" if value is None else code(json.dumps(value))
+
+
+def _options(part: Schema, definitions: Schema) -> list[Schema]:
+    """What a parameter may be; null means no more than that it may be left out."""
+    if reference := part.get("$ref"):
+        part = definitions[reference.rsplit("/", 1)[-1]]
+    return [option for each in part["anyOf"] for option in _options(each, definitions)] if "anyOf" in part else [part]
+
+
+def _type(part: Schema, definitions: Schema) -> str:
+    names = []
+    for option in _options(part, definitions):
+        if "enum" in option:
+            names.append(listed(option["enum"]))
+        elif "const" in option:
+            names.append(code(option["const"]))
+        elif option.get("type") == "array":
+            names.append(f"list of {_type(option['items'], definitions)}")
+        elif option.get("type") != "null":
+            names.append(option.get("type", "any JSON"))
+    return " or ".join(names)
+
+
+def _meaning(part: Schema, definitions: Schema) -> str:
+    options = _options(part, definitions)
+    description = part.get("description") or next((o["description"] for o in options if "description" in o), "")
+    bounds = [bound for option in options for bound in _bounds(option)]
+    keys = [f"Keys: {listed(option['properties'])}." for option in options if "properties" in option]
+    return " ".join([*([description] if description else []), *keys, *dict.fromkeys(bounds)])
+
+
+def _bounds(option: Schema) -> Iterator[str]:
+    for lowest, highest, of in (
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " items"),
+        ("minProperties", "maxProperties", " keys"),
+        ("minimum", "maximum", ""),
+    ):
+        low, high = option.get(lowest), option.get(highest)
+        if high is not None and high not in UNBOUNDED:
+            yield f"{low}–{high}{of}." if low else f"At most {high}{of}."
+        elif low is not None:
+            yield f"At least {low}{of}."
+
+
+# Errors and settings
+
+
+def errors(codes: Sequence[ErrorCode]) -> str:
+    """Every code an envelope may carry, with the status that REST answers it with."""
+    return page(
+        "Errors",
+        f"The {len(codes)} codes that an answer may carry in `error.code`. The message beside it says what to do; "
+        "`details`, where there is one, holds what a program needs.",
+        [table(["code", "HTTP", "meaning"], [[code(each), str(each.status), each.meaning] for each in codes])],
+    )
+
+
+def settings() -> str:
+    """Every setting."""
+    rows = []
+    for name, field in TABLE.items():
+        meta = field.metadata
+        values = listed(meta["choices"]) or (f"from {meta['minimum']}" if meta["minimum"] is not None else "")
+        if meta["minimum"] is not None and meta["maximum"] not in UNBOUNDED:
+            values = f"{meta['minimum']}–{meta['maximum']}"
+        default = (
+            ""
+            if field.default is None
+            else code(json.dumps(field.default) if isinstance(field.default, bool) else field.default)
+        )
+        rows.append(
+            [
+                code(variable(name)),
+                code(flag(name)),
+                default,
+                values,
+                "at once" if meta["live"] else "at start",
+                meta["help"],
+            ]
+        )
+    return page(
+        "Settings",
+        "A flag goes over its environment variable, that over the stored value, that over the default. Every command "
+        "takes the flags, as `--flag value` or `--flag=value`; what is invalid ends it with `CONFIG_ERROR` and exit "
+        "code 1 before anything is written. What applies *at once* can also be stored, on the dashboard's settings "
+        "page or with `PATCH /api/v1/settings`, and then holds for every process of the home; what applies *at start* "
+        "is set by a flag or a variable alone. `NEXUS_API_KEY` is no setting: it binds `nexus runmcp` to an agent.",
+        [table(["variable", "flag", "default", "values", "applies", "meaning"], rows)],
+    )
+
+
+# REST
+
+
+def rest(schema: Schema, views: Mapping[str, str]) -> str:
+    """Every path of the OpenAPI schema, by resource; `views` are the paths beside it with their docstrings."""
+    calls = [
+        (call["tags"][0], method.upper(), path, call)
+        for path, methods in schema["paths"].items()
+        for method, call in methods.items()
+    ]
+    always = set.intersection(*(set(call["responses"]) for *_, call in calls))
+    resources = groupby((call for call in calls if call[0] != "operations"), key=lambda call: call[0])
+    return page(
+        "REST",
+        "Paths of the hub below `/api/v1`. The full schema, with every field, is `/api/v1/schema`, and "
+        "`/api/v1/docs` shows it. Every answer is the envelope. Lists answer "
+        '`{"results": […], "next_cursor": …, "has_more": …}`; pass `next_cursor` back as `cursor` for the next page. '
+        "How to authenticate and to follow events is told in [a client of your own](../how-to/write-a-client.md).",
+        [
+            f"Beside the statuses listed, every call may answer {listed(sorted(always))}.",
+            *(_resource(tag, list(group), always) for tag, group in resources),
+            "## operations\n\n`POST /api/v1/operations/{name}` calls any of the [operations](operations.md).",
+            "## Beside the schema\n\n"
+            + table(["call", "what it does"], [[code(path), told(text)] for path, text in views.items()]),
+            f"## Statuses\n\n{table(['status', 'meaning'], _statuses(call for *_, call in calls))}",
+        ],
+    )
+
+
+def _resource(tag: str, calls: Sequence[tuple[str, str, str, Schema]], always: set[str]) -> str:
+    rows = [
+        [
+            f"`{method} {path}`",
+            " ".join(call.get("description", "").split()),
+            listed(part["name"] for part in call.get("parameters", ()) if part["in"] == "query"),
+            listed(sorted(set(call["responses"]) - always)),
+        ]
+        for _, method, path, call in calls
+    ]
+    return f"## {tag}\n\n" + table(["call", "what it does", "query", "statuses"], rows)
+
+
+def _statuses(calls: Iterable[Schema]) -> list[list[str]]:
+    texts = {"200": "Done.", "201": "Created."}
+    for call in calls:
+        for status, response in call["responses"].items():
+            texts.setdefault(status, response["description"])
+    return [[status, text] for status, text in sorted(texts.items())]
+
+
+# MCP
+
+
+def mcp(
+    texts: Mapping[str, str], resources: Iterable[tuple[str, str]], prompts: Iterable[tuple[str, str, list[str]]]
+) -> str:
+    """What an MCP client finds beside the tools; `texts` are the pages themselves, by title."""
+    return page(
+        "MCP",
+        "Tools are the [operations](operations.md). A result is the envelope, as structured content and as text; a "
+        "failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`.",
+        [
+            "## Resources\n\n" + table(["resource", "what it is"], [[code(uri), about] for uri, about in resources]),
+            "## Prompts\n\n"
+            + table(
+                ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
+            ),
+            "## What agents are told\n\nThe instructions of the server, and the pages of reference.",
+            *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),
+        ],
+    )
+
+
+# Commands
+
+
+def commands(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Every command, from its parser."""
+    return page(
+        "Commands",
+        "`nexus COMMAND`, or `python manage.py COMMAND` in a checkout. Every command also takes the flags of the "
+        "[settings](settings.md), `--home` first of all. A bad command line ends with `CONFIG_ERROR` and exit code 1.",
+        [command_block(name, parser) for name, parser in sorted(parsers.items())],
+    )
+
+
+def command_block(name: str, parser: argparse.ArgumentParser) -> str:
+    own = [action for action in parser._actions if not _shared(action)]
+    parts = [f"## nexus {name}", " ".join((parser.description or "").split())]
+    if own:
+        parts.append(table(["argument", "meaning"], [[_spelled(action), _explained(action, parser)] for action in own]))
+    if parser.epilog:
+        parts.append(f"```text\n{parser.epilog.rstrip()}\n```")
+    return "\n\n".join(parts)
+
+
+def _shared(action: argparse.Action) -> bool:
+    return action.dest in TABLE or isinstance(action, argparse._HelpAction)
+
+
+def _spelled(action: argparse.Action) -> str:
+    value = str(action.metavar or (action.dest.upper() if action.option_strings else action.dest))
+    if not action.option_strings:
+        return code(f"[{value}]" if action.nargs in ("?", "*") else value)
+    return code(action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {value}")
+
+
+def _explained(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    text = (action.help or "") % {**vars(action), "prog": parser.prog}
+    text += "" if not text or text[-1] in ".])" else "."
+    choices = f"One of {listed(action.choices)}." if action.choices else ""
+    required = "Required." if action.required and action.option_strings else ""
+    return " ".join(part for part in (text, choices, required) if part)

@@ -1,0 +1,51 @@
+"""What of this app belongs to a workspace's history, and what no operation leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
+from handoffs.models import Handoff
+
+KINDS = (ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from_agent_id", "claimed_by")),)
+
+IMPOSSIBLE = (
+    ImpossibleState(
+        "handoffs",
+        "claimed without a claimant or a lease",
+        "status = 'CLAIMED' AND (claimed_by IS NULL OR lease_expires_at IS NULL)",
+        "claimed_by = coalesce(claimed_by, 'unknown'), lease_expires_at = created_at",
+        "their lease was made to have lapsed, so that the next look opens them again",
+    ),
+    ImpossibleState(
+        "handoffs",
+        "open with a claimant or a lease",
+        "status = 'OPEN' AND (claimed_by IS NOT NULL OR lease_expires_at IS NOT NULL)",
+        "claimed_by = NULL, lease_expires_at = NULL",
+        "claimant and lease were taken off",
+    ),
+    ImpossibleState(
+        "handoffs",
+        "settled with a lease",
+        "status IN ('COMPLETED', 'REJECTED', 'CANCELLED') AND lease_expires_at IS NOT NULL",
+        "lease_expires_at = NULL",
+        "the lease was taken off",
+    ),
+)
+
+
+def _unborn(examination: Any) -> Iterator[Finding]:
+    """Every handoff names an event that was written."""
+    if not {"handoffs", "events"} <= examination.tables():
+        return
+    unborn = """SELECT count(*) FROM handoffs
+        WHERE created_event_id > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
+    if count := examination.value(unborn):
+        yield Finding(
+            f"{count} handoffs name an event that was never written.",
+            "Lists that page through handoffs may skip them. Restore a backup, or cancel and create them again.",
+        )
+
+
+CHECKS = (DoctorCheck("impossible rows", _unborn),)

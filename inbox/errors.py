@@ -1,0 +1,11 @@
+"""The codes of this app."""
+
+from __future__ import annotations
+
+from core.operations.errors import ErrorCode
+
+
+class InboxCode(ErrorCode):
+    """What became of reading by message."""
+
+    MIGRATED = "MIGRATED", 410, "The tool was replaced; details.replacements names what to call."

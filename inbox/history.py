@@ -1,0 +1,35 @@
+"""What of this app belongs to a workspace's history, and the states that no operation leaves behind."""
+
+from __future__ import annotations
+
+from core.contributions import ExportKind, ImpossibleState, of_workspace
+from inbox.models import Delivery, Message
+
+KINDS = (
+    ExportKind("message", Message, 60, of_workspace(Message), agents=("from_agent_id",)),
+    ExportKind("delivery", Delivery, 70, of_workspace(Delivery, "message__workspace"), agents=("recipient_id",)),
+)
+
+IMPOSSIBLE = (
+    ImpossibleState(
+        "message_deliveries",
+        "in flight without a lease",
+        "status = 'delivered' AND (lease_expires_at IS NULL OR delivered_at IS NULL)",
+        "delivered_at = coalesce(delivered_at, created_at), lease_expires_at = coalesce(lease_expires_at, created_at)",
+        "their lease was made to have lapsed, so that the next pull hands them out again",
+    ),
+    ImpossibleState(
+        "message_deliveries",
+        "acknowledged without a time",
+        "status = 'read' AND read_at IS NULL",
+        "read_at = coalesce(delivered_at, created_at)",
+        "the time of their delivery was taken",
+    ),
+    ImpossibleState(
+        "message_deliveries",
+        "out of flight with a lease",
+        "status <> 'delivered' AND lease_expires_at IS NOT NULL",
+        "lease_expires_at = NULL",
+        "the lease was taken off",
+    ),
+)

@@ -1,0 +1,208 @@
+"""The reads behind the operators' pages: lanes, traffic and the mail of all agents."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from django.db.models import Count, Min, Q, QuerySet, Value
+
+from coordination.ids import id_floor, time_of_id
+from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
+
+NEWEST = 5_000  # messages a traffic map looks at, so that its cost has a ceiling
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """What lies in one agent's inbox; a lapsed lease counts as unread."""
+
+    unread: int = 0
+    in_flight: int = 0
+    parked: int = 0
+    read: int = 0
+    oldest_unread: datetime | None = None
+
+
+def inbox_of(agent_id: str, moment: datetime) -> Inbox:
+    """One agent's inbox."""
+    return inboxes(moment, Delivery.objects.of(agent_id)).get(agent_id, Inbox())
+
+
+def inboxes(moment: datetime, deliveries: DeliveryQuerySet | None = None) -> dict[str, Inbox]:
+    """Every inbox that holds or held mail, by agent. One pass over an index, and one over the leases."""
+    among = Delivery.objects.all() if deliveries is None else deliveries
+    counted: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
+    rows = among.values_list("recipient_id", "status").annotate(Count("pk"), Min("delivery_id")).order_by()
+    for agent_id, status, count, oldest in rows:
+        counted[agent_id][status] = (count, oldest)
+    lapsed = among.lapsed(moment).values_list("recipient_id").annotate(Count("pk")).order_by()
+    again = dict(lapsed)
+    nothing = (0, "")
+    found = {}
+    for agent_id, by_status in counted.items():
+        waiting, oldest = by_status.get(DeliveryStatus.UNREAD, nothing)
+        found[agent_id] = Inbox(
+            unread=waiting + again.get(agent_id, 0),
+            in_flight=by_status.get(DeliveryStatus.DELIVERED, nothing)[0] - again.get(agent_id, 0),
+            parked=by_status.get(DeliveryStatus.PARKED, nothing)[0],
+            read=by_status.get(DeliveryStatus.READ, nothing)[0],
+            oldest_unread=time_of_id(oldest) if oldest else None,
+        )
+    return found
+
+
+def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
+    """How many messages were sent in each of the last `minutes` minutes, oldest first."""
+    first = moment.replace(second=0, microsecond=0) - timedelta(minutes=minutes - 1)
+    edges = [id_floor("msg", first + timedelta(minutes=i)) for i in range(minutes + 1)]
+    parts = [
+        Message.objects.filter(pk__gte=low, pk__lt=high).order_by().values_list(Value(i)).annotate(Count("pk"))
+        for i, (low, high) in enumerate(pairwise(edges))
+    ]
+    counted = dict(parts[0].union(*parts[1:], all=True))
+    return [counted.get(i, 0) for i in range(minutes)]
+
+
+def dead_letters(agent_ids: Iterable[str], limit: int) -> list[Delivery]:
+    """The newest parked deliveries of some agents, with their messages."""
+    return list(
+        Delivery.objects.filter(recipient_id__in=list(agent_ids), status=DeliveryStatus.PARKED)
+        .select_related("message__workspace")
+        .defer("message__body")
+        .order_by("-delivery_id")[:limit]
+    )
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What went from one agent to another within a window, and how much of it is unread."""
+
+    sender: str
+    recipient: str
+    messages: int
+    unread: int
+
+
+def flows(since: datetime, moment: datetime, *, workspace_id: str | None = None) -> list[Flow]:
+    """The traffic between agents since a moment, busiest first, from the newest messages of that time."""
+    recent = Message.objects.filter(pk__gte=id_floor("msg", since)).order_by("-message_id")
+    if workspace_id:
+        recent = recent.filter(workspace_id=workspace_id)
+    newest = recent.values("pk")[:NEWEST]
+    rows = (
+        Delivery.objects.filter(message__in=newest)
+        .values_list("message__from_agent_id", "recipient_id")
+        .annotate(sent=Count("pk"), unread=Count("pk", filter=Q(status=DeliveryStatus.UNREAD) | _lapsed(moment)))
+        .order_by()
+    )
+    return sorted((Flow(*row) for row in rows), key=lambda flow: (-flow.messages, flow.sender, flow.recipient))
+
+
+def _lapsed(moment: datetime) -> Q:
+    return Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
+
+
+@dataclass(frozen=True)
+class MailFilter:
+    """What an operator narrows the mail of everybody down to."""
+
+    workspace_id: str = ""
+    agent_id: str = ""  # sent by it or to it
+    channel_id: str = ""
+    sender_id: str = ""
+    lane: str = ""  # a delivery status, or `nobody` for sends that reached nobody
+
+
+def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
+    """Messages of all agents and workspaces, newest first, older than the message `before`; without bodies."""
+    rows = _filtered(wanted)
+    if among is not None:
+        rows = rows.filter(pk__in=list(among))
+    if before:
+        rows = rows.filter(pk__lt=before)
+    return list(rows.select_related("workspace", "channel").defer("body").order_by("-message_id")[:limit])
+
+
+def _filtered(wanted: MailFilter) -> QuerySet[Message]:
+    rows = Message.objects.all()
+    if wanted.workspace_id:
+        rows = rows.filter(workspace_id=wanted.workspace_id)
+    if wanted.channel_id:
+        rows = rows.filter(channel_id=wanted.channel_id)
+    if wanted.agent_id:
+        received = Delivery.objects.filter(recipient_id=wanted.agent_id)
+        rows = rows.filter(Q(from_agent_id=wanted.agent_id) | Q(pk__in=received.values("message_id")))
+    if wanted.sender_id:
+        rows = rows.filter(from_agent_id=wanted.sender_id)
+    if wanted.lane == "nobody":
+        rows = rows.filter(recipients_count=0)
+    elif wanted.lane in DeliveryStatus.values:
+        rows = rows.filter(pk__in=Delivery.objects.filter(status=wanted.lane).values("message_id"))
+    return rows
+
+
+def deliveries_for(messages: Iterable[Message]) -> dict[str, list[Delivery]]:
+    """The deliveries of several messages, by message id."""
+    found: dict[str, list[Delivery]] = {message.message_id: [] for message in messages}
+    for delivery in Delivery.objects.filter(message_id__in=found).order_by("recipient_id"):
+        found[delivery.message_id].append(delivery)
+    return found
+
+
+def thread(message: Message, limit: int = 200) -> list[Message]:
+    """The conversation a message belongs to, oldest first: its root, and the replies down from there."""
+    root = message
+    for _ in range(limit):
+        if root.parent is None:
+            break
+        root = root.parent
+    found, level = [root], [root.message_id]
+    while level and len(found) < limit:
+        replies = list(Message.objects.defer("body").filter(parent_id__in=level)[: limit - len(found)])
+        found += replies
+        level = [reply.message_id for reply in replies]
+    return sorted(found, key=lambda row: row.message_id)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another agent that an agent wrote with, and when last."""
+
+    agent_id: str
+    messages: int
+    last: datetime
+
+
+def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -> list[Peer]:
+    """Whom an agent wrote with lately, latest first, from its newest messages each way."""
+    since = moment - timedelta(days=days)
+    sent = (
+        Message.objects.filter(from_agent_id=agent_id, created_at__gte=since)
+        .order_by("-created_at")
+        .values("pk")[:newest]
+    )
+    received = (
+        Delivery.objects.of(agent_id).filter(created_at__gte=since).order_by("-delivery_id").values("pk")[:newest]
+    )
+    out = Delivery.objects.filter(message__in=sent).values_list("recipient_id", "created_at")
+    into = Delivery.objects.filter(pk__in=received).values_list("message__from_agent_id", "created_at")
+    tally: dict[str, list[datetime]] = {}
+    for peer, at in [*out, *into]:
+        tally.setdefault(peer, []).append(at)
+    found = [Peer(peer, len(moments), max(moments)) for peer, moments in tally.items()]
+    return sorted(found, key=lambda peer: peer.last, reverse=True)
+
+
+def between(agent_id: str, peer_id: str, *, before: str = "", limit: int = 50) -> list[Delivery]:
+    """The deliveries between two agents, newest first."""
+    rows = Delivery.objects.filter(
+        Q(recipient_id=agent_id, message__from_agent_id=peer_id)
+        | Q(recipient_id=peer_id, message__from_agent_id=agent_id)
+    )
+    if before:
+        rows = rows.filter(delivery_id__lt=before)
+    return list(rows.select_related("message").order_by("-delivery_id")[:limit])

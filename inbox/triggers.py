@@ -1,0 +1,47 @@
+"""What keeps the search index in step with messages and events.
+
+One document per event: its type, actor and payload; for a message its sender, subject, body and artifacts instead.
+"""
+
+from __future__ import annotations
+
+EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
+MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body || ' ' || {row}.artifacts"
+IS_PLAIN = "{row}.type NOT IN ('message.created', 'session.heartbeat')"
+
+_STATEMENTS = (
+    f"""
+    CREATE TRIGGER search_event_added AFTER INSERT ON events WHEN {IS_PLAIN.format(row="new")}
+    BEGIN
+        INSERT INTO search_index(rowid, words) VALUES (new.event_id, {EVENT_WORDS.format(row="new")});
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_event_removed AFTER DELETE ON events WHEN {IS_PLAIN.format(row="old")}
+    BEGIN
+        INSERT INTO search_index(search_index, rowid, words)
+        VALUES ('delete', old.event_id, {EVENT_WORDS.format(row="old")});
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_message_added AFTER INSERT ON events WHEN new.type = 'message.created'
+    BEGIN
+        INSERT OR IGNORE INTO message_documents(document, message_id)
+        SELECT new.event_id, message_id FROM messages WHERE message_id = json_extract(new.payload, '$.message_id');
+        INSERT INTO search_index(rowid, words)
+        SELECT d.document, {MESSAGE_WORDS.format(row="m")}
+        FROM message_documents d JOIN messages m USING (message_id) WHERE d.document = new.event_id;
+    END
+    """,
+    f"""
+    CREATE TRIGGER search_message_removed BEFORE DELETE ON messages
+    BEGIN
+        INSERT INTO search_index(search_index, rowid, words)
+        SELECT 'delete', document, {MESSAGE_WORDS.format(row="old")}
+        FROM message_documents WHERE message_id = old.message_id;
+        DELETE FROM message_documents WHERE message_id = old.message_id;
+    END
+    """,
+)
+
+TRIGGERS = {statement.split()[2]: statement for statement in _STATEMENTS}

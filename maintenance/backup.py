@@ -1,0 +1,200 @@
+"""Backing the store up while it is in use, and putting a backup in its place."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from core import instance
+from core.apps import own_labels
+from core.clock import now
+from core.database import sqlite, store
+from core.database.migrations import refuse_newer, shipped_migrations
+from core.operations.errors import Code, NexusError
+from maintenance import store_file
+from maintenance.store_file import Progress
+
+PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A checked copy of a store."""
+
+    path: Path
+    size_bytes: int
+    rows: dict[str, int]  # by table
+    schema: list[tuple[str, str, str | None]]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What `restore` did."""
+
+    rows: dict[str, int]
+    replaced: Path | None  # where the former store lies now; None when there was none
+    in_place: bool  # whether processes that had the store open may go on
+
+
+def stamp() -> str:
+    """The time, as file names of this module carry it."""
+    return now().strftime("%Y%m%dT%H%M%S%fZ")
+
+
+def back_up(database: Path, destination: Path, progress: Progress | None = None) -> Backup:
+    """Copy the store as it is at one moment, while others write, and check the copy before it gets its name.
+
+    Raises VALIDATION_ERROR when there is no store or `destination` exists, DB_ERROR when the store is damaged or the
+    copy cannot be written; nothing is left behind then.
+    """
+    if not database.exists():
+        raise NexusError(Code.VALIDATION_ERROR, f"There is no store at {database}. Check --home and --db-path.")
+    if destination.exists():
+        raise store_file.taken(destination)
+    with (
+        store_file.explained(f"No backup was written to {destination}."),
+        store_file.partial_file(destination) as partial,
+    ):
+        sqlite.refuse_damaged(database)
+        with closing(store_file.open_store(database)) as source, store_file.one_state(source):
+            source.execute("PRAGMA query_only=ON")
+            store_file.copy(source, partial, progress)
+            made = checked(partial)
+            if (made.rows, made.schema) != (store_file.row_counts(source), store_file.schema(source)):
+                raise NexusError(Code.DB_ERROR, "The copy differs from the store. Run `nexus doctor`, then try again.")
+        store_file.publish(partial, destination)
+    return replace(made, path=destination)
+
+
+def checked(path: Path) -> Backup:
+    """What a copy holds, once it has been found whole. Raises DB_ERROR for a damaged one, or no store of Nexus."""
+    sqlite.refuse_damaged(path)
+    with closing(store_file.open_store(path, "immutable=1")) as copy:
+        faults = store_file.integrity_faults(copy)
+        dangling = store_file.dangling_references(copy)
+        if faults or dangling:
+            raise NexusError(Code.DB_ERROR, sqlite.DAMAGED, {"cause": "damaged"})
+        applied = store_file.migrations(copy)
+        if not any(app in own_labels() for app, _ in applied):
+            raise NexusError(Code.VALIDATION_ERROR, f"{path} is not a store of Nexus.")
+        return Backup(path, path.stat().st_size, store_file.row_counts(copy), store_file.schema(copy))
+
+
+def restore(
+    backup: Path, database: Path, *, home: Path, into_running: bool, progress: Progress | None = None
+) -> Restored:
+    """Put a backup in the place of the store, all of it or nothing; the former store is kept beside it.
+
+    A healthy store is written over in one transaction, which processes that have it open survive; a damaged one is
+    moved aside with its log. Without `into_running` a store that is in use is refused.
+
+    Raises VALIDATION_ERROR for no backup, MIGRATION_ERROR for one of a newer version, DB_ERROR for a damaged one or a
+    store in use.
+    """
+    if not backup.is_file():
+        raise NexusError(Code.VALIDATION_ERROR, f"There is no backup at {backup}.")
+    with store_file.explained("Nothing was restored."):
+        database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with store_file.partial_file(database) as partial:
+            sqlite.refuse_damaged(backup)
+            with closing(store_file.open_to_look(backup)) as source, store_file.one_state(source):
+                store_file.copy(source, partial, progress)
+                applied = store_file.migrations(source)
+            made = checked(partial)
+            refuse_newer(backup, applied)
+            if into_running and (older := shipped_migrations() - applied):
+                raise _refuse_older(older)
+            if not into_running and (users := in_use(database, home)):
+                raise NexusError(
+                    Code.DB_ERROR,
+                    f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
+                    {"cause": "in_use"},
+                )
+            aside = database.with_name(f"{database.name}.replaced-{stamp()}")
+            in_place = _write_over(partial, database, aside)
+            if not in_place:
+                _swap(partial, database, aside)
+    return Restored(made.rows, aside if aside.exists() else None, in_place)
+
+
+def in_use(database: Path, home: Path) -> str | None:
+    """Who uses the store, as far as can be told: the home's server, who has the file open, whoever SQLite knows of."""
+    users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
+    server = instance.running(home)
+    if server and not any(f"process {server.pid})" in user for user in users):
+        users.append(f"the server on {server.host}:{server.port} (process {server.pid})")
+    return ", ".join(users) or ("another process" if _is_open(database) else None)
+
+
+def _is_open(database: Path) -> bool:
+    """Whether others have the store open: then SQLite does not give it to one connection alone."""
+    try:
+        sqlite.refuse_damaged(database)
+    except NexusError:
+        return False  # not to be touched
+    if not database.exists():
+        return False
+    with closing(store_file.open_store(database)) as connection:
+        connection.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.DatabaseError as error:
+            return store().is_busy(error)  # a damaged store tells nothing
+        sqlite.beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
+    return False
+
+
+def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+    return NexusError(
+        Code.MIGRATION_ERROR,
+        "The backup is of an older version, which the running processes would not understand. Stop them and restore "
+        "without --into-running; the next start migrates it.",
+        {"pending_migrations": sorted(".".join(row) for row in pending)},
+    )
+
+
+def _write_over(copy: Path, database: Path, aside: Path) -> bool:
+    """Write the copy over the store in one transaction, the former state kept as `aside`; False if too damaged."""
+    if not database.exists():
+        return False
+
+    def keep(status: int, remaining: int, total: int) -> None:
+        """Called while the transaction holds the store: what is committed now is the last of it."""
+        if status in sqlite.BUSY:
+            raise NexusError(Code.DB_ERROR, "A writer holds the store. Try again in a moment.", {"retryable": True})
+        if aside.exists():
+            return
+        with store_file.partial_file(aside) as kept:
+            with closing(store_file.open_store(database)) as former:
+                store_file.copy(former, kept)
+            store_file.publish(kept, aside)
+
+    try:
+        sqlite.refuse_damaged(database)
+        with (
+            closing(store_file.open_store(database)) as present,
+            closing(store_file.open_store(copy, "immutable=1")) as source,
+        ):
+            source.backup(present, pages=PAGES_A_STEP, progress=keep)
+    except (sqlite3.DatabaseError, NexusError) as error:
+        aside.unlink(missing_ok=True)
+        known = error if isinstance(error, NexusError) else store().failure(error)
+        if known is None or known.details.get("cause") != "damaged":
+            raise
+        return False
+    return True
+
+
+def _swap(copy: Path, database: Path, aside: Path) -> None:
+    """Move what is there aside, the log before the store's name changes hands: a log must never meet another store."""
+    for suffix in ("-wal", "-shm"):
+        if sqlite.beside(database, suffix).exists():
+            sqlite.beside(database, suffix).rename(sqlite.beside(aside, suffix))
+    if database.exists():
+        os.link(database, aside)
+    copy.rename(database)
+    store_file.sync(database.parent)

@@ -1,0 +1,91 @@
+"""`nexus doctor`: what is wrong with the store and its home, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from core.cli import NexusCommand
+from core.config import CoreSettings
+from core.operations.errors import NexusError
+from maintenance import doctor, salvage
+from maintenance.doctor import Diagnosis
+
+HEALTHY, FINDINGS, UNEXAMINED = 0, 1, 2
+
+
+class Command(NexusCommand):
+    help = (
+        "Examine the store and its home: "
+        + ", ".join([*doctor.FILE_CHECKS, *doctor.STORE_CHECKS])
+        + ".\nIt only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
+        "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost, files left of\n"
+        "a killed backup, and rows in states that no operation leaves behind. It deletes no message, event or handoff."
+    )
+    examples = """examples:
+  nexus doctor
+  nexus doctor --fix
+  nexus doctor --salvage saved.db     what can be read of a damaged store, into a new one
+
+exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --fix, is still there);
+            2 the store could not be examined"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--fix", action="store_true", help="Mend what is safe, and examine again.")
+        parser.add_argument("--salvage", type=Path, metavar="FILE", help="Write every readable row into a new store.")
+        parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
+
+    def run(self, **options: Any) -> None:
+        home, database = CoreSettings.current().home, CoreSettings.current().database
+        try:
+            if options["salvage"]:
+                rows = salvage.save(database, options["salvage"].absolute())
+                self._answer(options["json"], {"salvaged": rows}, f"{sum(rows.values())} rows: {options['salvage']}")
+                return
+            found = doctor.examine(home, database)
+            done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
+            left = doctor.examine(home, database) if done else found
+        except NexusError as error:
+            self.stderr.write(f"[nexus] {error.code}: {error.message}")
+            sys.exit(UNEXAMINED)
+        healthy = all(item.finding.note for item in left)
+        report = {
+            "database": str(database),
+            "healthy": healthy,
+            "findings": [_entry(item, done.get(item)) for item in found],
+            "left": len(left),
+        }
+        self._answer(options["json"], report, "\n".join(self._lines(found, done, database, healthy)))
+        sys.exit(HEALTHY if healthy else FINDINGS)
+
+    def _lines(self, found: list[Diagnosis], done: dict[Diagnosis, str], database: Path, healthy: bool) -> list[str]:
+        lines = []
+        for item in found:
+            lines += [f"{'note' if item.finding.note else 'FOUND'} ({item.check}): {item.finding.problem}"]
+            if item in done:
+                lines += [f"  --fix: {done[item]}."]
+            else:
+                lines += [f"  {item.finding.advice}"]
+                if item.finding.mend:
+                    lines += ["  `nexus doctor --fix` mends it."]
+        checks = len(doctor.FILE_CHECKS) + len(doctor.STORE_CHECKS)
+        return [*lines, f"{database}: {f'healthy ({checks} checks)' if healthy else 'needs attention'}."]
+
+    def _answer(self, as_json: bool, report: dict[str, Any], text: str) -> None:
+        self.stdout.write(json.dumps(report) if as_json else text)
+
+
+def _entry(item: Diagnosis, done: str | None) -> dict[str, Any]:
+    finding = item.finding
+    return {
+        "check": item.check,
+        "level": "note" if finding.note else "fault",
+        "problem": finding.problem,
+        "advice": finding.advice,
+        "fixable": finding.mend is not None,
+        "fixed": done,
+    }

@@ -1,0 +1,60 @@
+"""`nexus restore`: a backup takes the place of the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from core.cli import NexusCommand
+from core.progress import Bar
+from maintenance import backup
+
+
+class Command(NexusCommand):
+    help = (
+        "Check a backup and put it in the place of the store, all of it or nothing. The former store is kept beside\n"
+        "it as nexus.db.replaced-<time>. The next start migrates a backup of an older version; a newer one is refused."
+    )
+    examples = """examples:
+  nexus restore ~/.nexus/backups/nexus-20260131T120000000000Z.db
+  nexus restore before-upgrade.db --into-running
+
+exit codes: 0 restored; 1 nothing was changed"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("backup", type=Path, help="A file that `nexus backup` wrote, or any whole store.")
+        parser.add_argument(
+            "--into-running",
+            action="store_true",
+            help="Replace a store that is in use: its processes see the restored state with their next call.",
+        )
+        parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
+
+    def run(self, **options: Any) -> None:
+        knobs = settings.NEXUS
+        done = backup.restore(
+            options["backup"].absolute(),
+            knobs.database,
+            home=knobs.home,
+            into_running=options["into_running"],
+            progress=Bar(self.stderr, "restore"),
+        )
+        replaced = str(done.replaced) if done.replaced else None
+        if options["json"]:
+            answer = {
+                "database": str(knobs.database),
+                "rows": done.rows,
+                "replaced": replaced,
+                "in_place": done.in_place,
+            }
+            self.stdout.write(json.dumps(answer))
+            return
+        self.stdout.write(f"{knobs.database}: {sum(done.rows.values())} rows restored from {options['backup']}.")
+        if replaced:
+            self.stdout.write(f"The former store is {replaced}; delete it when you no longer need it.")
+        if options["into_running"] and not done.in_place:
+            self.stdout.write("The former store was too damaged to write over: restart every Nexus process.")

@@ -1,0 +1,89 @@
+"""What operators do to the hub as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, create_model
+
+from coordination.errors import CoordinationCode
+from coordination.parameters import ProjectRoot
+from coordination.services import audit, workspaces
+from coordination.toolset import operation
+from core.clock import iso, now
+from core.database import store
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Params
+from core.operations.registry import OPERATORS_ONLY
+from core.operations.replies import Data
+from maintenance import reset, retention
+
+Days = Annotated[int | None, Field(ge=0, le=36_500, description="Instead of the setting, for this call.")]
+
+
+class _RetentionPrune(Params):
+    project_root: Annotated[ProjectRoot | None, Field(description="Checked when given; the whole store is pruned.")] = (
+        None
+    )
+    dry_run: bool = False
+    vacuum: Annotated[bool, Field(description="Shrink the file once nothing is left to delete.")] = False
+    max_batches: Annotated[int, Field(ge=1, le=1000, description="Batches of 500 rows per lane.")] = (
+        retention.BATCHES_AT_ONCE
+    )
+
+
+windows: dict[str, Any] = {f"{name}_keep_days": (Days, None) for name in retention.lanes()}
+RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **windows)
+
+
+@operation(
+    RetentionPrune,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    Code.VALIDATION_ERROR,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    destructive=True,
+)
+def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
+    """Delete events, acknowledged deliveries and closed sessions past their windows, a bounded number at a time: call
+    it again while `more` is true. dry_run counts what it would delete."""
+    if p.project_root is not None:
+        workspaces.locate(p.project_root)
+    keep_days = {name: days for name in retention.lanes() if (days := getattr(p, f"{name}_keep_days")) is not None}
+    outcome = retention.prune(keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches)
+    deleted = {name: lane.deleted for name, lane in outcome.items() if lane.deleted}
+    if deleted:
+        assert caller.operator is not None, "the runner admits operators only"
+        audit.record(caller.operator, "retention.pruned", now(), deleted=deleted)
+    more = any(lane.found > lane.deleted for lane in outcome.values())
+    data: dict[str, Any] = {
+        "dry_run": p.dry_run,
+        "lanes": {
+            name: {
+                "keep_days": lane.keep_days,
+                "before": iso(lane.before),
+                "found": lane.found,
+                "deleted": lane.deleted,
+            }
+            for name, lane in outcome.items()
+        },
+        "more": more,
+    }
+    if p.vacuum and not p.dry_run and not more:
+        before, after = store().compact()
+        data["vacuum"] = {"bytes_before": before, "bytes_after": after}
+    return data
+
+
+class DatabaseReset(Params):
+    confirm: Annotated[Literal["reset"], Field(description="The word reset, typed.")]
+    keep_agents: bool = False
+
+
+@operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def database_reset(p: DatabaseReset, caller: Caller) -> Data:
+    """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
+    assert caller.operator is not None, "the runner admits operators only"
+    return {"deleted": reset.reset(keep_agents=p.keep_agents, operator=caller.operator)}

@@ -1,0 +1,177 @@
+"""The store as a file, without Django's connection: what must work when the store does not."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from core.database import sqlite, store
+from core.operations.errors import Code, NexusError
+
+WAIT_SECONDS = 5.0
+PAGES_AT_ONCE = 1000
+FAULTS_SHOWN = 20
+VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\s", re.IGNORECASE)
+
+Progress = Callable[[int, int, int], object]  # status, pages remaining, pages in all
+
+
+def open_store(database: Path, mode: str = "mode=rw") -> sqlite3.Connection:
+    """Open an existing store: `mode=rw`, `mode=ro`, or `immutable=1` for one that nobody has open."""
+    uri = f"{database.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+
+
+def open_to_look(database: Path) -> sqlite3.Connection:
+    """Open a store so that looking changes nothing and leaves no file behind.
+
+    Whoever has the store open keeps a write-ahead log beside it; without one it may be read as it lies. So it may with
+    an empty log whose index cannot be made, as on a full disk.
+    """
+    log = sqlite.beside(database, "-wal")
+    if not log.exists():
+        return open_store(database, "immutable=1")
+    connection = open_store(database, "mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        if log.stat().st_size:
+            return connection
+        connection.close()
+        return open_store(database, "immutable=1")
+    except sqlite3.DatabaseError:
+        pass  # for whoever looks
+    return connection
+
+
+@contextmanager
+def one_state(connection: sqlite3.Connection) -> Iterator[None]:
+    """Inside, every read and a whole backup see one committed state, whatever others write."""
+    connection.execute("BEGIN")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the state is fixed by the first read
+        yield
+    finally:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+
+
+def copy(source: sqlite3.Connection, path: Path, progress: Progress | None = None) -> None:
+    """Copy a store, page by page, into `path`; one file when done, without a log beside it."""
+    target = sqlite3.connect(path, isolation_level=None)
+    try:
+        source.backup(target, pages=PAGES_AT_ONCE, progress=progress)
+        target.execute("PRAGMA journal_mode=DELETE")
+    finally:
+        target.close()
+
+
+def migrations(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """(app, name) of the migrations that a store says were applied to it; empty for what is no Nexus store."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone():
+        return set()
+    return set(connection.execute("SELECT app, name FROM django_migrations"))
+
+
+def schema(connection: sqlite3.Connection) -> list[tuple[str, str, str | None]]:
+    """(type, name, SQL) of everything in a store's schema, ordered."""
+    return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
+
+
+def tables(connection: sqlite3.Connection) -> dict[str, str]:
+    """The tables that hold rows, with their SQL, in the order they were made; no search index nor its parts."""
+    made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
+    indexes = [name for name, sql in made if VIRTUAL.match(sql or "")]
+    derived = ("sqlite_", *(f"{name}_" for name in indexes))
+    return {name: sql for name, sql in made if name not in indexes and not name.startswith(derived)}
+
+
+def row_counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many rows each table has, by name."""
+    count = 'SELECT count(*) FROM "{}"'
+    return {name: connection.execute(count.format(name)).fetchone()[0] for name in tables(connection)}
+
+
+def integrity_faults(connection: sqlite3.Connection) -> list[str]:
+    """What PRAGMA integrity_check finds, at most 20 lines."""
+    found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({FAULTS_SHOWN})")]
+    return [] if found == ["ok"] else [line for fault in found for line in fault.splitlines()]
+
+
+def dangling_references(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
+    """(table, table it refers to) with the number of rows whose reference leads nowhere."""
+    counts: dict[tuple[str, str], int] = {}
+    for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        counts[table, parent] = counts.get((table, parent), 0) + 1
+    return counts
+
+
+def holders(database: Path) -> dict[int, str]:
+    """The other processes that have the store open, with their command lines; as far as /proc tells (Linux)."""
+    found: dict[int, str] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # gone meanwhile, or another user's
+            if int(process.name) != os.getpid() and any(
+                database.samefile(descriptor) for descriptor in (process / "fd").iterdir() if descriptor.is_file()
+            ):
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    return found
+
+
+@contextmanager
+def partial_file(destination: Path) -> Iterator[Path]:
+    """A private temporary file in the directory of `destination`, gone at the end unless it was moved away."""
+    handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent)
+    os.close(handle)
+    path = Path(name)
+    try:
+        yield path
+    finally:
+        for leftover in (path, path.with_name(path.name + "-journal")):
+            leftover.unlink(missing_ok=True)
+
+
+def publish(path: Path, destination: Path) -> None:
+    """Give a finished file its name, atomically and durably. Raises VALIDATION_ERROR when the name is taken."""
+    sync(path)
+    try:
+        os.link(path, destination)  # unlike a rename, a link never replaces
+    except FileExistsError:
+        raise taken(destination) from None
+    except OSError:  # a file system without links
+        path.rename(destination)
+    sync(destination.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or a directory's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def taken(destination: Path) -> NexusError:
+    """The refusal to write over a file."""
+    return NexusError(
+        Code.VALIDATION_ERROR, f"{destination} exists already and was left as it is. Choose another name."
+    )
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turns an error of SQLite or the system into a DB_ERROR that begins with `what`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        known = store().failure(error)
+        why = known.message if known else "SQLite refused it; run `nexus doctor`."
+        raise NexusError(Code.DB_ERROR, f"{what} {why}", known.details if known else {}) from None
+    except OSError as error:
+        raise NexusError(Code.DB_ERROR, f"{what} {error.strerror}: {error.filename}.") from None

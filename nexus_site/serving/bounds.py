@@ -1,0 +1,80 @@
+"""The bounds of every HTTP request, whichever server carries it: the size of its body, and the time that may take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+
+from core.operations.errors import Code, NexusError
+from core.operations.replies import failure
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+BODY_SECONDS = 30  # for the whole body to arrive
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = Code.CONTENT_TOO_LARGE if status == 413 else Code.VALIDATION_ERROR
+
+
+class Bounded:
+    """An ASGI application whose requests are bounded; what goes beyond is answered 413 or 408, in the envelope."""
+
+    def __init__(self, application: ASGI3Application) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        if scope["type"] != "http":
+            return await self.application(scope, receive, send)
+        started = False
+
+        async def watched_send(message: Any) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.application(scope, _bounded(scope, receive), watched_send)
+        except _Refused as refusal:
+            if not started:
+                await answer_json(send, refusal.status, failure(NexusError(refusal.code, str(refusal))))
+
+
+def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
+    left = MAX_BODY_BYTES
+    complete = False
+    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+
+    async def bounded() -> Any:
+        nonlocal left, complete
+        if complete:
+            return await receive()
+        if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+            raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise _Refused(408, f"The request's body did not arrive within {BODY_SECONDS} seconds.") from None
+        if message["type"] == "http.request":
+            left -= len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+        if left < 0:
+            raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
+        return message
+
+    return bounded
+
+
+async def answer_json(send: Any, status: int, body: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    """A whole JSON response over ASGI."""
+    content = json.dumps(body).encode()
+    common = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*common, *(headers or [])]})
+    await send({"type": "http.response.body", "body": content})

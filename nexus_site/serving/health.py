@@ -1,0 +1,76 @@
+"""Whether the hub is alive, whether it is ready, and what it measures (contract: Operations)."""
+
+from __future__ import annotations
+
+import shutil
+
+from django.db import DatabaseError, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from coordination.models import RetentionPass
+from core import waiting
+from core.access import Approach, Refused, identify
+from core.config import CoreSettings
+from core.database import store
+from core.operations.errors import NexusError
+from core.operations.replies import failure, ok
+from nexus_site.serving import metrics
+
+ENOUGH_BYTES = 64 * 1024 * 1024  # less room than this on the store's disk is as good as none
+
+
+async def alive(request: HttpRequest) -> HttpResponseBase:
+    """200 while the process answers at all."""
+    return JsonResponse(ok({"status": "alive"}))
+
+
+async def ready(request: HttpRequest) -> HttpResponseBase:
+    """200 when calls can succeed, 503 with the checks that failed when not."""
+    checks = await waiting.in_thread(waiting.WRITERS, _checks)
+    good = not waiting.waiter().closing and all(checks.values())
+    body = ok({"status": "ready" if good else "not ready", "checks": checks})
+    return JsonResponse({**body, "ok": good}, status=200 if good else 503)
+
+
+async def measured(request: HttpRequest) -> HttpResponseBase:
+    """The metrics, for whoever may use REST."""
+    user = await request.auser()
+    approach = Approach.of_request(request, user)
+    metrics.PARKED.set(len(waiting.waiter().parked))
+
+    def text() -> bytes:
+        identify(approach, transport="http")
+        return metrics.exposition()
+
+    try:
+        content = await waiting.in_thread(waiting.READERS, text)
+    except Refused as refusal:
+        return JsonResponse(failure(refusal), status=refusal.status)
+    return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)
+
+
+def _checks() -> dict[str, bool]:
+    return {"database": _writable(), "migrations": _migrated(), "disk": _room()}
+
+
+def _writable() -> bool:
+    """A write that is taken back: nothing else tells a read-only file or a full disk."""
+    try:
+        with transaction.atomic():
+            RetentionPass.objects.create()
+            transaction.set_rollback(True)
+    except DatabaseError:
+        return False
+    return True
+
+
+def _migrated() -> bool:
+    try:
+        return not store().pending()
+    except NexusError:
+        return False
+
+
+def _room() -> bool:
+    return shutil.disk_usage(CoreSettings.current().database.parent).free >= ENOUGH_BYTES

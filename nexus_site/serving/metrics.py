@@ -1,0 +1,51 @@
+"""What /metrics tells, in Prometheus' text format: calls as they happen, the rest when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from core.apps import nexus_apps
+from core.database import store
+from core.metrics import gauge
+from core.operations import runner
+from core.operations.registry import Toolset
+from core.operations.replies import Outcome
+
+OURS = CollectorRegistry()
+CALLS = Counter("nexus_calls", "Calls per operation and outcome.", ["toolset", "operation", "outcome"], registry=OURS)
+SECONDS = Histogram(
+    "nexus_call_seconds", "How long calls took, waits included.", ["toolset", "operation"], registry=OURS
+)
+PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=OURS)
+
+
+def observe_calls() -> None:
+    """Count every call of this process from here on."""
+    runner.observers.append(_observe)
+
+
+def _observe(toolset: Toolset, name: str, outcome: Outcome, seconds: float) -> None:
+    operation = name if name in toolset.operations else "unknown"  # a client must not make up label values
+    CALLS.labels(toolset.name, operation, outcome.error.code.value if outcome.error else "ok").inc()
+    SECONDS.labels(toolset.name, operation).observe(seconds)
+
+
+class Store(Collector):
+    """What the store holds now, as every app tells it."""
+
+    def collect(self) -> Iterator[Metric]:
+        for app in nexus_apps():
+            yield from app.metrics()
+        yield gauge("nexus_database_bytes", "Size of the store.", "file", {"database": store().size_on_disk()})
+
+
+OURS.register(Store())
+
+
+def exposition() -> bytes:
+    """The whole text; reads the store."""
+    return generate_latest(OURS)

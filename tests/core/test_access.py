@@ -1,0 +1,175 @@
+"""Who is at the other end of a connection: everything beyond a direct local request needs a key or a login."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from coordination.models import AgentKey
+from coordination.services.agents import hash_secret
+from core.access import Approach, Refused, allowed_hosts, identify
+from core.clock import now
+from core.logs import redact
+from core.operations.caller import Caller
+from tests.conftest import Call
+
+KEY = "nxs_" + "0123456789ab" * 4
+LOCAL = {"host": "localhost:8420"}
+
+
+def approach(peer: str | None = "127.0.0.1", query: str = "", staff: str | None = None, **headers: str) -> Approach:
+    given = {name.replace("_", "-"): value for name, value in {**LOCAL, **headers}.items()}
+    return Approach(peer, tuple(given.items()), query, staff)
+
+
+def who(asked: Approach, **how: Any) -> Caller:
+    return identify(asked, transport="rest", **how)
+
+
+def status(asked: Approach, **how: Any) -> int:
+    with pytest.raises(Refused) as refusal:
+        who(asked, **how)
+    return refusal.value.status
+
+
+@pytest.fixture
+def keyed(call: Call) -> None:
+    """The agent `ana` with an API key."""
+    call("agent_register", agent_id="ana")
+    AgentKey.objects.create(agent_id="ana", key_hash=hash_secret(KEY), created_at=now())
+
+
+@pytest.mark.parametrize("host", ["localhost:8420", "127.0.0.1", "[::1]:8420", "LOCALHOST"])
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
+def test_it_takes_a_direct_local_request_for_the_operators(host: str, peer: str) -> None:
+    assert who(approach(peer, host=host)) == Caller("rest", operator="local")
+
+
+def test_it_takes_the_same_origin_and_refuses_a_foreign_one() -> None:
+    assert who(approach(origin="http://localhost:8420")).operator == "local"
+    for origin in (
+        "http://evil.example",
+        "http://localhost:9",
+        "null",
+        "",
+        "file://",
+        "http://[",
+        "ws://localhost:8420",
+    ):
+        assert status(approach(origin=origin)) == 403, origin
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8420", "localhost.evil.example", "", "10.0.0.1", "a,b"])
+def test_it_refuses_a_foreign_host_even_with_a_key(keyed: None, host: str) -> None:
+    assert status(approach(host=host)) == 403
+    assert status(approach(host=host, x_api_key=KEY)) == 403
+
+
+def test_it_refuses_a_request_that_names_no_host_or_two() -> None:
+    assert status(Approach("127.0.0.1", (), "")) == 403
+    assert status(Approach("127.0.0.1", (("host", "localhost"), ("host", "evil.example")), "")) == 403
+
+
+@pytest.mark.parametrize(
+    "header", ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "via", "x-real-ip"]
+)
+def test_it_takes_no_forwarded_request_for_local(header: str) -> None:
+    assert status(approach(**{header: "127.0.0.1"})) == 401
+
+
+@pytest.mark.parametrize("peer", ["192.168.1.7", "8.8.8.8", "::2", "", None, "localhost", "::ffff:10.0.0.1"])
+def test_it_asks_everybody_beyond_loopback_for_a_key(peer: str | None) -> None:
+    assert status(approach(peer)) == 401
+    assert status(approach(peer, x_forwarded_for="127.0.0.1")) == 401
+
+
+def test_it_asks_local_requests_for_a_key_too_while_bound_beyond_loopback(settings: Any) -> None:
+    settings.NEXUS_TRUSTS_LOCAL, settings.ALLOWED_HOSTS = False, allowed_hosts("0.0.0.0")
+    assert status(approach()) == 401
+    assert status(approach(host="evil.example")) == 401
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"x_api_key": KEY},
+        {"query": f"api_key={KEY}"},
+        {"query": f"a=1&api_key={KEY}", "x_api_key": KEY},
+    ],
+)
+def test_it_binds_a_key_to_its_agent_wherever_it_stands(keyed: None, where: dict[str, str]) -> None:
+    assert who(approach("192.168.1.7", **where), key_required=True) == Caller("rest", agent_id="ana")
+    assert who(approach(**where)) == Caller("rest", agent_id="ana")  # and never the operator, local as it is
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"x_api_key": "nxs_" + "0" * 48},
+        {"x_api_key": ""},
+        {"x_api_key": KEY.upper()},
+        {"x_api_key": KEY + "0"},
+        {"authorization": "Basic YTpi"},
+        {"authorization": "Bearer"},
+        {"query": "api_key="},
+        {"query": f"api_key={KEY}", "x_api_key": "nxs_" + "0" * 48},
+        {"x_api_key": "nxs_\x00", "staff": "olga"},
+    ],
+)
+def test_it_refuses_a_wrong_key_and_falls_back_to_nobody(keyed: None, wrong: dict[str, str]) -> None:
+    assert status(approach(**wrong)) == 401
+
+
+def test_it_refuses_a_deactivated_key(keyed: None) -> None:
+    AgentKey.objects.update(is_active=False)
+    assert status(approach(x_api_key=KEY)) == 401
+
+
+def test_it_takes_a_logged_in_operator_by_name_from_anywhere_but_not_where_a_key_is_needed() -> None:
+    assert who(approach("192.168.1.7", staff="olga")) == Caller("rest", operator="olga")
+    assert status(approach(staff="olga"), key_required=True) == 401
+    assert status(approach(staff="olga", origin="http://evil.example")) == 403
+
+
+def test_it_counts_only_active_members_of_the_staff() -> None:
+    scope = {"headers": [(b"Host", b"localhost")], "query_string": b"", "client": ["10.0.0.1", 5]}
+    for lacking in ("is_authenticated", "is_active", "is_staff"):
+        traits = {"is_authenticated": True, "is_active": True, "is_staff": True, lacking: False}
+        assert Approach.of_scope(scope, SimpleNamespace(get_username=lambda: "olga", **traits)).staff is None
+
+
+def test_it_serves_the_names_of_its_bind() -> None:
+    assert "*" not in allowed_hosts("127.0.0.1") + allowed_hosts("::1") + allowed_hosts("localhost")
+    assert "10.1.2.3" in allowed_hosts("10.1.2.3")
+    assert "[fd00::1]" in allowed_hosts("fd00::1")
+
+
+@pytest.mark.parametrize(
+    "text", [f"GET /mcp?api_key={KEY}&a=1", f"/x?API%5Fkey={KEY}", f"key {KEY}", "?api_key=secret", f"/%6exs_{KEY[4:]}"]
+)
+def test_it_strikes_keys_from_any_text(text: str) -> None:
+    struck = redact(text)
+    assert KEY not in struck and "secret" not in struck
+    assert struck.endswith("&a=1") == text.endswith("&a=1")
+
+
+def test_it_strikes_keys_from_every_log_record(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("uvicorn.access")
+    try:
+        raise ValueError(f"cannot read {KEY}")
+    except ValueError:
+        log.exception("%s - %d %s", f"/mcp?api_key={KEY}", 7, ValueError(KEY))
+    log.warning("%(path)s", {"path": KEY})
+    log.warning(KEY)
+    assert "7" in caplog.text
+    assert KEY not in caplog.text and KEY[4:] not in caplog.text
+
+
+def test_it_leaves_other_long_ids_in_a_log() -> None:
+    assert redact("a" * 64) == "a" * 64
+    assert redact("msg_" + "0" * 32) == "msg_" + "0" * 32

@@ -1,0 +1,212 @@
+"""Settings: flag over environment over default, and nothing invalid ever passes (contract: Configuration)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.config import LARGEST, TABLE, flag, resolve, variable
+from core.operations.errors import Code, NexusError
+from nexus_site.launch import take_flags
+
+ROOT = Path(__file__).resolve().parents[2]
+NUMBERS = {  # the contract's defaults and minimums
+    "busy_timeout_ms": (5000, 0),
+    "poll_interval_ms": (200, 1),
+    "max_wait_timeout_seconds": (30, 0),
+    "handoff_lease_ttl_seconds": (300, 1),
+    "max_inline_bytes": (65_536, 1),
+    "inbox_lease_ttl_seconds": (300, 1),
+    "session_stale_ttl_seconds": (60, 1),
+    "presence_ttl_seconds": (1800, 1),
+    "session_reap_seconds": (86_400, 1),
+    "max_shared_md_events": (1000, 1),
+    "max_event_limit": (1000, 1),
+    "retention_events_keep_days": (30, 0),
+    "retention_read_deliveries_keep_days": (14, 0),
+    "retention_closed_sessions_keep_days": (7, 0),
+}
+
+
+def refusal(environ: dict[str, str], flags: dict[str, str] | None = None) -> str:
+    with pytest.raises(NexusError) as caught:
+        resolve(environ, flags or {})
+    assert caught.value.code == Code.CONFIG_ERROR
+    return caught.value.message
+
+
+def resolved(environ: dict[str, str] | None = None, flags: dict[str, str] | None = None) -> Any:
+    return resolve(environ or {}, flags or {}).settings
+
+
+def test_it_has_the_contracts_defaults() -> None:
+    found = resolved()
+    assert {name: getattr(found, name) for name in NUMBERS} == {name: default for name, (default, _) in NUMBERS.items()}
+    assert (found.trust_mode, found.auto_prune_on_start) == ("open", False)
+    assert found.home == Path.home() / ".nexus"
+    assert found.database == Path.home() / ".nexus" / "nexus.db"
+
+
+def test_it_has_a_variable_a_flag_and_a_sentence_for_every_setting() -> None:
+    assert variable("trust_mode") == "NEXUS_TRUST_MODE"
+    assert flag("trust_mode") == "--trust-mode"
+    assert {*NUMBERS, "home", "db_path", "trust_mode", "auto_prune_on_start"} <= set(TABLE)
+    assert all(field.metadata["help"].endswith(".") for field in TABLE.values())
+
+
+def test_it_prefers_the_flag_to_the_environment_to_the_default() -> None:
+    environ = {"NEXUS_MAX_EVENT_LIMIT": "7", "NEXUS_TRUST_MODE": "strict"}
+    resolved = resolve(environ, {"max_event_limit": "9"})
+    assert (resolved.settings.max_event_limit, resolved.settings.trust_mode) == (9, "strict")
+    assert resolved.sources["max_event_limit"] == "flag"
+    assert resolved.sources["trust_mode"] == "environment"
+    assert resolved.sources["poll_interval_ms"] == "default"
+
+
+def test_it_does_not_let_a_good_flag_excuse_what_it_overrides() -> None:
+    assert resolved({"NEXUS_MAX_EVENT_LIMIT": "7"}, {"max_event_limit": "9"}).max_event_limit == 9
+    assert "--max-event-limit" in refusal({"NEXUS_MAX_EVENT_LIMIT": "7"}, {"max_event_limit": "x"})
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_it_holds_each_number_to_its_bounds_inclusively(name: str) -> None:
+    minimum, maximum = NUMBERS[name][1], TABLE[name].metadata["maximum"]
+    assert TABLE[name].metadata["minimum"] == minimum
+    assert maximum <= LARGEST
+    for text in (str(minimum), str(maximum)):
+        assert getattr(resolved({variable(name): text}), name) == int(text)
+    for text in (str(minimum - 1), str(maximum + 1)):
+        assert variable(name) in refusal({variable(name): text})
+
+
+@pytest.mark.parametrize("text", ["", " ", "x", "1.0", "1e3", "0x10", "1_000", " 5", "5 ", "٣", "9" * 5000, "5\x00"])
+def test_it_refuses_what_is_no_whole_number(text: str) -> None:
+    assert len(refusal({"NEXUS_MAX_EVENT_LIMIT": text[:100]})) < 500
+    assert refusal({}, {"max_event_limit": text})
+
+
+@given(st.text(max_size=20))
+def test_it_answers_any_text_with_a_number_within_bounds_or_a_config_error(text: str) -> None:
+    try:
+        found = resolved({"NEXUS_MAX_WAIT_TIMEOUT_SECONDS": text})
+    except NexusError as error:
+        assert error.code == Code.CONFIG_ERROR
+    else:
+        assert found.max_wait_timeout_seconds == int(text)
+        assert 0 <= found.max_wait_timeout_seconds <= 86_400
+
+
+@pytest.mark.parametrize(("text", "value"), [(word, True) for word in ("true", "1", "yes", "on", "TRUE", "Yes")])
+def test_it_reads_the_words_for_true(text: str, value: bool) -> None:
+    assert resolved({"NEXUS_AUTO_PRUNE_ON_START": text}).auto_prune_on_start is value
+
+
+@pytest.mark.parametrize("text", ["false", "0", "no", "off", "Off"])
+def test_it_reads_the_words_for_false(text: str) -> None:
+    assert resolved({"NEXUS_AUTO_PRUNE_ON_START": text}).auto_prune_on_start is False
+
+
+@pytest.mark.parametrize("text", ["", "2", "t", "y", "true ", "enabled"])
+def test_it_refuses_other_words(text: str) -> None:
+    assert refusal({"NEXUS_AUTO_PRUNE_ON_START": text})
+
+
+@pytest.mark.parametrize("text", ["", "closed", "Strict", "strict ", "open,strict"])
+def test_it_knows_two_trust_modes(text: str) -> None:
+    assert "open, strict" in refusal({"NEXUS_TRUST_MODE": text})
+
+
+def test_it_expands_paths_and_derives_the_store_from_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert resolved({"NEXUS_HOME": "~/hub"}).database == tmp_path / "hub" / "nexus.db"
+    assert resolved({"NEXUS_HOME": "hub"}).home == tmp_path / "hub"
+    assert resolved({"NEXUS_HOME": "~/hub", "NEXUS_DB_PATH": "~/other.db"}).database == tmp_path / "other.db"
+
+
+@pytest.mark.parametrize("text", ["", "  ", "a\x00b", "~no-such-user-here/x"])
+@pytest.mark.parametrize("name", ["NEXUS_HOME", "NEXUS_DB_PATH"])
+def test_it_refuses_what_is_no_path(name: str, text: str) -> None:
+    assert name in refusal({name: text})
+
+
+def test_it_splits_flags_from_a_commands_own_arguments() -> None:
+    flags, rest = take_flags(["--home", "/a", "--dry-run", "--trust-mode=strict", "here", "--db-path=x=y", "--home=/b"])
+    assert flags == {"home": "/b", "trust_mode": "strict", "db_path": "x=y"}
+    assert rest == ["--dry-run", "here"]
+
+
+def test_it_keeps_a_value_that_begins_with_one_dash() -> None:
+    assert take_flags(["--max-event-limit", "-5"]) == ({"max_event_limit": "-5"}, [])
+
+
+@pytest.mark.parametrize("arguments", [["--home"], ["--home", "--trust-mode", "open"], ["--trust-mode"]])
+def test_it_refuses_a_flag_without_its_value(arguments: list[str]) -> None:
+    with pytest.raises(NexusError) as caught:
+        take_flags(arguments)
+    assert caught.value.code == Code.CONFIG_ERROR
+
+
+# Through a real process
+
+
+def nexus(home: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `manage.py` to its end with nothing on stdin and a home of its own."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+    return subprocess.run(
+        [sys.executable, ROOT / "manage.py", *arguments],
+        env={**inherited, "NEXUS_HOME": str(home), **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "named"),
+    [
+        (["--trust-mode", "sometimes"], {}, "--trust-mode"),
+        (["--max-event-limit=0"], {}, "--max-event-limit"),
+        (["--max-event-limit"], {}, "--max-event-limit"),
+        (["--bogus", "1"], {}, "--bogus"),
+        (["--max-event"], {}, "--max-event"),
+        (["stray"], {}, "stray"),
+        ([], {"NEXUS_BUSY_TIMEOUT_MS": "soon"}, "NEXUS_BUSY_TIMEOUT_MS"),
+        ([], {"NEXUS_AUTO_PRUNE_ON_START": ""}, "NEXUS_AUTO_PRUNE_ON_START"),
+        ([], {"NEXUS_HOME": ""}, "NEXUS_HOME"),
+    ],
+)
+def test_it_stops_before_anything_is_written(
+    tmp_path: Path, arguments: list[str], environ: dict[str, str], named: str
+) -> None:
+    ended = nexus(tmp_path / "home", "runmcp", *arguments, **environ)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("[nexus] CONFIG_ERROR: ")
+    assert named in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_refuses_a_key_that_is_none(tmp_path: Path) -> None:
+    ended = nexus(tmp_path / "home", "runmcp", NEXUS_API_KEY="nxs_unknown")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("[nexus] CONFIG_ERROR: NEXUS_API_KEY")
+    assert "nxs_unknown" not in ended.stderr
+
+
+def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
+    ended = nexus(tmp_path / "home", "runmcp", "--help")
+    assert ended.returncode == 0
+    for name, field in TABLE.items():
+        assert flag(name) in ended.stdout
+        assert variable(name) in ended.stdout.replace("\n", "")
+        assert field.metadata["help"].split()[0] in ended.stdout
+    assert list(tmp_path.iterdir()) == []

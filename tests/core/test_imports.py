@@ -1,0 +1,41 @@
+"""What the linter of imports cannot see: a pure rule reads no clock; and that the linter itself would complain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PURE = ["coordination/routing.py", "handoffs/lifecycle.py", "inbox/lanes.py"]
+CLOCK = {"now", "utcnow", "today", "time", "monotonic"}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_it_keeps_pure_rules_from_the_clock(name: str) -> None:
+    calls = [node.func for node in ast.walk(ast.parse((ROOT / name).read_text())) if isinstance(node, ast.Call)]
+    assert not {func.attr for func in calls if isinstance(func, ast.Attribute)} & CLOCK
+    assert not {func.id for func in calls if isinstance(func, ast.Name)} & {"open", "print", "input"}
+
+
+def test_it_sees_an_arrow_that_runs_back(tmp_path: Path) -> None:
+    rooms = re.search(r"root_packages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.S)
+    assert rooms
+    for room in re.findall(r'"(\w+)"', rooms[1]):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text(
+        re.sub(
+            r'\[\[tool.importlinter.contracts\]\]\nid = "pure".*', "", (ROOT / "pyproject.toml").read_text(), flags=re.S
+        )
+    )
+    linter = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    (tmp_path / "handoffs" / "fine.py").write_text("import inbox\n")
+    assert subprocess.run(linter, cwd=tmp_path, capture_output=True).returncode == 0
+    (tmp_path / "inbox" / "late.py").write_text("def late():\n    import handoffs.fine\n")
+    ran = subprocess.run(linter, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 1 and "inbox is not allowed to import handoffs" in ran.stdout

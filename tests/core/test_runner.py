@@ -1,0 +1,274 @@
+"""The one way in: every input gets an envelope, every failure a documented code, no library's text leaves."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import DatabaseError, connection
+
+from coordination.toolset import COORDINATION, arun, run
+from core.operations.caller import Caller
+from core.operations.parameters import Params
+from core.operations.registry import Operation
+from core.operations.replies import Data
+from tests.conftest import LOCAL, Call
+
+TOOLS = {name: operation for name, operation in COORDINATION.operations.items() if operation.tool}
+STRICT = {name: operation for name, operation in TOOLS.items() if not operation.accepts_anything}
+PLAUSIBLE: dict[str, Any] = {
+    "project_root": "/",
+    "stream": "workspace",
+    "target": {"strategy": "broadcast"},
+    "visibility": "public",
+    "message_ids": ["m"],
+    "extend_seconds": 60,
+    "workspace_id": "a" * 64,
+    "artifact_type": "text",
+}
+
+
+def arguments(operation: Operation[Any], **changes: Any) -> dict[str, Any]:
+    """What the operation requires, each in a form that passes validation, and `changes`."""
+    required = [name for name, field in operation.params.model_fields.items() if field.is_required()]
+    return {**{name: PLAUSIBLE.get(name, "x") for name in required}, **changes}
+
+
+def code_of(name: str, given: Any, caller: Caller = LOCAL) -> str | None:
+    envelope = run(caller, name, given)
+    assert set(envelope) == ({"ok", "data"} if envelope["ok"] else {"ok", "error"})
+    return None if envelope["ok"] else envelope["error"]["code"]
+
+
+def typed_parameters() -> list[tuple[str, str, set[str]]]:
+    """(operation, parameter, the JSON types its schema admits) wherever the schema names any."""
+    found = []
+    for name, operation in STRICT.items():
+        schema = operation.params.model_json_schema()
+        for parameter, part in schema["properties"].items():
+            parts = part.get("anyOf", [part])
+            kinds = {"object" if "$ref" in one else one.get("type", "any") for one in parts}
+            if "any" not in kinds:
+                found.append((name, parameter, kinds))
+    return found
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("name", "parameter", "kinds"), typed_parameters())
+def test_it_takes_each_argument_in_its_own_type_alone(name: str, parameter: str, kinds: set[str]) -> None:
+    wrong = {"string": "text", "integer": 7, "boolean": True, "number": 1.5, "array": [{}], "object": {"no": 1}}
+    if "number" in kinds:
+        del wrong["integer"]
+    for kind, value in wrong.items():
+        if kind not in kinds:
+            code = code_of(name, arguments(STRICT[name], **{parameter: value}))
+            assert code in ("VALIDATION_ERROR", "INVALID_STREAM"), (kind, code)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", sorted(STRICT))
+def test_it_names_each_argument_that_is_missing(name: str) -> None:
+    complete = arguments(STRICT[name])
+    for missing in complete:
+        envelope = run(LOCAL, name, {key: value for key, value in complete.items() if key != missing})
+        assert envelope["error"]["details"] == {"field": missing}
+        assert envelope["error"]["message"] == f"{missing} is required."
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", sorted(STRICT))
+def test_it_refuses_an_unknown_argument_by_name(name: str) -> None:
+    error = run(LOCAL, name, arguments(STRICT[name], bogus=None))["error"]
+    assert error["code"] == "VALIDATION_ERROR"
+    assert "'bogus'" in error["message"]
+    assert error["details"] == {"field": "bogus"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", sorted(STRICT))
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800", "ok \udfff"])
+def test_it_refuses_text_that_cannot_be_stored(name: str, text: str) -> None:
+    for field, info in STRICT[name].params.model_fields.items():
+        if info.annotation is str or "str" in str(info.annotation):
+            code = code_of(name, arguments(STRICT[name], **{field: text}))
+            assert code in ("VALIDATION_ERROR", "INVALID_STREAM"), field
+    assert code_of(name, arguments(STRICT[name], **{text: 1})) == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), [float("-inf")], {"a": "\x00"}, {"\ud800": 1}, [["\x00"]], {"a": {"b\x00": None}}]
+)
+def test_it_refuses_json_that_cannot_be_stored(refused: Call, call: Call, value: Any) -> None:
+    error = refused("agent_register", agent_id="ann", metadata=value)
+    assert (error["code"], error["details"]) == ("VALIDATION_ERROR", {"field": "metadata"})
+    assert call("agent_list")["agents"] == []
+
+
+def test_it_bounds_the_nesting_of_json(call: Call, refused: Call) -> None:
+    def nested(levels: int) -> Any:
+        value: Any = 1
+        for _ in range(levels):
+            value = [value]
+        return value
+
+    assert call("agent_register", agent_id="ann", metadata=nested(64))["metadata"] == nested(64)
+    for levels in (65, 10_000):
+        assert refused("agent_register", agent_id="ann", metadata=nested(levels))["code"] == "VALIDATION_ERROR"
+
+
+def test_it_takes_huge_integers_where_it_can_and_refuses_them_where_not(
+    call: Call, refused: Call, project: str
+) -> None:
+    huge = 10**4000
+    where = {"project_root": project, "agent_id": "ann", "stream": "workspace"}
+    assert call("agent_register", agent_id="ann", metadata=huge)["metadata"] == huge
+    assert call("event_get", **where, limit=huge)["events"] == []
+    assert refused("event_get", **where, cursor=huge)["code"] == "VALIDATION_ERROR"
+    assert call("event_wait", **where, timeout_seconds=-huge)["timed_out"] is True
+    assert call("inbox_pull", agent_id="ann", limit=huge, lease_seconds=huge)["count"] == 0
+
+
+def test_it_keeps_odd_unicode_as_it_came(call: Call, project: str) -> None:
+    text = "é e\u0301 \u202e🏳️‍🌈 \ufeff\ufffe\U0010ffff \x01\x1b \r\n"
+    made = call("artifact_put", project_root=project, artifact_type="text", name=text, content=text)
+    got = call("artifact_get", project_root=project, artifact_id=made["artifact_id"])
+    assert (got["name"], got["content"]) == (text, text)
+
+
+def test_it_leaves_a_string_that_looks_like_json_the_string_it_is(call: Call, refused: Call, project: str) -> None:
+    for text in ('{"a": 1}', "[1]", "null", "1", '"x"'):
+        made = call("artifact_put", project_root=project, artifact_type="text", content=text, metadata=text)
+        got = call("artifact_get", project_root=project, artifact_id=made["artifact_id"])
+        assert (got["content"], got["metadata"]) == (text, text)
+    where = {"project_root": project, "agent_id": "ann", "stream": "workspace"}
+    assert refused("event_get", **where, filters='{"type": "x"}')["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("given", [None, {}])
+def test_it_reads_no_arguments_as_none_given(given: Any) -> None:
+    assert code_of("agent_list", given) is None
+    assert code_of("agent_get", given) == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("name", ["", "nope", "agent_list ", "AGENT_LIST", "x" * 10_000, "a\x00"])
+def test_it_answers_an_unknown_operation(refused: Call, name: str) -> None:
+    error = refused(name)
+    assert error["code"] == "NOT_FOUND"
+    assert len(error["message"]) < 500
+
+
+@pytest.mark.parametrize("name", sorted(name for name, operation in STRICT.items() if operation.acts_as))
+def test_it_lets_a_bound_connection_act_as_its_own_agent_alone(db: None, name: str) -> None:
+    operation = STRICT[name]
+    assert operation.acts_as
+    error = run(Caller("test", agent_id="ann"), name, arguments(operation, **{operation.acts_as: "bob"}))["error"]
+    assert (error["code"], error["details"]) == ("NOT_OWNER", {"field": operation.acts_as})
+    assert (
+        code_of(name, arguments(operation, **{operation.acts_as: "ann"}), Caller("test", agent_id="ann")) != "NOT_OWNER"
+    )
+
+
+def test_it_keeps_a_bound_connection_off_the_sessions_of_others(call: Call, ann: str, workspace: str) -> None:
+    session = call("session_open", agent_id=ann, workspace_id=workspace)["session_id"]
+    for name in ("session_heartbeat", "session_close"):
+        assert code_of(name, {"session_id": session}, Caller("test", agent_id="bob")) == "NOT_OWNER"
+        assert code_of(name, {"session_id": session}, Caller("test", agent_id=ann)) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "name", sorted(name for name, operation in COORDINATION.operations.items() if operation.operator_only)
+)
+def test_it_keeps_operators_verbs_to_operators(name: str) -> None:
+    assert code_of(name, arguments(COORDINATION.operations[name])) in ("NOT_OWNER", "VALIDATION_ERROR")
+
+
+# What goes wrong below an operation
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], str]:
+    """Register an operation that raises; its name."""
+
+    def register(error: Exception) -> str:
+        def boom(p: Params, caller: Caller) -> Data:
+            raise error
+
+        monkeypatch.setitem(
+            COORDINATION.operations, "boom", replace(COORDINATION.operations["nexus_info"], params=Params, call=boom)
+        )
+        return "boom"
+
+    return register
+
+
+@pytest.mark.parametrize("error", [ValueError("a library's text"), KeyError("secret"), RecursionError("deep")])
+def test_it_hides_what_is_unexpected_and_logs_it(
+    refused: Call, failing: Any, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    assert refused(failing(error)) == {
+        "code": "INTERNAL_ERROR",
+        "message": "An unexpected internal error occurred.",
+        "details": {"exception": type(error).__name__},
+    }
+    assert "Traceback" in caplog.text
+
+
+def test_it_tells_a_broken_store_without_the_librarys_text(
+    committed: None, failing: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = run(LOCAL, failing(DatabaseError("no such table: secret_table")), {})["error"]
+    assert error["code"] == "DB_ERROR"
+    assert "secret_table" not in str(error)
+    assert "retryable" not in error.get("details", {})
+    assert "secret_table" in caplog.text
+
+
+@pytest.fixture
+def busy(committed: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Another connection that holds the writer's lock; ours does not wait for it."""
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0)
+    connection.close()
+    with closing(sqlite3.connect(django_settings.NEXUS.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+    connection.close()
+
+
+def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
+    busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("core.operations.runner.time.sleep", pauses.append)
+    error = run(LOCAL, "agent_register", {"agent_id": "ann"})["error"]
+    assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True})
+    assert len(pauses) == 2
+    busy.execute("ROLLBACK")
+    assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
+
+
+def test_it_gets_through_when_the_writer_lets_go_in_time(
+    busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.operations.runner.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
+    assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
+
+
+@pytest.mark.parametrize("name", ["event_get", "inbox_pull", "inbox_peek", "inbox_count", "agent_list", "event_cursor"])
+def test_it_reads_past_a_writer(busy: sqlite3.Connection, project: str, name: str) -> None:
+    assert code_of(name, arguments(STRICT[name], **({"project_root": project} if "event" in name else {}))) is None
+
+
+async def test_it_answers_the_same_from_an_event_loop(committed: None, tmp_path: Any) -> None:
+    assert (await arun(LOCAL, "agent_register", {"agent_id": "ann"}))["ok"]
+    assert (await arun(LOCAL, "agent_get", {"agent_id": "ann"}))["data"]["agent_id"] == "ann"
+    assert (await arun(LOCAL, "agent_get", {}))["error"]["details"] == {"field": "agent_id"}
+    assert (await arun(LOCAL, "nope", None))["error"]["code"] == "NOT_FOUND"
+    bound = Caller("test", agent_id="bob")
+    assert (await arun(bound, "inbox_pull", {"agent_id": "ann"}))["error"]["code"] == "NOT_OWNER"

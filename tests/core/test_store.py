@@ -1,0 +1,166 @@
+"""The store on disk: made once however many start together, and refused rather than harmed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from filelock import FileLock
+
+from coordination.models import Agent
+from core.apps import own_labels
+from core.database import sqlite, store
+from core.database.migrations import shipped_migrations
+from core.operations.errors import Code, NexusError
+from tests.conftest import Call
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def refusal() -> NexusError:
+    """The error that preparing the store ends with."""
+    with pytest.raises(NexusError) as caught:
+        store().prepare()
+    for text in ("Traceback", "sqlite3", "OperationalError", "file is not a database"):
+        assert text not in caught.value.message
+    return caught.value
+
+
+def execute(database: Path, *statements: str) -> list[tuple[object, ...]]:
+    """Run statements past Django; the rows of the last one."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        return [connection.execute(statement).fetchall() for statement in statements][-1]
+
+
+def start(home: Path) -> subprocess.Popen[str]:
+    """An agent's process, whose client goes away at once."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+    return subprocess.Popen(
+        [sys.executable, ROOT / "manage.py", "runmcp", "--home", home],
+        env=inherited,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_makes_one_store_when_several_processes_start_on_a_fresh_home(tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    processes = [start(home) for _ in range(4)]
+    for process in processes:
+        stdout, stderr = process.communicate(timeout=120)
+        assert (process.returncode, stdout, stderr) == (0, "", "")
+    applied = execute(home / "nexus.db", "SELECT app, name FROM django_migrations WHERE app = 'coordination'")
+    assert ("coordination", "0001_initial") in applied
+    assert len(applied) == len(set(applied)) == len(list((ROOT / "coordination" / "migrations").glob("0*.py")))
+    assert execute(home / "nexus.db", "PRAGMA integrity_check") == [("ok",)]
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / "nexus.db").stat().st_mode) == 0o600
+
+
+def test_it_ends_with_code_1_on_a_store_it_must_not_touch(tmp_path: Path) -> None:
+    database = tmp_path / "nexus.db"
+    database.write_text("my diary")
+    process = start(tmp_path)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (1, "")
+    assert stderr.startswith("[nexus] DB_ERROR: ")
+    assert "Traceback" not in stderr
+    assert database.read_text() == "my diary"
+
+
+def test_it_leaves_a_store_of_this_version_as_it_is(db: None) -> None:
+    store().prepare()
+    before = settings.NEXUS.database.stat().st_mtime_ns
+    store().prepare()
+    assert settings.NEXUS.database.stat().st_mtime_ns == before
+
+
+def test_it_refuses_a_store_of_a_newer_version(configure: Callable[..., None], tmp_path: Path) -> None:
+    database = tmp_path / "nexus.db"
+    execute(
+        database,
+        "CREATE TABLE django_migrations (id INTEGER PRIMARY KEY, app TEXT, name TEXT, applied TEXT)",
+        "INSERT INTO django_migrations (app, name) VALUES ('inbox', '9999_future'), ('elsewhere', '9999_future')",
+    )
+    configure(home=tmp_path)
+    error = refusal()
+    assert error.code == Code.MIGRATION_ERROR
+    assert error.details == {"unknown_migrations": ["inbox.9999_future"]}
+    tables = execute(database, "SELECT name FROM sqlite_master WHERE type = 'table'")
+    assert tables == [("django_migrations",)]
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"\0" * 4096, b"SQLite format 3\0" + b"\xff" * 4096])
+def test_it_refuses_a_file_that_is_no_store_and_leaves_it_alone(
+    configure: Callable[..., None], tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "nexus.db").write_bytes(content)
+    configure(home=tmp_path)
+    assert refusal().code == Code.DB_ERROR
+    assert (tmp_path / "nexus.db").read_bytes() == content
+
+
+def test_it_refuses_places_where_no_store_can_be(configure: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "directory").mkdir()
+    for home, db_path in (
+        (tmp_path / "file", None),
+        (tmp_path / "file" / "below", None),
+        (tmp_path, tmp_path / "directory"),
+        (tmp_path, tmp_path / "missing" / "nexus.db"),
+    ):
+        configure(home=home, db_path=db_path)
+        assert refusal().code == Code.DB_ERROR
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "file"]
+
+
+def test_it_does_not_wait_for_a_migration_for_ever(
+    configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LOCK_SECONDS", 0)
+    configure(home=tmp_path)
+    with FileLock(f"{settings.NEXUS.database}.migrate.lock"):
+        error = refusal()
+    assert error.code == Code.MIGRATION_ERROR
+    assert "Another process" in error.message
+
+
+def test_it_counts_its_own_migrations_as_the_schemas_version(call: Call) -> None:
+    shipped = [app for app, _ in shipped_migrations() if app in own_labels()]
+    assert call("nexus_info")["schema_version"] == len(shipped)
+
+
+def test_it_sees_one_state_throughout_a_snapshot_and_stops_no_writer(committed: None, call: Call) -> None:
+    call("agent_register", agent_id="ann")
+    with store().snapshot():
+        assert Agent.objects.count() == 1
+        execute(
+            settings.NEXUS.database,
+            "INSERT INTO agents (agent_id, created_at, updated_at) VALUES ('bob', '2026-01-01', '2026-01-01')",
+        )
+        assert Agent.objects.count() == 1
+    assert Agent.objects.count() == 2
+
+
+def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path) -> None:
+    database = tmp_path / "nexus.db"
+    visit = (
+        "import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); sqlite.execute('SELECT * FROM t'); sqlite.close()"
+    )
+    with closing(sqlite3.connect(database, isolation_level=None)) as ours:
+        ours.execute("PRAGMA journal_mode = WAL")
+        ours.execute("CREATE TABLE t (x)")
+        sqlite.refuse_damaged(database)
+        subprocess.run([sys.executable, "-c", visit, database], check=True)
+        assert sqlite.beside(database, "-wal").exists()  # a visitor that sees our lock leaves the log to us
+        ours.execute("INSERT INTO t VALUES (1)")

@@ -1,0 +1,172 @@
+"""The one place where anything waits: everybody is woken, whoever commits, and a wait costs nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import OperationalError, connection
+
+from coordination.toolset import arun
+from core import waiting
+from core.domain import domain
+from core.waiting import waiter
+from tests.conftest import LOCAL, Call
+from tests.core.waiting import LONG, follow, names, page_of, parked, put
+
+pytestmark = pytest.mark.usefixtures("committed")
+
+ANOTHER_PROCESS = """
+import sqlite3, sys
+store = sqlite3.connect(sys.argv[1], timeout=10)
+store.execute(
+    "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+    " SELECT workspace_id, 'workspace', 'note', '{\\"name\\": \\"from afar\\"}', 'public', created_at FROM workspaces"
+)
+store.commit()
+"""
+
+
+async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> None:
+    waits = [follow(project) for _ in range(20)]
+    await parked(20)
+    await put(project, "news")
+    assert [names(await page_of(wait)) for wait in waits] == [["news"]] * 20
+
+
+async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace: str) -> None:
+    wait = follow(project)
+    await parked()
+    command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
+    assert names(await page_of(wait)) == ["from afar"]
+
+
+async def test_it_misses_nothing_that_is_committed_between_a_look_and_the_park(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_thread = waiting.in_thread
+    late = ["late"]
+
+    async def commit_behind_the_look(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
+        seen = await in_thread(pool, function)
+        if pool is waiting.READERS and waiting.waiter().parked and isinstance(seen, tuple) and late:
+            await put(project, late.pop())  # the look is over, the wait not yet begun
+        return seen
+
+    monkeypatch.setattr(waiter, "in_thread", commit_behind_the_look)
+    assert names(await page_of(follow(project))) == ["late"]
+    assert not late
+
+
+async def test_it_misses_nothing_while_many_follow_and_many_write(project: str) -> None:
+    async def followed(wanted: int) -> list[str]:
+        seen: list[str] = []
+        cursor = 0
+        while len(seen) < wanted:
+            page = await page_of(follow(project, cursor=cursor, limit=3))
+            assert page["timed_out"] is False
+            seen += names(page)
+            cursor = page["next_cursor"]
+        return seen
+
+    followers = [asyncio.create_task(followed(30)) for _ in range(5)]
+    await asyncio.gather(*(put(project, str(number)) for number in range(30)))
+    for seen in await asyncio.gather(*followers):
+        assert sorted(seen, key=int) == [str(number) for number in range(30)]
+
+
+async def test_it_holds_no_thread_while_parked(project: str) -> None:
+    waits = [follow(project) for _ in range(40)]
+    await parked(40)
+    together = threading.Barrier(4)
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(loop.run_in_executor(waiting.READERS, together.wait, LONG) for _ in range(4)))
+    assert (await arun(LOCAL, "agent_list", {}))["ok"]
+    assert sum(thread.name.startswith(("nexus-read", "nexus-write")) for thread in threading.enumerate()) <= 5
+    await put(project)
+    await asyncio.gather(*map(page_of, waits))
+
+
+async def test_it_holds_no_lock_while_parked(project: str, workspace: str) -> None:
+    wait = follow(project)
+    await parked()
+    await asyncio.get_running_loop().run_in_executor(waiting.READERS, lambda: None)
+    with closing(sqlite3.connect(settings.NEXUS.database, timeout=LONG, isolation_level=None)) as other:
+        busy, *_ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        assert busy == 0  # any open read transaction would block the truncation
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("ROLLBACK")
+    assert not wait.done()
+    wait.cancel()
+
+
+async def test_it_stops_watching_when_nobody_waits(project: str) -> None:
+    wait = follow(project)
+    await parked()
+    await put(project)
+    await page_of(wait)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait_for(asyncio.gather(*others), LONG)  # what watched ends by itself
+
+
+async def test_it_watches_again_for_the_next_who_waits(project: str) -> None:
+    cursor = 0
+    for number in range(3):
+        wait = follow(project, cursor=cursor)
+        await parked()
+        await put(project, str(number))
+        page = await page_of(wait)
+        assert names(page) == [str(number)]
+        cursor = page["next_cursor"]
+
+
+async def test_it_lets_every_wait_answer_when_the_server_goes_down(project: str) -> None:
+    waits = [follow(project) for _ in range(3)]
+    await parked(3)
+    waiting.waiter().close()
+    assert [(await page_of(wait))["timed_out"] for wait in waits] == [True] * 3
+
+
+async def test_it_is_not_woken_by_what_was_rolled_back(project: str, call: Call) -> None:
+    """The event of a call that fails as a whole was never there."""
+    wait = follow(project)
+    await parked()
+    nobody = {"strategy": "direct", "agent_id": "nobody"}
+    message = {"project_root": project, "from_agent_id": "a", "subject": "s", "body": "b", "target": nobody}
+    assert (await arun(LOCAL, "message_create", message))["error"]["code"] == "NOT_FOUND"
+    await put(project, "real")
+    assert names(await page_of(wait)) == ["real"]
+
+
+async def test_it_goes_on_watching_after_the_log_could_not_be_read(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, failures = domain().events_after, [1, 2]
+
+    def after(seen: int, limit: int) -> Any:
+        if failures:
+            raise OperationalError(f"failure {failures.pop()}, made by the test")
+        return really(seen, limit)
+
+    monkeypatch.setattr(domain(), "events_after", after)
+    async with waiting.waiter().park(lambda event: True) as wait:
+        await put(project)
+        assert await wait.wait(LONG)
+    assert not failures
+
+
+async def test_it_tells_who_parks_that_the_store_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(sqlite3.OperationalError):
+        patch.setitem(connection.settings_dict, "NAME", "/nowhere/nexus.db")
+        async with asyncio.timeout(LONG), waiting.waiter().park(lambda event: True):
+            pass

@@ -1,0 +1,352 @@
+"""The dashboard's pages, asked as a browser on this machine asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from coordination.models import Event, Session
+from coordination.toolset import run
+from core.operations.caller import Caller
+from dashboard.urls import pages
+from tests.browser import scene
+
+LOCAL = {"host": "127.0.0.1:8420"}
+Ids = dict[str, str]
+
+
+def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
+    envelope = run(Caller(transport="test"), operation, arguments)
+    assert envelope["ok"], envelope
+    data: dict[str, Any] = envelope["data"]
+    return data
+
+
+@pytest.fixture
+def team(db: None, tmp_path: Path) -> Ids:
+    """A small team at work."""
+    root = tmp_path / "parser"
+    root.mkdir()
+    return {**scene.play(do, root), "root": str(root)}
+
+
+@pytest.fixture
+def browser() -> Client:
+    """A browser on this machine."""
+    return Client(headers=LOCAL)
+
+
+def addresses(ids: Ids) -> list[str]:
+    """Every page a person can open."""
+    first = Event.objects.earliest("event_id").pk
+    return [
+        *("/admin/", "/admin/graph/", "/admin/graph/?agent=planner", "/admin/graph/?from=planner&to=builder-1"),
+        *("/admin/board/", f"/admin/board/{ids['open']}/", "/admin/mail/", f"/admin/mail/?m={ids['reply']}"),
+        *(f"/admin/mail/?lane={lane}" for lane in ("unread", "delivered", "read", "parked", "nobody")),
+        *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
+        *("/admin/events/tail/?after=0", f"/admin/events/{first}/", "/admin/agents/", "/admin/agents/planner/"),
+        *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
+        *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
+        *("/admin/settings/", "/admin/retention/", "/admin/help/", "/admin/about/", "/admin/auth/user/"),
+        *(
+            f"/admin/coordination/{model}/"
+            for model in ("workspace", "session", "channel", "artifact", "task", "event")
+        ),
+        *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
+        f"/admin/coordination/workspace/{ids['workspace']}/change/",
+        f"/admin/coordination/artifact/{ids['artifact']}/change/",
+        f"/admin/inbox/message/{ids['message']}/change/",
+        f"/admin/handoffs/handoff/{ids['open']}/change/",
+    ]
+
+
+def test_it_answers_every_page_without_a_login_on_this_machine(team: Ids, browser: Client) -> None:
+    assert {url: browser.get(url).status_code for url in addresses(team)} == dict.fromkeys(addresses(team), 200)
+
+
+def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
+    from django.contrib import admin
+
+    opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
+    acts = {"agent_close_session", "handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
+    paths = [url.removeprefix("/admin/") for url in opened]
+    seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}
+    assert {page.name for page in pages(admin.site)} - seen <= acts
+
+
+def test_it_asks_for_a_login_beyond_loopback(team: Ids, browser: Client, settings: Any) -> None:
+    settings.NEXUS_TRUSTS_LOCAL = False
+    answers = {browser.get(url).headers.get("Location", "")[:13] for url in addresses(team)}
+    assert answers == {"/admin/login/"}
+    assert "password" in browser.get("/admin/login/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "header", [{"x-forwarded-for": "10.0.0.1"}, {"forwarded": "for=1"}, {"origin": "http://evil.test"}]
+)
+def test_it_asks_for_a_login_when_a_request_is_not_direct(db: None, header: dict[str, str]) -> None:
+    answer = Client(headers={**LOCAL, **header}).get("/admin/")
+    assert answer.status_code == 302
+
+
+def test_it_opens_to_an_operator_who_logs_in(team: Ids, settings: Any) -> None:
+    settings.NEXUS_TRUSTS_LOCAL = False
+    User.objects.create_superuser("ada", password="correct horse")
+    browser = Client(headers=LOCAL)
+    browser.login(username="ada", password="correct horse")
+    assert browser.get("/admin/").status_code == 200
+    browser.post(f"/admin/board/{team['open']}/cancel/")
+    assert Event.objects.filter(type="handoff.cancelled").get().payload["operator"] == "ada"
+
+
+def test_it_leaves_no_session_behind_for_a_local_operator(team: Ids, browser: Client) -> None:
+    browser.get("/admin/")
+    assert "sessionid" not in browser.cookies
+
+
+def test_it_refuses_a_post_without_the_forms_token(team: Ids) -> None:
+    strict = Client(headers=LOCAL, enforce_csrf_checks=True)
+    assert strict.post(f"/admin/board/{team['open']}/cancel/").status_code == 403
+    assert strict.post("/admin/retention/reset/", {"confirm": "reset"}).status_code == 403
+
+
+def test_it_sends_a_policy_that_allows_nothing_from_elsewhere_and_no_inline_script(team: Ids, browser: Client) -> None:
+    answer = browser.get("/admin/")
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self' 'unsafe-eval'"
+    assert not any("http" in value or "*" in value for value in policy.values())
+
+
+GROWING = [
+    *("/admin/", "/admin/graph/", "/admin/board/", "/admin/mail/", "/admin/agents/", "/admin/events/", "/admin/speak/"),
+    *("/admin/events/tail/?after=0", "/admin/find/?q=planner", "/admin/agents/planner/", "/admin/agents/planner/mail/"),
+    *("/admin/coordination/session/", "/admin/coordination/event/", "/admin/coordination/artifact/"),
+    *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
+]
+
+
+@pytest.mark.parametrize("page", GROWING)
+def test_it_asks_no_more_queries_of_more_rows(team: Ids, browser: Client, page: str) -> None:
+    few = queries(lambda: browser.get(page))
+    more(team, 12)
+    assert queries(lambda: browser.get(page)) == few
+
+
+def queries(act: Callable[[], Any]) -> int:
+    """How many queries an act makes, once what is made only once is made."""
+    act()
+    counted: list[str] = []
+
+    def count(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        counted.append(sql)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(count):
+        act()
+    return len(counted)
+
+
+def more(team: Ids, times: int) -> None:
+    """More of everything."""
+    place = {"project_root": team["root"]}
+    for i in range(times):
+        do("agent_register", agent_id=f"more-{i}", role=f"role {i}", capabilities=[f"skill {i}"])
+        do("session_open", agent_id=f"more-{i}", workspace_id=team["workspace"])
+        do("message_create", **place, from_agent_id=f"more-{i}", subject="more", body="more")
+        do("message_create", **place, from_agent_id="planner", subject="more", body="more",
+           target={"strategy": "direct", "agent_id": f"more-{i}"})  # fmt: skip
+        target = {"strategy": "direct", "agent_id": f"more-{i}"}
+        do("handoff_create", **place, from_agent_id="planner", visibility="public", target=target)
+        do("artifact_put", **place, artifact_type="text", name=f"more {i}", content="more")
+
+
+@pytest.mark.parametrize(
+    "model", ["coordination/event", "inbox/message", "inbox/delivery", "handoffs/handoff", "coordination/session"]
+)
+def test_it_lets_nobody_change_history(team: Ids, browser: Client, model: str) -> None:
+    app, _, name = model.partition("/")
+    from django.apps import apps
+
+    row = apps.get_model(app, name).objects.first()
+    assert browser.post(f"/admin/{model}/add/", {}).status_code == 403
+    assert browser.post(f"/admin/{model}/{row.pk}/change/", {"subject": "forged"}).status_code == 403
+    assert browser.post(f"/admin/{model}/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_it_shows_a_new_agents_key_once_and_in_every_clients_form(db: None, browser: Client) -> None:
+    shown = browser.post(
+        "/admin/agents/+new/", {"agent_id": "scout", "capabilities": "maps, roads", "metadata": '{"a": 1}'}
+    )
+    text = shown.content.decode()
+    key = re.search(r"nxs_[0-9a-f]{48}", text)
+    assert key and shown.headers["Cache-Control"].startswith("max-age=0")
+    for client in ("Claude Code", "Claude Desktop", "Cursor", "VS Code", "Windsurf", "Codex", "as JSON"):
+        assert client in text
+    assert key[0] not in browser.get("/admin/agents/scout/").content.decode()
+    assert do("agent_get", agent_id="scout")["capabilities"] == ["maps", "roads"]
+
+
+def test_it_shows_the_operations_message_when_an_agent_cannot_be_made(team: Ids, browser: Client) -> None:
+    answer = browser.post("/admin/agents/+new/", {"agent_id": "planner"})
+    assert "There is an agent" in answer.content.decode()
+
+
+def test_it_deactivates_and_deletes_an_agent(db: None, browser: Client) -> None:
+    browser.post("/admin/agents/+new/", {"agent_id": "scout"})
+    browser.post("/admin/agents/scout/key/", {"what": "deactivate"})
+    assert "deactivated" in browser.get("/admin/agents/scout/").content.decode()
+    browser.post("/admin/agents/scout/delete/")
+    assert do("agent_list")["agents"] == []
+
+
+def letter(team: Ids, **more: str) -> dict[str, str]:
+    """The form of Speak, filled."""
+    form = {"what": "message", "strategy": "direct", "subject": "Hi", "body": "*you*"}
+    return {"workspace": team["workspace"], **form, **more}
+
+
+def test_it_sends_what_an_operator_writes_into_the_inbox(team: Ids, browser: Client) -> None:
+    form = {
+        "workspace": team["workspace"],
+        "what": "message",
+        "strategy": "direct",
+        "to": "builder-2",
+        "subject": "Hi",
+        "body": "*you*",
+    }
+    sent = browser.post("/admin/speak/", form)
+    assert sent.status_code == 302 and "/admin/mail/?m=msg_" in sent.headers["Location"]
+    assert do("inbox_peek", agent_id="builder-2")["messages"][-1]["from_agent_id"] == "operator"
+
+
+def test_it_answers_a_message_in_its_thread(team: Ids, browser: Client) -> None:
+    browser.post("/admin/speak/", letter(team, to="builder-1", reply=team["reply"], subject="Re: Plan"))
+    opened = browser.get(f"/admin/mail/?m={team['reply']}").content.decode()
+    assert "Re: Plan" in opened.split("<h3>Thread</h3>")[1]
+
+
+def test_it_keeps_what_was_typed_when_sending_fails(team: Ids, browser: Client) -> None:
+    form = {
+        "workspace": team["workspace"],
+        "what": "message",
+        "strategy": "direct",
+        "to": "nobody",
+        "subject": "Hi",
+        "body": "kept text",
+    }
+    answer = browser.post("/admin/speak/", form)
+    assert "kept text" in answer.content.decode() and "NOT_FOUND" in answer.content.decode()
+
+
+def test_it_creates_a_handoff_for_a_role(team: Ids, browser: Client) -> None:
+    form = {
+        "workspace": team["workspace"],
+        "what": "handoff",
+        "strategy": "role",
+        "role": "worker",
+        "payload": "dig",
+        "visibility": "public",
+    }
+    made = browser.post("/admin/speak/", form)
+    assert "/admin/board/hnd_" in made.headers["Location"]
+
+
+def test_it_exports_exactly_what_is_filtered(team: Ids, browser: Client) -> None:
+    answer = browser.get("/admin/events/export/?type=handoff.created")
+    lines = b"".join(answer.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == Event.objects.filter(type="handoff.created").count() == 4
+    table = browser.get("/admin/events/export/?type=handoff.created&format=csv")
+    assert len(b"".join(table.streaming_content).decode().splitlines()) == 5  # type: ignore[attr-defined]
+
+
+def test_it_exports_what_words_find_with_the_other_filters(team: Ids, browser: Client) -> None:
+    answer = browser.get("/admin/events/export/?q=decisions&type=artifact.created")
+    assert b"".join(answer.streaming_content).decode().count("\n") == 1  # type: ignore[attr-defined]
+
+
+def test_it_closes_a_session(team: Ids, browser: Client) -> None:
+    session = Session.objects.get(agent_id="planner")
+    browser.post("/admin/agents/planner/close/", {"session": session.pk})
+    session.refresh_from_db()
+    assert session.status == "closed"
+    assert Event.objects.latest("event_id").payload["operator"] == "local"
+
+
+def test_it_finds_who_cites_an_artifact(team: Ids, browser: Client) -> None:
+    cites = {"project_root": team["root"], "from_agent_id": "planner", "subject": "See", "body": "the file"}
+    do("message_create", **cites, artifacts=[team["artifact"]])
+    found = browser.get(f"/admin/find/?q={team['artifact']}").content.decode()
+    assert "planner: the file" in found
+
+
+def test_it_writes_no_formula_into_a_csv(team: Ids, browser: Client) -> None:
+    do("agent_register", agent_id="=cmd()")
+    do("session_open", agent_id="=cmd()", workspace_id=team["workspace"])
+    table = browser.get("/admin/events/export/?format=csv")
+    assert ",=cmd()" not in b"".join(table.streaming_content).decode()  # type: ignore[attr-defined]
+
+
+def test_it_tails_the_log_without_a_gap_or_a_repeat(team: Ids, browser: Client) -> None:
+    seen: list[int] = []
+    after = 0
+    while True:
+        text = browser.get(f"/admin/events/tail/?after={after}").content.decode()
+        ids = [int(number) for number in re.findall(r'id="event-(\d+)"', text)]
+        seen += sorted(ids)
+        after = int(re.search(r'data-upto="(\d+)"', text)[1])  # type: ignore[index]
+        if "data-more" not in text:
+            break
+    assert seen == list(Event.objects.order_by("event_id").values_list("event_id", flat=True))
+
+
+def test_it_stores_a_setting_and_shows_why_one_is_refused(committed: None, browser: Client, settings: Any) -> None:
+    browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "120"})
+    assert settings.NEXUS.handoff_lease_ttl_seconds == 120
+    refused = browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "0"}).content.decode()
+    assert "use a number from 1" in refused and 'aria-invalid="true"' in refused
+    browser.post("/admin/settings/", {"default": "handoff_lease_ttl_seconds"})
+    assert settings.NEXUS.handoff_lease_ttl_seconds == 300
+
+
+def test_it_counts_before_it_prunes(team: Ids, browser: Client) -> None:
+    dry = browser.post("/admin/retention/", {"what": "dry"}).content.decode()
+    assert "A run would delete 0 rows" in dry
+    assert "0 of 0 rows deleted, done" in browser.post("/admin/retention/", {}).content.decode()
+
+
+def test_it_resets_only_when_the_word_is_typed(committed: None, team: Ids, browser: Client) -> None:
+    browser.post("/admin/retention/reset/", {"confirm": "rest", "keep_agents": "on"})
+    assert Event.objects.count() > 1
+    last = Event.objects.latest("event_id").event_id
+    browser.post("/admin/retention/reset/", {"confirm": "reset", "keep_agents": "on"})
+    event = Event.objects.get()
+    assert event.type == "database.reset" and event.event_id > last
+    assert len(do("agent_list")["agents"]) == len(scene.TEAM)
+    assert do("workspace_resolve", project_root=team["root"])
+
+
+def test_it_gives_an_inline_artifact_as_a_download_and_never_a_files_bytes(team: Ids, browser: Client) -> None:
+    Path(team["root"], "secret.txt").write_text("do not show")
+    by_path = do("artifact_put", project_root=team["root"], artifact_type="file", path="secret.txt")["artifact_id"]
+    inline = browser.get(f"/admin/coordination/artifact/{team['artifact']}/download/")
+    assert inline.content == b"# Decisions\n\n1. Split" and "attachment" in inline.headers["Content-Disposition"]
+    assert browser.get(f"/admin/coordination/artifact/{by_path}/download/").status_code == 404
+    page = browser.get(f"/admin/coordination/artifact/{by_path}/change/").content.decode()
+    assert "secret.txt" in page and "do not show" not in page
+
+
+def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser: Client) -> None:
+    browser.post("/admin/speak/", letter(team, to="builder-1"))
+    answer = {"project_root": team["root"], "from_agent_id": "builder-1", "subject": "Yes", "body": "done"}
+    sent = do("message_create", **answer, target={"strategy": "direct", "agent_id": "operator"})
+    assert "Agents wrote to you" in browser.get("/admin/").content.decode()
+    browser.post(f"/admin/mail/{sent['message_id']}/read/")
+    assert "Agents wrote to you" not in browser.get("/admin/").content.decode()

@@ -1,0 +1,109 @@
+"""Bodies and names that strangers wrote."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dashboard.markdown import rendered
+from dashboard.templatetags.nexus import name, plain, pretty, target
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<svg onload=alert(1)>",
+    "<img src=x onerror=alert(1)>",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](data:text/html,<script>alert(1)</script>)",
+    "[x](vbscript:alert(1))",
+    "![x](https://evil.test/pixel.png)",
+    '<a href="javascript:alert(1)">x</a>',
+    '<div x-data="{a: alert(1)}" hx-get="/admin/">x</div>',
+    "<iframe src=//evil.test></iframe>",
+    "<style>*{display:none}</style>",
+    '<https://evil.test/"onmouseover="alert(1)>',
+]
+TAG = re.compile(r"<([a-z][a-z0-9]*)\b([^>]*)>")
+
+
+def dangerous(html: str) -> list[str]:
+    """The tags of some HTML that could run, load or steer anything."""
+    found = []
+    for tag, attributes in TAG.findall(html):
+        names = re.findall(r'([a-z:@-]+)="', attributes)
+        scheme = re.search(r'href="([^"]*)"', attributes)
+        bad = tag in ("script", "svg", "img", "iframe", "style", "form", "object") or set(names) - {
+            "href",
+            "rel",
+            "title",
+            "start",
+        }
+        if (
+            bad
+            or (scheme and not re.match(r"(https?:|mailto:|[/#.?\w])", scheme[1]))
+            or (scheme and "script:" in scheme[1].lower()[:20])
+        ):
+            found.append(tag)
+    return found
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_it_lets_nothing_through_that_runs_or_loads(text: str) -> None:
+    assert dangerous(str(rendered(text))) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from([*HOSTILE, "**", "`", "\n\n", "> ", "| a |\n|---|\n", "<", ">", '"', "&"]), max_size=8))
+def test_it_lets_no_mixture_of_them_through(parts: list[str]) -> None:
+    assert dangerous(str(rendered("".join(parts)))) == []
+
+
+def test_it_renders_what_people_use() -> None:
+    html = str(rendered("# Title\n\n- **bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[x](https://example.org)"))
+    for part in (
+        "<h1>Title</h1>",
+        "<strong>bold</strong>",
+        "<code>code</code>",
+        "<td>1</td>",
+        'href="https://example.org"',
+    ):
+        assert part in html
+    assert 'rel="noopener noreferrer nofollow"' in html
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 20_000, "> " * 5_000, "*a " * 20_000, "`" * 50_000, "a" * 1_000_000, "<" * 100_000]
+)
+def test_it_does_not_choke_on_a_text_made_to_be_slow(text: str) -> None:
+    assert isinstance(rendered(text), str)  # and comes back at all
+
+
+def test_it_makes_bidi_tricks_visible() -> None:
+    assert plain("gpj.\u202eexe") == "gpj.⟨U+202E⟩exe"
+    assert str(name("<b>\u2066x")) == '<bdi class="nx-name">&lt;b&gt;⟨U+2066⟩x</bdi>'
+
+
+@pytest.mark.parametrize("value", [None, "", "text", '{"a": 1}', "[" * 100_000, {"a": [1]}, 7, "\x00"])
+def test_it_shows_any_payload(value: object) -> None:
+    assert isinstance(pretty(value), str)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "everyone present"),
+        ({"strategy": "direct", "agent_id": "a"}, "a"),
+        ({"strategy": "capability", "capability": ["x", "y"]}, "capability x, y"),
+        (
+            {"strategy": "mixed", "rules": [{"strategy": "role", "role": "r"}, {"strategy": "broadcast"}]},
+            "role r or everyone",
+        ),
+        ({"strategy": "mixed", "rules": []}, "nobody"),
+        ({"strategy": "later"}, "unknown target"),
+    ],
+)
+def test_it_says_whom_a_target_means(value: dict[str, object] | None, words: str) -> None:
+    assert target(value) == words

@@ -1,0 +1,86 @@
+"""A store with something of everything, written by the services: `python -m tests.maintenance.scenario HOME`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.database import store
+
+MESSAGES = 40
+
+
+def main(home: Path) -> None:
+    os.environ.update(NEXUS_HOME=str(home), DJANGO_SETTINGS_MODULE="nexus_site.settings")
+    import django
+
+    django.setup()
+    from coordination.models import Task
+    from coordination.toolset import run
+    from core.clock import now
+    from core.operations.caller import Caller
+    from handoffs.models import Handoff
+
+    def call(name: str, /, **arguments: Any) -> dict[str, Any]:
+        envelope = run(Caller(transport="test"), name, arguments)
+        assert envelope["ok"], envelope
+        data: dict[str, Any] = envelope["data"]
+        return data
+
+    store().prepare()
+    project, other = f"{home}-project", f"{home}-other"
+    for root in (project, other):
+        Path(root).mkdir()
+    for agent_id in ("ana", "bob", "cleo", "stranger"):
+        call("agent_register", agent_id=agent_id, capabilities=["ocr"], metadata={"é": [1, 2.5, None]})
+    workspace_id = call("workspace_resolve", project_root=project, display_name="Zoë's")["workspace_id"]
+    other_id = call("workspace_resolve", project_root=other)["workspace_id"]
+    sessions = [call("session_open", agent_id=agent_id, workspace_id=workspace_id) for agent_id in ("ana", "bob")]
+    call("session_open", agent_id="stranger", workspace_id=other_id)
+    call("session_close", session_id=sessions[1]["session_id"])
+    channel_id = call("channel_list", project_root=project)["channels"][0]["channel_id"]
+    parent = None
+    for number in range(MESSAGES):
+        message = call(
+            "message_create",
+            project_root=project,
+            from_agent_id="ana",
+            subject=f"Message {number}",
+            body="¶ line\u2028separator\n" + "text " * 100,
+            channel_id=channel_id,
+            target={"strategy": "direct", "agent_id": ("bob", "cleo")[number % 2]},
+            **({"parent_message_id": parent} if parent else {}),
+        )
+        parent = message["message_id"]
+        if number % 4 == 0:  # ids of this workspace's events have gaps then
+            call("message_create", project_root=other, from_agent_id="stranger", subject="Elsewhere", body="Hello.")
+    pulled = call("inbox_pull", agent_id="bob", limit=10)["messages"]
+    call("inbox_ack", agent_id="bob", message_ids=[message["message_id"] for message in pulled[:4]])
+    Task.objects.create(task_id="tsk_1", workspace_id=workspace_id, title="Read it", created_by="ana", created_at=now())
+    for outcome in ("open", "claimed", "completed", "rejected", "cancelled"):
+        handoff_id = call(
+            "handoff_create",
+            project_root=project,
+            from_agent_id="ana",
+            target={"strategy": "direct", "agent_id": "bob"},
+            visibility="public",
+            payload={"then": outcome},
+        )["handoff_id"]
+        given = {"project_root": project, "handoff_id": handoff_id}
+        if outcome in ("claimed", "completed"):
+            call("handoff_claim", **given, agent_id="bob")
+        if outcome == "completed":
+            call("handoff_complete", **given, agent_id="bob", result="done")
+        if outcome == "rejected":
+            call("handoff_reject", **given, agent_id="bob", reason="no")
+        if outcome == "cancelled":
+            call("handoff_cancel", **given, agent_id="ana")
+    Handoff.objects.filter(status="OPEN").update(task_id="tsk_1")
+    call("artifact_put", project_root=project, artifact_type="json", content='{"a": 1}', name="inline")
+    call("artifact_put", project_root=project, artifact_type="file", path="notes.md", metadata={"by": "ana"})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,338 @@
+"""`nexus doctor` on a healthy store and on what goes wrong without damage to the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.apps import nexus_apps
+from core.clock import now
+from maintenance import file_checks
+from tests.maintenance.conftest import Done, Home, entries
+
+Nexus = Callable[..., Done]
+
+
+@pytest.fixture
+def findings(nexus: Nexus) -> Callable[..., list[dict[str, Any]]]:
+    """What the doctor finds."""
+
+    def examine(*arguments: str) -> list[dict[str, Any]]:
+        done = nexus("doctor", "--json", *arguments)
+        report = json.loads(done.out)
+        assert done.code == (0 if report["healthy"] else 1)
+        found: list[dict[str, Any]] = report["findings"]
+        return found
+
+    return examine
+
+
+Findings = Callable[..., list[dict[str, Any]]]
+
+
+def test_it_finds_nothing_on_a_healthy_store_and_touches_nothing(home: Home, nexus: Nexus) -> None:
+    before = {path.name: path.read_bytes() for path in home.path.iterdir()}
+
+    done = nexus("doctor")
+
+    assert done.code == 0
+    assert "healthy" in done.out
+    assert {path.name: path.read_bytes() for path in home.path.iterdir()} == before
+
+
+def test_it_finds_nothing_after_a_crash_that_left_a_log(crashed: Home, nexus: Nexus) -> None:
+    assert nexus("doctor").code == 0
+    assert "nexus.db-wal" in entries(crashed.path)
+
+
+def test_it_says_when_there_is_nothing_to_examine(home: Home, nexus: Nexus) -> None:
+    home.database.unlink()
+
+    done = nexus("doctor")
+
+    assert done.code == 2
+    assert "There is no store" in done.err
+
+
+ODD = {
+    "claimed without a claimant or a lease": "UPDATE handoffs SET lease_expires_at = NULL WHERE status = 'CLAIMED'",
+    "open with a claimant or a lease": "UPDATE handoffs SET claimed_by = 'bob' WHERE status = 'OPEN'",
+    "settled with a lease": "UPDATE handoffs SET lease_expires_at = created_at WHERE status = 'REJECTED'",
+    "in flight without a lease": "UPDATE message_deliveries SET lease_expires_at = NULL WHERE status = 'delivered'",
+    "acknowledged without a time": "UPDATE message_deliveries SET read_at = NULL WHERE status = 'read'",
+    "out of flight with a lease": (
+        "UPDATE message_deliveries SET lease_expires_at = created_at WHERE status = 'unread'"
+    ),
+    "closed without a time": "UPDATE sessions SET closed_at = NULL WHERE status = 'closed'",
+    "active with a time of closing": "UPDATE sessions SET closed_at = started_at WHERE status = 'active'",
+}
+
+
+def test_it_is_tried_on_every_impossible_state() -> None:
+    assert {state.what for app in nexus_apps() for state in app.impossible_states()} == set(ODD)
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_it_brings_impossible_rows_back_among_the_possible(home: Home, findings: Findings, what: str) -> None:
+    home.sql(ODD[what])
+
+    found = findings()
+    assert any(what in finding["problem"] and finding["fixable"] for finding in found)
+    assert any(finding["fixed"] for finding in findings("--fix"))
+    assert findings() == []
+
+
+def test_it_hands_out_again_what_was_in_flight_without_a_lease(home: Home, nexus: Nexus) -> None:
+    home.sql(ODD["in flight without a lease"])
+
+    nexus("doctor", "--fix")
+
+    [(lapsed, attempts)] = home.sql(
+        "SELECT min(lease_expires_at = created_at), min(attempts) FROM message_deliveries WHERE status = 'delivered'"
+    )
+    assert (lapsed, attempts) == (1, 1)
+
+
+def test_it_closes_a_retention_pass_that_was_left_open(home: Home, findings: Findings) -> None:
+    home.sql("INSERT INTO retention_passes DEFAULT VALUES")
+
+    assert [finding["check"] for finding in findings("--fix")] == ["impossible rows"]
+    assert findings() == []
+
+
+def test_it_finds_a_handoff_that_names_an_event_that_never_was(home: Home, findings: Findings) -> None:
+    home.sql("UPDATE handoffs SET created_event_id = 10000 WHERE status = 'OPEN'")
+
+    assert ["never written" in finding["problem"] for finding in findings()] == [True]
+
+
+def test_it_finds_rows_that_refer_to_nothing(home: Home, findings: Findings) -> None:
+    home.sql("DELETE FROM agents WHERE agent_id = 'cleo'")
+
+    [finding] = findings()
+    assert finding["check"] == "references"
+    assert "20 rows of message_deliveries refer to rows of agents" in finding["problem"]
+    assert "agent_register" in finding["advice"]
+
+
+PRUNE = "INSERT INTO retention_passes DEFAULT VALUES"
+DONE = "DELETE FROM retention_passes"
+
+
+def test_it_finds_events_that_something_removed(home: Home, findings: Findings) -> None:
+    home.sql("DROP TRIGGER events_refuse_delete", "DELETE FROM events WHERE event_id IN (1, 7, 8)")
+
+    problems = {finding["problem"] for finding in findings("--fix") if finding["check"] == "event ids"}
+    assert problems == {"Event 1 is missing.", "Events 7 to 8 are missing."}
+
+
+def test_it_finds_the_newest_events_missing(home: Home, findings: Findings) -> None:
+    [(newest,)] = home.sql("SELECT max(event_id) FROM events")
+    home.sql("DROP TRIGGER events_refuse_delete", f"DELETE FROM events WHERE event_id = {newest}")
+
+    assert any(finding["problem"] == f"Event {newest} is missing." for finding in findings())
+
+
+def test_it_knows_what_retention_removed(home: Home, findings: Findings) -> None:
+    home.sql(PRUNE, "DELETE FROM events WHERE event_id < 20", DONE)
+
+    assert findings() == []
+
+
+def test_it_does_not_take_a_removal_in_the_middle_for_retention(home: Home, findings: Findings) -> None:
+    yesterday = (now() - timedelta(days=1)).strftime("%Y-%m-%d %H:%M:%S")
+    home.sql(
+        PRUNE,
+        "DELETE FROM events WHERE event_id < 20 OR event_id = 40",
+        DONE,
+        "DROP TRIGGER events_refuse_update",
+        f"UPDATE events SET created_at = '{yesterday}' WHERE event_id < 30",
+    )
+
+    assert [finding["problem"] for finding in findings("--fix") if finding["check"] == "event ids"] == [
+        "Event 40 is missing."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("drop", "name"),
+    [("DROP TRIGGER events_refuse_update", "events_refuse_update"), ("DROP INDEX agents_by_age", "agents_by_age")],
+)
+def test_it_makes_missing_triggers_and_indexes_again(home: Home, findings: Findings, drop: str, name: str) -> None:
+    [(before,)] = home.sql(f"SELECT sql FROM sqlite_master WHERE name = '{name}'")
+    home.sql(drop)
+
+    [finding] = findings("--fix")
+    assert name in finding["problem"]
+    assert findings() == []
+    assert " ".join(home.sql(f"SELECT sql FROM sqlite_master WHERE name = '{name}'")[0][0].split()) == " ".join(
+        before.split()
+    )
+
+
+def test_it_finds_a_missing_table(home: Home, findings: Findings) -> None:
+    home.sql("DROP TABLE artifacts")
+
+    assert "The table artifacts is missing." in [finding["problem"] for finding in findings()]
+
+
+def test_it_builds_a_broken_index_again(home: Home, findings: Findings) -> None:
+    home.sql(
+        "PRAGMA writable_schema=ON",
+        "UPDATE sqlite_master SET sql = replace(sql, 'created_at', 'role') WHERE name = 'agents_by_age'",
+    )
+
+    [finding] = findings("--fix")
+    assert finding["check"] == "integrity"
+    assert "index" in finding["problem"]
+    assert findings() == []
+
+
+def test_it_finds_a_store_of_a_newer_and_of_an_older_version(home: Home, findings: Findings) -> None:
+    home.sql("UPDATE django_migrations SET name = '0999_later' WHERE app = 'coordination' AND name LIKE '0003%'")
+
+    assert [finding["problem"].split(" (")[0] for finding in findings()] == [
+        "The store was written by a newer version",
+        "The store is of an older version",
+    ]
+
+
+def test_it_closes_what_others_may_read(home: Home, findings: Findings) -> None:
+    home.path.chmod(0o755)
+    home.database.chmod(0o640)
+
+    found = findings("--fix")
+    assert [finding["check"] for finding in found] == ["permissions", "permissions"]
+    assert (home.path.stat().st_mode & 0o777, home.database.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert findings() == []
+
+
+def test_it_writes_a_log_back_that_grew_too_long(
+    crashed: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_checks, "LOG_LIMIT", 1)
+
+    [finding] = findings("--fix")
+    assert finding["check"] == "log size"
+    assert findings() == []
+    assert crashed.sql("SELECT DISTINCT role FROM agents") == [("latest",)]
+
+
+def test_it_deletes_what_a_killed_backup_left(home: Home, findings: Findings) -> None:
+    for name, age in ((".old.partial", 7200), (".young.partial", 60)):
+        (home.path / name).touch(mode=0o600)
+        os.utime(home.path / name, (now().timestamp() - age,) * 2)
+
+    assert [finding["check"] for finding in findings("--fix")] == ["leftovers"]
+    assert {".old.partial", ".young.partial"} & entries(home.path) == {".young.partial"}
+
+
+def test_it_finds_a_disk_with_little_room(home: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_checks, "ROOM_LIMIT", 1 << 62)
+
+    assert [finding["check"] for finding in findings()] == ["disk space"]
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(timedelta(hours=1), "note"), (timedelta(days=3), "fault")])
+def test_it_finds_rows_from_the_future(home: Home, findings: Findings, ahead: timedelta, level: str) -> None:
+    home.sql(f"UPDATE sessions SET last_heartbeat_at = '{(now() + ahead):%Y-%m-%d %H:%M:%S}' WHERE status = 'active'")
+
+    assert [(finding["check"], finding["level"]) for finding in findings()] == [("clock", level)]
+
+
+def test_it_finds_two_servers_on_one_store(home: Home, findings: Findings) -> None:
+    hold = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(home.database), "serve"]
+    servers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for server in servers:
+            assert server.stdout
+            server.stdout.readline()
+        [finding] = findings()
+    finally:
+        for server in servers:
+            server.communicate()
+    assert finding["check"] == "servers"
+    assert all(str(server.pid) in finding["problem"] for server in servers)
+
+
+def empty(home: Home) -> None:
+    home.database.write_bytes(b"")
+
+
+def cut_short(home: Home) -> None:
+    os.truncate(home.database, home.database.stat().st_size - 20_000)
+
+
+def flip_a_page(home: Home) -> None:
+    page = home.database.read_bytes().index(b"handoff.completed") // 4096  # one of the events
+    with home.database.open("r+b") as file:
+        file.seek(page * 4096)
+        file.write(b"\xa5" * 4096)
+
+
+def overwrite_the_header(home: Home) -> None:
+    with home.database.open("r+b") as file:
+        file.write(b"not SQLite")
+
+
+def lose_the_log(home: Home) -> None:
+    (home.path / "nexus.db-shm").write_bytes(b"\0" * 32768)
+    (home.path / "nexus.db-shm").chmod(0o600)
+
+
+DAMAGE = {
+    "empty": (empty, {"file", "salvage"}),
+    "cut short": (cut_short, {"file", "integrity", "salvage"}),
+    "a page flipped": (flip_a_page, {"integrity", "salvage"}),
+    "not SQLite": (overwrite_the_header, {"file", "salvage"}),
+    "its log gone": (lose_the_log, {"log"}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_it_says_what_can_be_saved_of_a_damaged_store_and_touches_nothing(
+    home: Home, findings: Findings, nexus: Nexus, damage: str
+) -> None:
+    nexus("backup", str(home.path / "kept.db"))
+    (home.path / "backups").mkdir(mode=0o700)
+    (home.path / "kept.db").rename(home.path / "backups" / "kept.db")
+    inflict, checks = DAMAGE[damage]
+    inflict(home)
+    before = {path.name: path.read_bytes() for path in home.path.iterdir() if path.is_file()}
+
+    found = {finding["check"]: finding for finding in findings()}
+
+    assert set(found) == checks
+    assert "salvage" not in found or "kept.db" in found["salvage"]["advice"]
+    assert {path.name: path.read_bytes() for path in home.path.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("damage", ["cut short", "a page flipped", "not SQLite"])
+def test_it_saves_what_can_be_read_into_a_store_that_restore_takes(
+    home: Home, nexus: Nexus, findings: Findings, tmp_path: Path, damage: str
+) -> None:
+    whole = dict(home.sql("SELECT 'messages', count(*) FROM messages UNION SELECT 'events', count(*) FROM events"))
+    DAMAGE[damage][0](home)
+
+    saved = json.loads(nexus("doctor", "--salvage", str(tmp_path / "saved.db"), "--json").out)["salvaged"]
+
+    assert whole["messages"] // 2 < saved["messages"] <= whole["messages"]
+    assert whole["events"] // 4 < saved["events"] <= whole["events"]
+    assert nexus("restore", str(tmp_path / "saved.db")).code == 0
+    assert {finding["check"] for finding in findings()} <= {"event ids"}
+
+
+def test_it_goes_on_without_a_lost_log_when_told(home: Home, findings: Findings) -> None:
+    lose_the_log(home)
+
+    assert [finding["fixed"] is not None for finding in findings("--fix")] == [True]
+    assert findings() == []

@@ -1,0 +1,176 @@
+"""`nexus restore`: all of a backup, or the store as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.maintenance.conftest import ROOT, Done, Home, entries
+
+Nexus = Callable[..., Done]
+SETTINGS = "nexus_site.settings"
+ROLES = "SELECT DISTINCT role FROM agents"
+
+
+@pytest.fixture
+def backup(home: Home, written: Path, tmp_path: Path) -> Path:
+    """A copy from before every agent's role became `later`."""
+    home.sql("UPDATE agents SET role = 'later'")
+    return Path(shutil.copy(written / "nexus.db", tmp_path / "backup.db"))
+
+
+def changed(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_it_brings_the_backup_back_and_keeps_the_store_it_replaces(home: Home, nexus: Nexus, backup: Path) -> None:
+    report = json.loads(nexus("restore", str(backup), "--json").out)
+
+    assert home.sql(ROLES) == [(None,)]
+    with closing(sqlite3.connect(report["replaced"])) as replaced:
+        assert replaced.execute(ROLES).fetchall() == [("later",)]
+    assert Path(report["replaced"]).stat().st_mode & 0o777 == 0o600
+    assert nexus("doctor").code == 0
+
+
+def test_it_keeps_what_the_replaced_store_had_in_its_log(
+    crashed: Home, nexus: Nexus, written: Path, tmp_path: Path
+) -> None:
+    report = json.loads(nexus("restore", str(written / "nexus.db"), "--json").out)
+
+    assert report["in_place"]
+    assert crashed.sql(ROLES) == [(None,)]
+    with closing(sqlite3.connect(report["replaced"])) as replaced:
+        assert replaced.execute(ROLES).fetchall() == [("latest",)]
+
+
+def test_it_makes_the_store_of_an_empty_home(home: Home, nexus: Nexus, backup: Path) -> None:
+    home.database.unlink()
+
+    assert json.loads(nexus("restore", str(backup), "--json").out)["replaced"] is None
+    assert home.sql(ROLES) == [(None,)]
+    assert home.database.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_moves_a_store_beyond_reading_aside_with_its_log(home: Home, nexus: Nexus, backup: Path) -> None:
+    home.database.write_bytes(b"garbage")
+    log = home.path / "nexus.db-wal"
+    log.write_bytes(b"of another store")
+
+    replaced = Path(json.loads(nexus("restore", str(backup), "--json").out)["replaced"])
+
+    assert home.sql(ROLES) == [(None,)]
+    assert replaced.read_bytes() == b"garbage"
+    assert replaced.with_name(f"{replaced.name}-wal").read_bytes() == b"of another store"
+
+
+def test_it_refuses_a_store_that_somebody_has_open(home: Home, nexus: Nexus, backup: Path) -> None:
+    with closing(sqlite3.connect(home.database)) as agent:
+        agent.execute("PRAGMA journal_mode=WAL")
+        done = nexus("restore", str(backup))
+
+    assert done.code == 1
+    assert "in use" in done.err
+    assert "--into-running" in done.err
+    assert home.sql(ROLES) == [("later",)]
+
+
+def test_it_restores_under_running_processes_when_told(home: Home, nexus: Nexus, backup: Path) -> None:
+    with closing(sqlite3.connect(home.database)) as agent:
+        agent.execute("PRAGMA journal_mode=WAL")
+        assert agent.execute(ROLES).fetchall() == [("later",)]
+        done = nexus("restore", str(backup), "--into-running")
+
+        assert done.code == 0
+        assert agent.execute(ROLES).fetchall() == [(None,)]
+        agent.execute("UPDATE agents SET role = 'after'")
+        agent.commit()
+    assert nexus("doctor").code == 0
+
+
+def test_it_refuses_a_running_home_a_backup_its_processes_would_not_understand(
+    home: Home, nexus: Nexus, backup: Path
+) -> None:
+    changed(backup, "DELETE FROM django_migrations WHERE name LIKE '0003%'")
+
+    assert "MIGRATION_ERROR" in nexus("restore", str(backup), "--into-running").err
+    assert home.sql(ROLES) == [("later",)]
+
+
+def test_it_refuses_a_backup_of_a_newer_version(home: Home, nexus: Nexus, backup: Path) -> None:
+    changed(backup, "INSERT INTO django_migrations (app, name, applied) VALUES ('inbox', '0999_later', '')")
+
+    assert "MIGRATION_ERROR" in nexus("restore", str(backup)).err
+    assert home.sql(ROLES) == [("later",)]
+
+
+def test_it_refuses_what_is_no_store(home: Home, nexus: Nexus, tmp_path: Path) -> None:
+    changed(tmp_path / "other.db", "CREATE TABLE recipes (name)")
+    (tmp_path / "text").write_text("not a database")
+
+    assert "not a store of Nexus" in nexus("restore", str(tmp_path / "other.db")).err
+    assert "not a Nexus store" in nexus("restore", str(tmp_path / "text")).err
+    assert "There is no backup" in nexus("restore", str(tmp_path / "missing")).err
+    assert nexus("doctor").code == 0
+
+
+def test_it_refuses_a_damaged_backup(home: Home, nexus: Nexus, backup: Path) -> None:
+    with backup.open("r+b") as file:
+        file.seek(backup.stat().st_size // 2)
+        file.write(os.urandom(8192))
+    before = entries(home.path)
+
+    assert "damaged" in nexus("restore", str(backup)).err
+    assert home.sql(ROLES) == [("later",)]
+    assert entries(home.path) == before
+
+
+def test_it_leaves_a_store_after_a_crash_fit_to_start_when_the_disk_refuses_the_rest(
+    crashed: Home, written: Path
+) -> None:
+    limit = ((written / "nexus.db").stat().st_size + 1024,) * 2
+    backup = str(written / "nexus.db")
+    crashed.process("restore", backup, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+
+    assert crashed.process("doctor").returncode == 0
+    assert crashed.sql(ROLES) == [("latest",)]
+
+
+@pytest.mark.parametrize("more", [-8192, 1024], ids=["the copy", "the log"])
+def test_it_changes_nothing_when_the_disk_refuses_a_write(home: Home, backup: Path, more: int) -> None:
+    limit = (backup.stat().st_size + more,) * 2
+    done = home.process("restore", str(backup), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+
+    assert done.returncode == 1
+    assert "Nothing was restored" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert home.sql(ROLES) == [("later",)]
+
+
+@pytest.mark.parametrize("sign", ["partial", "replaced"])
+def test_it_leaves_one_store_or_the_other_when_it_is_killed(home: Home, backup: Path, sign: str) -> None:
+    command = [sys.executable, "manage.py", "restore", str(backup)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "NEXUS_HOME": str(home.path), "DJANGO_SETTINGS_MODULE": SETTINGS}
+    )
+    while process.poll() is None and not any(sign in name for name in entries(home.path)):
+        time.sleep(0.0005)
+    process.kill()
+    process.wait()
+
+    examined = home.process("doctor")
+    assert examined.returncode == 0, examined.stdout
+    assert home.sql(ROLES) in ([("later",)], [(None,)])

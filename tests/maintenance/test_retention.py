@@ -1,0 +1,289 @@
+"""What retention deletes, and what it never does."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import DatabaseError, OperationalError, transaction
+from django.db.models import Model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Task, Workspace
+from coordination.toolset import run
+from core.contributions import RetentionLane
+from core.operations.caller import Caller
+from handoffs.models import Handoff
+from inbox.models import Delivery, Message
+from maintenance import retention
+from tests.conftest import Call
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+OPERATOR = Caller(transport="test", operator="olga")
+
+
+def at(days_ago: float) -> Any:
+    return time_machine.travel(NOW - timedelta(days=days_ago), tick=False)
+
+
+def prune(**arguments: Any) -> dict[str, Any]:
+    with at(0):
+        envelope = run(OPERATOR, "retention_prune", arguments)
+    assert envelope["ok"], envelope
+    data: dict[str, Any] = envelope["data"]
+    return data
+
+
+def deleted(data: dict[str, Any]) -> dict[str, int]:
+    return {name: lane["deleted"] for name, lane in data["lanes"].items()}
+
+
+def log_events(project: str, count: int) -> None:
+    """Events made now, written at once."""
+    moment = datetime.now(UTC)
+    workspace_id = Workspace.objects.get(root_realpath=project).pk
+    Event.objects.bulk_create(
+        Event(workspace_id=workspace_id, stream="workspace", type="test.made", created_at=moment) for _ in range(count)
+    )
+
+
+@pytest.fixture
+def busy_team(call: Call, project: str) -> Callable[[float], None]:
+    """Make one of everything, in every state, some days ago: `busy_team(40)`."""
+
+    def work(days_ago: float) -> None:
+        with at(days_ago):
+            workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+            for agent_id in ("ana", "bob"):
+                call("agent_register", agent_id=agent_id)
+            closed = call("session_open", agent_id="ana", workspace_id=workspace_id)["session_id"]
+            call("session_close", session_id=closed)
+            call("session_open", agent_id="bob", workspace_id=workspace_id)
+            call("channel_create", project_root=project, name="plans")
+            call("artifact_put", project_root=project, artifact_type="text", content="x")
+            Task.objects.create(
+                task_id=f"t{days_ago}", workspace_id=workspace_id, title="t", created_at=datetime.now(UTC)
+            )
+            for state in ("unread", "delivered", "read"):
+                sent = call(
+                    "message_create",
+                    project_root=project,
+                    from_agent_id="ana",
+                    subject=state,
+                    body="b",
+                    target={"strategy": "direct", "agent_id": "bob"},
+                )
+                delivery = Delivery.objects.filter(message_id=sent["message_id"])
+                if state == "read":
+                    call("inbox_ack", agent_id="bob", message_ids=sent["message_id"])
+                elif state == "delivered":
+                    moment = datetime.now(UTC)
+                    delivery.update(status="delivered", delivered_at=moment, lease_expires_at=moment)
+                else:
+                    delivery.update(status="parked") if days_ago == 40 else None
+            call(
+                "handoff_create",
+                project_root=project,
+                from_agent_id="ana",
+                target={"strategy": "role", "role": "x"},
+                visibility="public",
+            )
+
+    return work
+
+
+def test_it_deletes_terminal_lanes_past_their_windows_only(busy_team: Callable[[float], None]) -> None:
+    busy_team(40)
+    busy_team(1)
+    kept: list[type[Model]] = [Agent, Artifact, Channel, Handoff, Message, Task]
+    before = {model: model._default_manager.count() for model in kept}
+    closed = Session.objects.filter(status="closed").count()
+    active = Session.objects.filter(status="active").count()
+    old_events = Event.objects.filter(created_at__lt=NOW - timedelta(days=30)).count()
+
+    assert deleted(prune()) == {"events": old_events, "read_deliveries": 1, "closed_sessions": 1}
+
+    assert {model: model._default_manager.count() for model in kept} == before
+    assert not Event.objects.filter(created_at__lt=NOW - timedelta(days=30)).exists()
+    assert sorted(Delivery.objects.values_list("status", flat=True)) == [
+        "delivered",
+        "delivered",
+        "parked",
+        "read",
+        "unread",
+    ]
+    assert Session.objects.filter(status="active").count() == active
+    assert Session.objects.filter(status="closed").count() == closed - 1
+
+
+def test_it_keeps_what_is_exactly_as_old_as_the_window(busy_team: Callable[[float], None]) -> None:
+    busy_team(30)
+    assert deleted(prune())["events"] == 0
+    assert deleted(prune(events_keep_days=29))["events"] > 0
+
+
+def test_it_leaves_the_log_without_a_gap_when_the_clock_went_back(
+    busy_team: Callable[[float], None], project: str
+) -> None:
+    busy_team(40)
+    first = Event.objects.earliest("event_id").event_id
+    for days_ago in (10, 50, 5):  # in this order: the clock was wrong for a while
+        with at(days_ago):
+            log_events(project, 3)
+
+    assert deleted(prune())["events"] == Event.objects.latest("event_id").event_id - 1 - 9 - first + 1
+
+    remaining = sorted(Event.objects.filter(type="test.made").values_list("event_id", flat=True))
+    assert len(remaining) == 9
+    assert remaining == list(range(remaining[0], remaining[0] + 9))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ages=st.lists(st.integers(0, 60), max_size=12), window=st.integers(0, 60))
+def test_it_deletes_the_longest_run_of_old_events_whatever_the_clock_did(
+    call: Call, project: str, ages: list[int], window: int
+) -> None:
+    with at(0):
+        workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+    with transaction.atomic():
+        events = Event.objects.bulk_create(
+            Event(workspace_id=workspace_id, stream="workspace", type="t", created_at=NOW - timedelta(days=age))
+            for age in ages
+        )
+        prune(events_keep_days=window)
+        ids = [event.event_id for event in events]
+        left = [event_id for event_id in ids if Event.objects.filter(pk=event_id).exists()]
+        assert left == ids[len(list(takewhile(lambda age: age > window, ages))) :]
+        RetentionPass.objects.create()
+        Event.objects.all().delete()
+        RetentionPass.objects.all().delete()
+
+
+def test_it_goes_on_numbering_after_everything_was_pruned(
+    call: Call, busy_team: Callable[[float], None], project: str
+) -> None:
+    busy_team(40)
+    last = Event.objects.latest("event_id").event_id
+    prune()
+    assert Event.objects.get().event_id == last + 1  # the audit of the pass
+    assert call("event_get", project_root=project, agent_id="ana", stream="workspace", cursor=last)["events"] == []
+
+
+def test_it_counts_and_deletes_nothing_in_a_dry_run(busy_team: Callable[[float], None]) -> None:
+    busy_team(40)
+    events = Event.objects.count()
+    data = prune(dry_run=True)
+    assert data["lanes"]["events"] == {
+        "keep_days": 30,
+        "before": "2026-05-02T12:00:00.000000Z",
+        "found": events,
+        "deleted": 0,
+    }
+    assert Event.objects.count() == events
+
+
+def test_it_deletes_in_batches_and_says_that_more_is_left(busy_team: Callable[[float], None], project: str) -> None:
+    busy_team(40)
+    with at(40):
+        log_events(project, 1300)
+    total = Event.objects.count()
+
+    first = prune(max_batches=1)
+    assert first["more"]
+    assert (first["lanes"]["events"]["found"], first["lanes"]["events"]["deleted"]) == (total, 500)
+    second = prune(max_batches=2)
+    assert not second["more"]
+    assert deleted(second)["events"] == total - 500
+
+
+def test_it_reports_what_it_deleted_before_the_store_was_busy(
+    busy_team: Callable[[float], None], project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_team(40)
+    with at(40):
+        log_events(project, 1300)
+    really, batches = retention._delete_batch, iter([False, True, False, False])
+
+    def delete_batch(rows: Any) -> int:
+        if next(batches):
+            cause = sqlite3.OperationalError("database is locked")
+            cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise OperationalError("database is locked") from cause
+        return really(rows)
+
+    monkeypatch.setattr(retention, "_delete_batch", delete_batch)
+    data = prune()
+    assert data["more"]
+    assert deleted(data) == {"events": 500, "read_deliveries": 1, "closed_sessions": 1}
+
+
+def test_it_leaves_a_trail_of_who_pruned(busy_team: Callable[[float], None]) -> None:
+    busy_team(40)
+    counts = {name: count for name, count in deleted(prune()).items() if count}
+    trail = Event.objects.get(type="retention.pruned")
+    assert trail.payload == {"operator": "olga", "deleted": counts}
+    prune()
+    assert Event.objects.filter(type="retention.pruned").count() == 1  # nothing was deleted, nothing to tell
+
+
+def test_it_is_for_operators(call: Call, refused: Call, project: str) -> None:
+    assert refused("retention_prune")["code"] == "NOT_OWNER"
+    assert run(OPERATOR, "retention_prune", {"project_root": "/nowhere"})["error"]["code"] == "WORKSPACE_UNRESOLVED"
+    assert run(OPERATOR, "retention_prune", {"events_keep_days": -1})["error"]["code"] == "VALIDATION_ERROR"
+    assert run(OPERATOR, "retention_prune", {"max_batches": 0})["error"]["code"] == "VALIDATION_ERROR"
+    assert run(OPERATOR, "retention_prune", {"project_root": project})["ok"]
+
+
+def test_it_leaves_the_log_closed_to_everybody_else(busy_team: Callable[[float], None]) -> None:
+    busy_team(40)
+    prune()
+    assert not RetentionPass.objects.exists()
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        Event.objects.all().delete()
+
+
+def test_it_prunes_at_the_start_of_a_server_when_asked(
+    busy_team: Callable[[float], None], project: str, configure: Callable[..., None]
+) -> None:
+    busy_team(40)
+    with at(40):
+        log_events(project, 2100)
+    total = Event.objects.count()
+    with at(0):
+        retention.prune_on_start()
+        assert Event.objects.count() == total
+        configure(auto_prune_on_start=True)
+        retention.prune_on_start()
+    assert Event.objects.count() == total - 4 * 500  # bounded: the rest goes with the next starts
+
+
+def test_it_starts_the_server_even_when_the_pass_fails(
+    busy_team: Callable[[float], None],
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    busy_team(40)
+    configure(auto_prune_on_start=True)
+
+    def fail(horizon: datetime) -> Any:
+        raise DatabaseError("disk I/O error")
+
+    monkeypatch.setitem(retention.lanes(), "closed_sessions", RetentionLane("closed_sessions", fail))
+    retention.prune_on_start()
+    assert "starts without it" in caplog.text
+
+
+def test_it_shrinks_the_file(committed: None, busy_team: Callable[[float], None], project: str) -> None:
+    busy_team(40)
+    with at(40):
+        log_events(project, 3000)
+    data = prune(vacuum=True, max_batches=10)
+    assert data["vacuum"]["bytes_after"] < data["vacuum"]["bytes_before"]
+    assert "vacuum" not in prune(vacuum=True, dry_run=True)
