@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.apps import nexus_apps
 from core.clock import now
 from core.contributions import Finding
 from core.database import store
@@ -73,7 +74,8 @@ def _examine_store(place: Home) -> list[Diagnosis]:
         return found
     with closing(store_file.open_to_look(place.database)) as connection:
         examination = Examination(place.path, place.database, place.moment, connection)
-        for name, check in STORE_CHECKS.items():
+        contributed = ((check.name, check.check) for app in nexus_apps() for check in app.doctor_checks())
+        for name, check in (*STORE_CHECKS.items(), *contributed):
             try:
                 found += [Diagnosis(name, finding) for finding in check(examination)]
             except sqlite3.DatabaseError as error:

@@ -218,12 +218,12 @@ def _parsed(number: int, line: bytes) -> Any:
 @cache
 def _lines() -> TypeAdapter[Any]:
     """What a line may be, read off the models."""
-    kinds = _strict("export", format=Literal[1], workspace_id=str) | _strict("end", rows=int)
+    forms = _strict("export", format=Literal[1], workspace_id=str) | _strict("end", rows=int)
     for kind, declared in kinds().items():
         fields, exported = declared.model._meta.concrete_fields, _columns(declared.model)
         columns = {item.column: _type(item) for item in fields if item.column in exported}
-        kinds |= _strict(kind, row=create_model(f"{kind}_row", __config__=STRICT, **_required(columns)))
-    line: Any = Annotated[kinds, Field(discriminator="kind")]
+        forms |= _strict(kind, row=create_model(f"{kind}_row", __config__=STRICT, **_required(columns)))
+    line: Any = Annotated[forms, Field(discriminator="kind")]
     return TypeAdapter(line)
 
 

@@ -127,7 +127,7 @@ def test_it_refuses_places_where_no_store_can_be(configure: Callable[..., None],
 def test_it_does_not_wait_for_a_migration_for_ever(
     configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LOCK_SECONDS", 0)
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0)
     configure(home=tmp_path)
     with FileLock(f"{settings.NEXUS.database}.migrate.lock"):
         error = refusal()
@@ -154,9 +154,7 @@ def test_it_sees_one_state_throughout_a_snapshot_and_stops_no_writer(committed: 
 
 def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path) -> None:
     database = tmp_path / "nexus.db"
-    visit = (
-        "import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); sqlite.execute('SELECT * FROM t'); sqlite.close()"
-    )
+    visit = "import sqlite3, sys; store = sqlite3.connect(sys.argv[1]); store.execute('SELECT * FROM t'); store.close()"
     with closing(sqlite3.connect(database, isolation_level=None)) as ours:
         ours.execute("PRAGMA journal_mode = WAL")
         ours.execute("CREATE TABLE t (x)")

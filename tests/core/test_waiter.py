@@ -19,7 +19,6 @@ from django.db import OperationalError, connection
 from coordination.toolset import arun
 from core import waiting
 from core.domain import domain
-from core.waiting import waiter
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG, follow, names, page_of, parked, put
 
@@ -63,7 +62,7 @@ async def test_it_misses_nothing_that_is_committed_between_a_look_and_the_park(
             await put(project, late.pop())  # the look is over, the wait not yet begun
         return seen
 
-    monkeypatch.setattr(waiter, "in_thread", commit_behind_the_look)
+    monkeypatch.setattr(waiting, "in_thread", commit_behind_the_look)
     assert names(await page_of(follow(project))) == ["late"]
     assert not late
 

@@ -195,7 +195,17 @@ def test_it_keeps_the_old_store_when_a_step_dies_half_way(home: Home, nexus: Nex
     before = (home.sql("SELECT * FROM message_deliveries"), home.sql("SELECT * FROM sqlite_master"))
     later = tmp_path / "later"  # the next version, with a step that dies
     skip = shutil.ignore_patterns("__pycache__", "static", "locale")
-    for name in ("coordination", "inbox", "handoffs", "hooks", "mcp_bridge", "nexus_site"):
+    for name in (
+        "core",
+        "coordination",
+        "inbox",
+        "handoffs",
+        "hooks",
+        "mcp_bridge",
+        "dashboard",
+        "maintenance",
+        "nexus_site",
+    ):
         shutil.copytree(ROOT / name, later / name, ignore=skip)
     step = later / "coordination/migrations/0990_half.py"
     step.write_text(HALF.format(death=DEATHS[death], after=after))

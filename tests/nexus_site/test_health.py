@@ -68,10 +68,13 @@ def test_it_counts_calls_by_operation_and_outcome(client: Client, measured: None
     run(caller, "nexus_info", {})
     run(caller, "nexus_info", {"what": 1})
     run(caller, "no such thing", {})
-    assert value(client, 'nexus_calls_total{operation="nexus_info",outcome="ok"}') >= 1
-    assert value(client, 'nexus_calls_total{operation="nexus_info",outcome="VALIDATION_ERROR"}') >= 1
-    assert value(client, 'nexus_calls_total{operation="unknown",outcome="NOT_FOUND"}') >= 1
-    assert value(client, 'nexus_call_seconds_count{operation="nexus_info"}') >= 2
+    assert value(client, 'nexus_calls_total{operation="nexus_info",outcome="ok",toolset="coordination"}') >= 1
+    assert (
+        value(client, 'nexus_calls_total{operation="nexus_info",outcome="VALIDATION_ERROR",toolset="coordination"}')
+        >= 1
+    )
+    assert value(client, 'nexus_calls_total{operation="unknown",outcome="NOT_FOUND",toolset="coordination"}') >= 1
+    assert value(client, 'nexus_call_seconds_count{operation="nexus_info",toolset="coordination"}') >= 2
 
 
 def test_it_tells_what_waits_in_inboxes_and_on_offer(client: Client, project: str) -> None:
