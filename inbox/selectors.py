@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
 
 from coordination.errors import invalid, not_found
+from coordination.lookups import Select, Slot
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
+
+
+def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
+    """The head of a lane of one inbox, along its index, with the messages."""
+    return Select(
+        lambda: lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
+        .select_related("message")
+        .order_by("delivery_id")
+    )
+
+
+_unread = _lane(lambda mine: mine.unread())
+_lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
 
 
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
     """The oldest deliveries that a pull may claim, with their messages."""
-    mine = Delivery.objects.of(agent_id)
-    return _oldest([mine.unread(), mine.lapsed(moment)], limit)
+    heads = _unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment)
+    return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
