@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 from django.db import connection
@@ -41,7 +41,7 @@ class Select(Generic[Row]):
 
     def __init__(self, build: Callable[[], QuerySet[Any, Row]]) -> None:
         self._build = build
-        self._prepared = cache(self._prepare)
+        self._prepared = lru_cache(maxsize=32)(self._prepare)  # by limit
 
     def __call__(self, limit: int | None = None, /, **values: Any) -> list[Row]:
         sql, parameters, read = self._prepared(limit)
