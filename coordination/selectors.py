@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Max, QuerySet
@@ -85,9 +84,9 @@ def _newest(columns: tuple[str, ...]) -> Select[tuple[int]]:
 def _next_events(columns: tuple[str, ...]) -> Select[Event]:
     """The events after one id, up to another, that have these columns."""
     return Select(
-        lambda: _events_with(columns)
-        .filter(event_id__gt=Slot("after"), event_id__lte=Slot("head"))
-        .order_by("event_id")
+        lambda: (
+            _events_with(columns).filter(event_id__gt=Slot("after"), event_id__lte=Slot("head")).order_by("event_id")
+        )
     )
 
 

@@ -6,15 +6,24 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 from django.apps import apps
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 
 from coordination.errors import Code, NexusError
 
@@ -231,6 +240,127 @@ def _migrate(database: Path) -> None:
         ) from error
     finally:
         connection.close()
+
+
+# Writing in turn
+
+BURST_SECONDS = 0.006  # for so long a process that got its turn may write again without queueing anew
+STEP_SECONDS = 0.001  # how often the first of the queue looks whether the store is free
+
+
+@contextmanager
+def write() -> Iterator[None]:
+    """A transaction that writes: the writers' queue first, then `BEGIN IMMEDIATE`. Inside another one, a savepoint.
+
+    Waits for the connection's busy timeout at most; after that it raises SQLite's own busy error, which is answered as
+    a retryable DB_ERROR. What does not know the queue, an older version or a shell, still meets SQLite's lock.
+    """
+    with ExitStack() as stack:
+        if connection.in_atomic_block or connection.vendor != "sqlite":
+            stack.enter_context(transaction.atomic())
+        else:
+            _begin(lambda: stack.enter_context(transaction.atomic()))
+        yield
+
+
+def _begin(begin: Callable[[], None]) -> None:
+    """Begin in turn: at once within a burst, else when the queue lets this process look for the lock.
+
+    SQLite's own waiting sleeps in steps of up to 100 ms and lets whoever comes first pass; here one process at a time
+    looks, every millisecond. The queue is a courtesy, and what keeps two writers apart is SQLite's lock alone.
+    """
+    connection.ensure_connection()
+    execute = connection.connection.execute
+    patience = execute("PRAGMA busy_timeout").fetchone()[0]
+    deadline = time.monotonic() + patience / 1000
+    execute("PRAGMA busy_timeout = 0")
+    try:
+        turns = _turns(settings.NEXUS.database)
+        if turns.in_burst():
+            try:
+                return begin()
+            except OperationalError as error:
+                if not is_busy(error):
+                    raise
+        with turns.first(deadline):
+            while True:
+                try:
+                    return begin()
+                except OperationalError as error:
+                    if not is_busy(error) or time.monotonic() >= deadline:
+                        raise
+                time.sleep(STEP_SECONDS)
+    finally:
+        execute(f"PRAGMA busy_timeout = {patience:d}")
+
+
+class _Turns:
+    """The writers' queue of one store: the kernel's queue for a lock on a file, and in front of it one for threads.
+
+    A process that is killed leaves it at once. Where there are no such locks, everybody is first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._threads = threading.Lock()
+        self._patient = ThreadPoolExecutor(1, thread_name_prefix="nexus-queue")  # a lock's queue knows no time limit
+        self._burst_ends = 0.0
+        self._descriptor: int | None = None
+        if fcntl is not None:
+            with suppress(OSError):
+                self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def in_burst(self) -> bool:
+        """Whether this process had its turn so lately that it may look for the store past the queue."""
+        return time.monotonic() < self._burst_ends
+
+    @contextmanager
+    def first(self, deadline: float) -> Iterator[None]:
+        """Inside, this thread is the first of the queue; or time has run out, and it may look once."""
+        known = self._threads.acquire(timeout=max(deadline - time.monotonic(), 0))
+        locked = known and self._lock(deadline)
+        try:
+            yield
+            self._burst_ends = time.monotonic() + BURST_SECONDS
+        finally:
+            if locked:
+                self._unlock()
+            if known:
+                self._threads.release()
+
+    def _lock(self, deadline: float) -> bool:
+        if self._descriptor is None:
+            return False
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        except OSError:  # a file system without such locks
+            return False
+        waiting = self._patient.submit(fcntl.flock, self._descriptor, fcntl.LOCK_EX)
+        try:
+            waiting.result(max(deadline - time.monotonic(), 0))
+            return True
+        except TimeoutError:
+            waiting.cancel()  # if it waits already, it goes on, and then passes the turn on
+            waiting.add_done_callback(lambda done: None if done.cancelled() else self._unlock())
+            return False
+        except OSError:
+            return False
+
+    def _unlock(self) -> None:
+        assert self._descriptor is not None
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+
+@cache
+def _turns(database: Path) -> _Turns:
+    return _Turns(beside(database, ".write.lock"))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turns.cache_clear)  # a child that shared the lock would not queue
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Q
 
 from coordination import selectors as agents_known
@@ -18,6 +17,7 @@ from coordination.models import Event, Stream, new_id
 from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
+from coordination.store import write
 from handoffs import lifecycle, selectors
 from handoffs.models import Handoff, HandoffStatus
 from inbox import services as mail
@@ -26,9 +26,11 @@ RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handof
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
 _lapsed = Select(
-    lambda: Handoff.objects.claimed()
-    .filter(workspace_id=Slot("workspace_id"), lease_expires_at__lt=Slot("moment"))
-    .values_list("pk")
+    lambda: (
+        Handoff.objects.claimed()
+        .filter(workspace_id=Slot("workspace_id"), lease_expires_at__lt=Slot("moment"))
+        .values_list("pk")
+    )
 )
 _take = Update(
     lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), workspace_id=Slot("workspace_id")),
@@ -68,7 +70,7 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
-    with transaction.atomic():
+    with write():
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
@@ -100,7 +102,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     expire_leases(place.workspace_id)
     moment = now()
     lease = moment + timedelta(seconds=settings.NEXUS.handoff_lease_ttl_seconds)
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
@@ -126,7 +128,7 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
     """
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_complete(status=handoff.status, claimed_by=handoff.claimed_by, agent_id=agent_id)
         _settle(handoff, HandoffStatus.COMPLETED, moment, result=text)
@@ -143,7 +145,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     """
     place, moment = workspaces.locate(project_root), now()
     within_limit(reason, "reason")
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_reject(
             status=handoff.status, claimed_by=handoff.claimed_by, target=handoff.target, agent_id=agent_id
@@ -164,7 +166,7 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     within_limit(reason, "reason")
     expire_leases(place.workspace_id)
     moment = now()
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=agent_id)
         _settle(handoff, HandoffStatus.CANCELLED, moment)
@@ -183,7 +185,7 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
         raise not_found("handoff", handoff_id)
     expire_leases(handoff.workspace_id)
     moment = now()
-    with transaction.atomic():
+    with write():
         handoff.refresh_from_db()
         lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=handoff.from_agent_id)
         _settle(handoff, HandoffStatus.CANCELLED, moment)
@@ -211,7 +213,7 @@ def expire_leases(workspace_id: str) -> None:
     """
     if _lapsed.first(workspace_id=workspace_id, moment=now()) is None:
         return
-    with transaction.atomic():
+    with write():
         moment = now()
         for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
             former = handoff.claimed_by

@@ -18,9 +18,11 @@ from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
     """The head of a lane of one inbox, along its index, with the messages."""
     return Select(
-        lambda: lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
-        .select_related("message")
-        .order_by("delivery_id")
+        lambda: (
+            lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
+            .select_related("message")
+            .order_by("delivery_id")
+        )
     )
 
 
@@ -28,20 +30,23 @@ _unread = _lane(lambda mine: mine.unread())
 _lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
 
 _sizes: Select[tuple[int, int, int]] = Select(
-    lambda: Delivery.objects.filter(recipient_id=Slot("agent_id"))
-    .values("recipient_id")
-    .annotate(
-        unread=Count("pk", filter=Q(status=DeliveryStatus.UNREAD) | _in_flight_and(lease_expires_at__lt=Slot("moment"))),
-        in_flight=Count("pk", filter=_in_flight_and(lease_expires_at__gte=Slot("moment"))),
-        acknowledged=Count("pk", filter=Q(status=DeliveryStatus.READ)),
+    lambda: (
+        Delivery.objects.filter(recipient_id=Slot("agent_id"))
+        .values("recipient_id")
+        .annotate(
+            unread=Count(
+                "pk", filter=Q(status=DeliveryStatus.UNREAD) | _in_flight_and(lease_expires_at__lt=Slot("moment"))
+            ),
+            in_flight=Count("pk", filter=_in_flight_and(lease_expires_at__gte=Slot("moment"))),
+            acknowledged=Count("pk", filter=Q(status=DeliveryStatus.READ)),
+        )
+        .values_list("unread", "in_flight", "acknowledged")
     )
-    .values_list("unread", "in_flight", "acknowledged")
 )
 
 
 def _in_flight_and(**lease: Slot) -> Q:
     return Q(status=DeliveryStatus.DELIVERED, **lease)
-
 
 
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import F, Q
 
 from coordination import selectors as agents_known
@@ -21,6 +20,7 @@ from coordination.routing import Strategy, Target, Visibility, is_eligible, pars
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
 from coordination.services.workspaces import Place
+from coordination.store import write
 from inbox import lanes, selectors
 from inbox.models import Delivery, DeliveryStatus, Message
 
@@ -60,7 +60,7 @@ def send(
     place, moment = workspaces.locate(project_root), now()
     within_limit(subject, "subject")
     within_limit(body, "body")
-    with transaction.atomic():
+    with write():
         workspace_created = workspaces.ensure(place, moment)
         _check_place(place, channel_id, parent_message_id)
         recipients, excluded_stale = _resolve(parsed, place.workspace_id, from_agent_id, moment)
@@ -117,7 +117,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
         return []
     ttl = settings.NEXUS.inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
     until = moment + timedelta(seconds=ttl)
-    with transaction.atomic():
+    with write():
         taken = [delivery for delivery in found if _take(delivery, moment, until)]
         if len(taken) < len(found):  # another was quicker since the look: what else is there, now that nobody can be
             rest = selectors.claimable(agent_id, limit - len(taken), moment)
@@ -130,7 +130,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
 def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
     """Settle messages into history, from whatever lane; how many moved (contract: inbox_ack). Idempotent."""
     moment = now()
-    with transaction.atomic():
+    with write():
         moved = _settle.each(
             {"agent_id": agent_id, "message_id": message_id, "moment": moment} for message_id in set(message_ids)
         )
@@ -146,7 +146,7 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
     moment = now()
     until = moment + timedelta(seconds=lanes.clamp_lease(extend_seconds))
     wanted = list(dict.fromkeys(message_ids))
-    with transaction.atomic():
+    with write():
         held = {row.message_id: row for row in Delivery.objects.of(agent_id).filter(message_id__in=wanted)}
         reasons = {
             message_id: why

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.apps import apps
-from django.db import connection, transaction
+from django.db import connection
 
 from coordination import store
 from coordination.clock import now
@@ -24,7 +24,7 @@ def reset(*, keep_agents: bool, operator: str) -> int:
     kept = {*ALWAYS_KEPT, *(IDENTITIES if keep_agents else ())}
     models = [model for label in store.OWN_APPS for model in apps.get_app_config(label).get_models()]
     gone = 0
-    with transaction.atomic(), connection.cursor() as cursor:
+    with store.write(), connection.cursor() as cursor:
         cursor.execute("PRAGMA defer_foreign_keys = ON")
         RetentionPass.objects.create()
         with search.emptied():

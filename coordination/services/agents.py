@@ -6,14 +6,14 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 
 from coordination.clock import now
 from coordination.limits import json_within_limit
 from coordination.lookups import Select, Slot, Update, agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
-from coordination.store import without_waiting
+from coordination.store import without_waiting, write
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
 
@@ -30,7 +30,7 @@ def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
     check_profile(given)
     moment = now()
     changes = {**given, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
-    with transaction.atomic():
+    with write():
         agent, _ = Agent.everyone.update_or_create(
             agent_id=agent_id, defaults=changes, create_defaults={**changes, "created_at": moment}
         )

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from django.db import transaction
-
 from coordination.clock import now
 from coordination.errors import invalid, not_found
 from coordination.limits import json_within_limit, within_limit
@@ -15,6 +13,7 @@ from coordination.models import Artifact, ArtifactType, Stream, new_id
 from coordination.paths import resolve_inside
 from coordination.services import workspaces
 from coordination.services.events import emit
+from coordination.store import write
 
 CONTENT_TYPES = {
     ArtifactType.FILE: "application/octet-stream",
@@ -49,7 +48,7 @@ def put(
         _require_json(content)
     place, moment = workspaces.locate(project_root), now()
     file = resolve_inside(place.root, path) if path is not None else None
-    with transaction.atomic():
+    with write():
         workspaces.ensure(place, moment)
         artifact = Artifact.objects.create(
             artifact_id=new_id("art"),

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.db.models import QuerySet
 
 from coordination.clock import now
 from coordination.models import Event, RetentionPass, Session, SessionStatus
 from coordination.services import settings as stored_settings
-from coordination.store import is_busy
+from coordination.store import is_busy, write
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def _delete(rows: QuerySet[Any], found: int, max_batches: int | None) -> int:
 
 
 def _delete_batch(rows: QuerySet[Any]) -> int:
-    with transaction.atomic():
+    with write():
         permit = RetentionPass.objects.create()  # the log's trigger asks for it
         keys = list(rows.values_list("pk", flat=True)[:BATCH])
         count: int = rows.model._default_manager.filter(pk__in=keys).delete()[0]

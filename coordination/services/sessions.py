@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import QuerySet
 
 from coordination.clock import now
@@ -18,6 +17,7 @@ from coordination.lookups import agent_exists
 from coordination.models import Session, SessionStatus, Stream, new_id
 from coordination.services import agents, workspaces
 from coordination.services.events import emit
+from coordination.store import write
 
 REAPED_AT_ONCE = 100  # an opening session must not pay for a year of dead ones
 
@@ -29,7 +29,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     """
     json_within_limit(metadata, "metadata")
     secret, moment = str(uuid.uuid4()), now()
-    with transaction.atomic():
+    with write():
         workspaces.require(workspace_id)
         if not agent_exists(agent_id):
             raise not_found("agent", agent_id)
@@ -54,7 +54,7 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
     Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         session = _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
             session.last_heartbeat_at = moment
@@ -71,7 +71,7 @@ def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, op
     The event names the operator whose deed it is; the agent has not acted then.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         session = _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
             end(session, "closed", moment, operator)
@@ -84,7 +84,7 @@ def reap_everywhere() -> None:
     """Close dead sessions of every workspace, at most REAPED_AT_ONCE a call: for a reaper in the background."""
     if not _dead(now()).exists():
         return
-    with transaction.atomic():
+    with write():
         moment = now()
         for session in _dead(moment)[:REAPED_AT_ONCE]:
             end(session, "stale", moment)

@@ -19,6 +19,7 @@ from coordination.errors import Code, NexusError, invalid
 from coordination.knobs import TABLE, flag, parse, variable
 from coordination.models import StoredSetting
 from coordination.services import audit
+from coordination.store import write
 
 REFRESH_SECONDS = 1.0
 
@@ -58,7 +59,7 @@ def update(*, values: Mapping[str, Any], operator: str) -> None:
         if value is not None:
             _spelled(name, value)
     moment = now()
-    with transaction.atomic():
+    with write():
         before = dict(StoredSetting.objects.values_list("name", "value"))
         for name, value in values.items():
             rows = StoredSetting.objects.filter(pk=name)
