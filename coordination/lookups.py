@@ -29,7 +29,7 @@ class Slot(Expression):
         super().__init__()
         self.name = name
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         return "%s", [self]
 
 
@@ -71,7 +71,8 @@ class Select(Generic[Row]):
         columns = made["select_fields"]
         names = [select[column].target.attname for column in columns]
         start, end = columns[0], columns[-1] + 1
-        related = get_related_populators(made, compiler.select, connection.alias)
+        populators: Callable[..., list[Any]] = get_related_populators
+        related = populators(made, compiler.select, connection.alias)
 
         def instances(rows: list[Any]) -> list[Row]:
             found = []
@@ -99,7 +100,7 @@ class Update:
     def each(self, bindings: Iterable[Mapping[str, Any]]) -> int:
         """The same with several sets of values, one after the other; how many rows all of them changed."""
         if self._statement is None:
-            query = self._build().query.chain(UpdateQuery)
+            query = cast("UpdateQuery", self._build().query.chain(UpdateQuery))
             query.add_update_values(self._changes)
             self._statement = query.get_compiler(connection=connection).as_sql()
         sql, parameters = self._statement
