@@ -331,8 +331,8 @@ class _Queue:
         known = self._threads.acquire(timeout=_until(deadline))
         locked = known and self._lock(deadline)
         try:
-            if locked:
-                time.sleep(min(self._burst_left(), _until(deadline)))
+            if locked and (pause := min(self._burst_left(), _until(deadline))):
+                time.sleep(pause)
             yield
             if locked and busy:
                 self._burst_ends = time.monotonic() + BURST_SECONDS
