@@ -185,7 +185,7 @@ def test_it_gives_no_burst_to_one_who_comes_now_and_then(file: Path) -> None:
 
 def test_it_ignores_a_burst_of_another_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(store.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     file.write_bytes(store.CLOCK.pack(time.monotonic() + 1_000_000))  # from before the machine started anew
     with queue(file).first(deadline()):
         assert pauses == []
@@ -216,7 +216,7 @@ def test_it_gives_up_as_sqlite_does_when_one_who_does_not_queue_holds_the_store(
 
 
 def test_it_fails_at_once_where_nobody_is_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store.time, "sleep", lambda seconds: pytest.fail("waited"))
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waited"))
     with closing(connect(django_settings.NEXUS.database, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with store.without_waiting(), pytest.raises(OperationalError), store.write():
