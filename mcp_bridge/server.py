@@ -20,6 +20,7 @@ from mcp.shared.subscriptions import (
 )
 from mcp_types import (
     INVALID_PARAMS,
+    SERVER_INFO_META_KEY,
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
@@ -42,7 +43,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from core.operations.caller import Caller
 from core.operations.errors import NexusError, invalid, not_found
 from core.operations.registry import TOOLSETS, Toolset
-from core.operations.replies import Outcome
+from core.operations.replies import Outcome, Reply
 from core.operations.runner import aperform
 from core.operations.toolsets import Choice, add, default, find_tool
 from core.operations.validation import validated
@@ -50,7 +51,7 @@ from core.version import package_version
 from mcp_bridge import resources
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
 from mcp_bridge.subscriptions import ResourceBus, subscriber
-from mcp_bridge.tools import result, tool, tools
+from mcp_bridge.tools import result, tool, tools, wire
 
 Context = ServerRequestContext[Any, Any]
 
@@ -84,16 +85,38 @@ def build_server(
         more = [tool(enabling(chosen, lambda toolset: None))] if offered(chosen) else []
         return ListToolsResult(tools=[*tools(chosen), *more])
 
-    async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def perform(ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
         chosen = choice(ctx)
-        operation = find_tool(chosen, params.name)
+        operation = find_tool(chosen, name)
         if operation is not None:
             toolset = operation.toolset
-            return result(toolset.reply, await aperform(toolset, caller_of(ctx), params.name, params.arguments))
-        reply = chosen[0].reply
-        if params.name == ENABLE and len(TOOLSETS) > 1:
-            return result(reply, await enable(ctx, chosen, params.arguments))
-        return result(reply, Outcome(error=not_found("tool", params.name[:200])))
+            return toolset.reply, await aperform(toolset, caller_of(ctx), name, arguments)
+        if name == ENABLE and len(TOOLSETS) > 1:
+            return chosen[0].reply, await enable(ctx, chosen, arguments)
+        return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
+
+    async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        return result(*await perform(ctx, params.name, params.arguments))
+
+    async def call_tool_at_once(ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A plain call is answered on the wire's terms: the SDK would check it twice and copy the result four times."""
+        params = ctx.params or {}
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        name, arguments = params.get("name"), params.get("arguments")
+        if not (isinstance(name, str) and isinstance(arguments, dict | None)):
+            error = invalid("Call a tool by its name, with its arguments as an object.")
+            return as_sent(ctx, choice(ctx)[0].reply, Outcome(error=error))
+        plain = params.keys() <= {"name", "arguments", "_meta"} and ("_meta" not in params or ctx.meta is not None)
+        if not plain or ctx.session.client_params is None:  # what else there is, and who has not said hello
+            return await call_next(ctx)
+        return as_sent(ctx, *await perform(ctx, name, arguments))
+
+    def as_sent(ctx: Context, reply: Reply, outcome: Outcome) -> dict[str, Any]:
+        answer = wire(reply, outcome)
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            answer |= {"resultType": "complete", "_meta": {SERVER_INFO_META_KEY: server.server_info_stamp}}
+        return answer
 
     async def enable(ctx: Context, chosen: Choice, arguments: dict[str, Any] | None) -> Outcome:
         connection = caller_of(ctx).connection
@@ -189,19 +212,6 @@ def build_server(
                 answer["capabilities"][name]["listChanged"] = True
         return {**answer, "instructions": resources.instructions(choice(ctx))}
 
-    async def well_formed(ctx: Context, call_next: CallNext) -> HandlerResult:
-        """A call that names no tool, or whose arguments are no object, gets a reply and not the SDK's own error."""
-        params = ctx.params or {}
-        if ctx.method == "tools/call" and not (
-            isinstance(params.get("name"), str) and isinstance(params.get("arguments"), dict | None)
-        ):
-            error = invalid("Call a tool by its name, with its arguments as an object.")
-            refusal = result(choice(ctx)[0].reply, Outcome(error=error))
-            answer = refusal.model_dump(by_alias=True, mode="json", exclude_none=True)
-            modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-            return {**answer, "resultType": "complete"} if modern else answer
-        return await call_next(ctx)
-
     server = Server[Any](
         "nexus",
         version=package_version(),
@@ -217,7 +227,7 @@ def build_server(
         on_unsubscribe_resource=unsubscribe,
         on_subscriptions_listen=listen_to,
     )
-    server.middleware += [well_formed, introduce]
+    server.middleware += [call_tool_at_once, introduce]
     return server
 
 

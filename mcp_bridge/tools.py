@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+from mcp_types import CallToolResult, Tool, ToolAnnotations
 
 from core.operations.registry import Operation
 from core.operations.replies import Outcome, Reply
@@ -22,9 +22,14 @@ def tools(choice: Choice) -> list[Tool]:
 
 def result(reply: Reply, outcome: Outcome) -> CallToolResult:
     """An outcome in a toolset's form: its body as structured content, its text for models and older clients."""
+    return CallToolResult.model_validate(wire(reply, outcome))
+
+
+def wire(reply: Reply, outcome: Outcome) -> dict[str, Any]:
+    """The same as it goes over the wire."""
     body = reply.body(outcome)
-    text = TextContent(type="text", text=reply.text(outcome, body))
-    return CallToolResult(content=[text], structured_content=body, is_error=outcome.error is not None)
+    content = [{"type": "text", "text": reply.text(outcome, body)}]
+    return {"content": content, "structuredContent": body, "isError": outcome.error is not None}
 
 
 def tool(operation: Operation[Any]) -> Tool:
