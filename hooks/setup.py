@@ -32,9 +32,9 @@ def program() -> list[str]:
     return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
 
 
-def settings_flags() -> list[str]:
-    """The flags that lead to the store this command was told of; none for the default one."""
-    chosen = [name for name in STORE_SETTINGS if settings.NEXUS_SOURCES[name] != "default"]
+def settings_flags(*more: str) -> list[str]:
+    """The flags that lead to the store this command was told of, and `more` it was told; none for a default."""
+    chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
     return [word for name in chosen for word in (flag(name), str(getattr(settings.NEXUS, name)))]
 
 

@@ -9,6 +9,7 @@ from drf_spectacular.openapi import AutoSchema
 
 from core.apps import nexus_apps
 from core.operations.registry import TOOLSETS, Operation, operations
+from core.operations.replies import ENVELOPE
 
 Schema = dict[str, Any]
 
@@ -121,16 +122,18 @@ def _failure() -> Schema:
 def _path(operation: Operation[Any], schemas: Schema) -> Schema:
     parameters = _parameters(operation, schemas)
     answer = {"application/json": {"schema": success({"type": "object"})}}
+    responses = {"200": {"description": "The envelope.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
+    if operation.toolset.reply is not ENVELOPE:
+        own = {"application/json": {"schema": {"type": "object"}}}
+        responses = {status: {"description": told["description"], "content": own} for status, told in responses.items()}
+        responses["200"]["description"] = "In the form of the toolset."
     return {
         "operationId": f"{operation.toolset.name}_{operation.name}",
         "description": operation.description,
         "tags": ["operations"],
         "requestBody": {"content": {"application/json": {"schema": parameters}}},
         "security": ANY_OF,
-        "responses": {
-            "200": {"description": "The envelope.", "content": answer},
-            **failures({**FAILURES, **CONFLICTS}),
-        },
+        "responses": responses,
     }
 
 

@@ -22,6 +22,7 @@ from core.operations import runner
 from core.operations.caller import Caller
 from core.operations.errors import invalid
 from core.operations.registry import Toolset
+from core.rest.formats import Whole
 from core.rest.pagination import Pages
 
 
@@ -81,7 +82,7 @@ class Endpoint(GenericViewSet[Any]):
         """Call an operation, and answer in its toolset's form with the status that fits."""
         outcome = runner.perform(self.toolset, self.caller, name, arguments)
         failed = outcome.error is not None
-        response = Response(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
+        response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
         response.exception = failed
         return response
 
