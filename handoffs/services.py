@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import OperationalError, transaction
@@ -240,9 +240,8 @@ def _named_agent(target: Target) -> str | None:
 
 
 def _count_eligible(handoff: Handoff) -> int:
-    """The registered agents that the target admits, now or once its fallbacks have opened."""
-    in_the_end = datetime.max.replace(tzinfo=UTC)
-    return sum(selectors.eligible(handoff, agent, in_the_end) for agent in agents_known.profiles())
+    """The registered agents that the target admits now; whom a fallback admits later does not count."""
+    return sum(selectors.eligible(handoff, agent, handoff.created_at) for agent in agents_known.profiles())
 
 
 def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:

@@ -193,7 +193,7 @@ def _check_place(place: Place, channel_id: str | None, parent_message_id: str | 
 
 
 def _resolve(target: Target | None, workspace_id: str, sender: str, moment: datetime) -> tuple[list[str], list[str]]:
-    """The recipients of a message and the agents left out as stale (contract: Recipient resolution)."""
+    """The recipients of a message, sorted, and the agents left out as stale (contract: Recipient resolution)."""
     if target is None or target["strategy"] == Strategy.BROADCAST:
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
@@ -201,11 +201,12 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
         if not agent_exists(target["agent_id"]):
             raise not_found("agent", target["agent_id"])
         return [target["agent_id"]], []
-    return [
+    admitted = (
         agent.agent_id
         for agent in agents_known.profiles()
         if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
-    ], []
+    )
+    return sorted(admitted), []
 
 
 def _post(message: Message, recipients: list[str]) -> Event:

@@ -34,7 +34,7 @@ def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
 
 
 def list_and_seed(*, project_root: str) -> list[Channel]:
-    """The workspace's channels by name; `general` is made when it is missing (contract: channel_list)."""
+    """The workspace's channels, oldest first; `general` is made when it is missing (contract: channel_list)."""
     place = workspaces.locate(project_root)
     channels = Channel.objects.filter(workspace_id=place.workspace_id)
     if not channels.filter(name=DEFAULT_CHANNEL).exists():
@@ -42,7 +42,7 @@ def list_and_seed(*, project_root: str) -> list[Channel]:
         with transaction.atomic():
             workspaces.ensure(place, moment)
             _named(place.workspace_id, DEFAULT_CHANNEL, moment)
-    return list(channels.order_by("name"))
+    return list(channels.order_by("created_at", "channel_id"))
 
 
 def _named(workspace_id: str, name: str, moment: datetime) -> tuple[Channel, bool]:
