@@ -21,6 +21,7 @@ from core.database import store
 from core.operations import runner
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
+from core.operations.parameters import whole_number
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Data
 
@@ -122,9 +123,10 @@ def add_project_root(parser: CommandParser) -> None:
 
 def positive(text: str) -> int:
     """The type of an argument that is a count."""
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 10**6:
+    number = whole_number(text, 10**6 - 1)
+    if not number:
         raise argparse.ArgumentTypeError("use a whole number from 1")
-    return int(text)
+    return number
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
