@@ -12,7 +12,8 @@ from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
-from coordination.models import Agent, Artifact, Event, Session, Stream
+from coordination.log.streams import streams
+from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import event_data
 from dashboard.page import chosen_workspace, render
 from handoffs.models import Handoff
@@ -67,7 +68,7 @@ def events(request: HttpRequest) -> TemplateResponse:
         words=words,
         tailing=before is None and not words,
         newest=newest,
-        streams=Stream.values,
+        streams=list(streams()),
         workspace=workspace,
         workspaces=workspaces,
     )
