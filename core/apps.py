@@ -30,6 +30,10 @@ class NexusAppConfig(AppConfig):
         if module_has_submodule(self.module, "operations"):
             import_module(f"{self.name}.operations")
 
+    def streams(self) -> Mapping[str, str]:
+        """By name, the streams of the log that it writes to, with what each holds."""
+        return {}
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""
         return ()
@@ -96,6 +100,11 @@ class CoreConfig(NexusAppConfig):
 def nexus_apps() -> Iterator[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""
     return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
+
+
+def database_objects() -> dict[str, str]:
+    """Every app's triggers, by name."""
+    return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
 
 
 def own_labels() -> list[str]:
