@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from core.operations.errors import invalid
 from core.operations.replies import failure
-from mcp_bridge.tools import result
+from mcp_bridge.tools import wire
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
 
@@ -100,7 +100,7 @@ def _answer(error: Exception) -> JSONRPCResponse | JSONRPCError:
     request_id = _request_id(text)
     message = "This is not JSON that can be taken: check its syntax, nesting, numbers and escapes."
     if request_id is not None and re.search(r'"method"\s*:\s*"tools/call"', text):
-        answer = result(failure(invalid(message))).model_dump(by_alias=True, mode="json", exclude_none=True)
+        answer = wire(failure(invalid(message)))
         return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer)
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=message))
 
