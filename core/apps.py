@@ -35,6 +35,10 @@ class NexusAppConfig(AppConfig):
     def check_settings(self) -> None:
         """Raises CONFIG_ERROR for a setting that only all apps together can judge; before anything is written."""
 
+    def streams(self) -> Mapping[str, str]:
+        """By name, the streams of the log that it writes to, with what each holds."""
+        return {}
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""
         return ()
@@ -101,6 +105,11 @@ class CoreConfig(NexusAppConfig):
 def nexus_apps() -> Iterator[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""
     return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
+
+
+def database_objects() -> dict[str, str]:
+    """Every app's triggers, by name."""
+    return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
 
 
 def own_labels() -> list[str]:

@@ -11,13 +11,14 @@ from django.db.models import F
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log import selectors as log
-from coordination.models import Agent, Event, Stream
+from coordination.models import Agent, Event
 from coordination.routing import Profile
 from coordination.rows import event_data
 from coordination.services import audit, workspaces
 from core.clock import iso, now
 from core.database import write
 from core.operations.errors import not_found
+from handoffs.models import STREAM
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
@@ -131,7 +132,7 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
         return True
     if event.type == "message.created":
         return agent.agent_id in event.payload["recipients"]
-    return event.stream == Stream.HANDOFF and log.event_visible(event, event.workspace_id, agent, moment)
+    return event.stream == STREAM and log.event_visible(event, agent, moment)
 
 
 def claim(webhook_id: str) -> WebhookDelivery | None:

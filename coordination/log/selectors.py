@@ -10,7 +10,7 @@ from functools import cache
 from django.db.models import QuerySet
 
 from coordination.models import Event
-from coordination.routing import Profile, can_see
+from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
 from core.database.prepared import Select, Slot
@@ -69,7 +69,7 @@ def event_page(
     examined = cursor
     while batch := matching(at_once, after=examined, head=head, **columns):
         for event in batch:
-            if event_visible(event, workspace_id, agent, moment):
+            if event_visible(event, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
@@ -79,15 +79,13 @@ def event_page(
     return EventPage(found, max(cursor, head), has_more=False)
 
 
-def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent, looking from a workspace, sees an event."""
-    return can_see(
+def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
+    """Whether an agent sees an event, looking from the event's own workspace; one of none is seen from anywhere."""
+    return is_shown_to(
+        agent,
         visibility=event.visibility,
         target=event.target,
         actor=event.actor_agent_id,
-        item_workspace=event.workspace_id,
-        workspace=workspace_id,
-        agent=agent,
         created_at=event.created_at,
         now=moment,
     )

@@ -13,7 +13,8 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
-from coordination.models import Agent, Artifact, Event, Session, Stream
+from coordination.log.streams import streams
+from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import event_data
 from core.operations.parameters import whole_number
 from dashboard.page import chosen_workspace, render
@@ -68,7 +69,7 @@ def events(request: HttpRequest) -> TemplateResponse:
         words=words,
         tailing=before is None and not words,
         newest=newest_event_id(),
-        streams=Stream.values,
+        streams=list(streams()),
         workspace=workspace,
         workspaces=workspaces,
     )
