@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
@@ -41,6 +41,11 @@ class CoordinationConfig(NexusAppConfig):
         from coordination.log.triggers import TRIGGERS
 
         return TRIGGERS
+
+    def metrics(self) -> Iterable[Any]:
+        from coordination.metrics import collect
+
+        return collect()
 
     def routes(self) -> Sequence[Any]:
         from coordination.api import routes

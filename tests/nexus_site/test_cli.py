@@ -85,9 +85,9 @@ def test_it_lists_agents_with_presence_and_mail(call: Call, project: str, mail: 
     ran = nexus("agents")
     assert ran.code == 0
     assert [row[:5] for row in ran.rows] == [
-        ["ana", "offline", "0", "0", "0"],
+        ["ana", "present", "0", "0", "0"],
         ["bob", "present", "1", "0", "0"],
-        ["cleo", "offline", "0", "0", "0"],
+        ["cleo", "present", "0", "0", "0"],
     ]
     bob = nexus("agents", "--json").json["agents"][1]
     assert (bob["presence"], bob["unread"], bob["capabilities"]) == ("present", 1, ["ocr", "python"])
@@ -262,7 +262,7 @@ def test_it_tells_the_state_of_the_hub(call: Call, project: str, mail: str, offe
     ran = nexus("status", "--json")
     assert ran.code == 0
     data = ran.json
-    assert data["agents"] == {"present": 0, "stale": 0, "offline": 3}
+    assert data["agents"] == {"present": 3, "stale": 0, "offline": 0}
     assert data["mail"] == {"unread": 0, "in_flight": 1, "parked": 0}
     assert data["handoffs"] == {"open": 1, "claimed": 0}
     assert data["newest_event_id"] == Event.objects.latest("event_id").event_id
