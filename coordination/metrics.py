@@ -14,5 +14,5 @@ from core.metrics import gauge
 
 def collect() -> Iterator[Metric]:
     """The agents by presence, as the commands and the dashboard count them."""
-    counted = Counter(state.presence for state in agent_states(now()))
+    counted = Counter(state.presence.value for state in agent_states(now()))
     yield gauge("nexus_agents", "Agents by presence: any act of an agent counts.", "presence", counted, Presence)
