@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -83,6 +84,10 @@ class NexusAppConfig(AppConfig):
         """Pages of the dashboard."""
         return ()
 
+    def commands(self) -> Mapping[str, str]:
+        """By operation, the command line that does the same: errors shown in a terminal name these."""
+        return {}
+
     def on_start(self) -> None:
         """What a server does once its store is ready, before it serves; a failure is the app's to log."""
 
@@ -115,3 +120,11 @@ def database_objects() -> dict[str, str]:
 def own_labels() -> list[str]:
     """The labels of the apps of Nexus: whose tables and migrations are ours."""
     return [config.label for config in nexus_apps()]
+
+
+def as_commands(text: str) -> str:
+    """A message with the commands in place of the operations it names: the way, in the words of a terminal."""
+    known = {operation: line for config in nexus_apps() for operation, line in config.commands().items()}
+    return re.sub(
+        r"\b[a-z]+(_[a-z]+)+\b", lambda found: f"`{known[found[0]]}`" if found[0] in known else found[0], text
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand, positive
+from core.cli import Group, NexusCommand, positive
 from core.config import CoreSettings
 from core.instance import running
 from nexus_site.demo import team
@@ -30,9 +30,10 @@ CAST = {
 
 
 class Command(NexusCommand):
+    group = Group.HUB
     help = (
-        "Play a small team (a planner, two workers who race, a reviewer), each a real MCP client: on the hub that "
-        "serves this home, or else with a server process each in a throwaway home. "
+        "Play a small team at work, before your eyes. A planner, two workers who race and a reviewer, each a real MCP "
+        "client: on the hub that serves this home, or else with a server process each in a throwaway home. "
         "Exit code 1 if anything was lost or won twice."
     )
     examples = """examples:

@@ -13,7 +13,7 @@ from django.core.management.base import CommandParser
 
 from coordination.services import operators, workspaces
 from core.access import allowed_hosts, is_loopback
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.database import store
 from core.instance import only_server
@@ -24,6 +24,7 @@ BACKLOG = 1024  # connections that wait to be accepted
 
 
 class Command(NexusCommand):
+    group = Group.HUB
     help = "Serve MCP, REST, live events and the admin on one port."
     examples = """examples:
   nexus serve
