@@ -10,7 +10,8 @@ from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination.models import Event, Workspace
+from coordination.log.selectors import newest_event_id
+from coordination.models import Workspace
 from coordination.toolset import run
 from core.operations.caller import Caller, of_operator
 from core.operations.replies import Body
@@ -23,8 +24,7 @@ def render(request: HttpRequest, template: str, title: str, **context: Any) -> T
 
 def frame(request: HttpRequest) -> dict[str, Any]:
     """What the admin's frame shows. `cursor` is the newest event the page can know of: where its live part starts."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
-    return {"cursor": newest, **admin.site.each_context(request)}
+    return {"cursor": newest_event_id(), **admin.site.each_context(request)}
 
 
 def framed(view: Callable[..., Any]) -> Callable[..., Any]:

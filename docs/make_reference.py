@@ -13,17 +13,16 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
 django.setup()
 
-from django.core.management import get_commands, load_command_class  # noqa: E402  # the apps first
-from django.core.management.base import CommandParser  # noqa: E402
+from django.core.management.base import CommandParser  # noqa: E402  # the apps first
 from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 
 from coordination.log import websocket  # noqa: E402
 from coordination.log.sse import stream  # noqa: E402
 from coordination.toolset import COORDINATION  # noqa: E402
+from core import overview  # noqa: E402
 from core.operations.toolsets import default  # noqa: E402
 from docs import reference_pages  # noqa: E402
 from mcp_bridge import resources  # noqa: E402
-from nexus_site.launch import APPS  # noqa: E402
 from nexus_site.serving import health  # noqa: E402
 from nexus_site.settings import BASE_DIR  # noqa: E402
 
@@ -82,8 +81,7 @@ def pages() -> dict[str, str]:
 
 def parsers() -> dict[str, CommandParser]:
     """The parser of each command, by the name people type."""
-    own = {name.replace("_", "-"): load_command_class(app, name) for name, app in get_commands().items() if app in APPS}
-    return {name: command.create_parser("nexus", name) for name, command in own.items()}
+    return {name: command.create_parser("nexus", name) for name, command in overview.commands().items()}
 
 
 def _current(name: str) -> str | None:

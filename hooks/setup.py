@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
@@ -36,6 +37,16 @@ def settings_flags(*more: str) -> list[str]:
     """The flags that lead to the store this command was told of, and `more` it was told; none for a default."""
     chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
     return [word for name in chosen for word in (flag(name), str(getattr(settings.NEXUS, name)))]
+
+
+def with_toolsets(url: str) -> str:
+    """An /mcp address with the toolsets that this command was told of; as it was where none were."""
+    if settings.NEXUS_SOURCES["toolsets"] == "default":
+        return url
+    parts = urlsplit(url)
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name != "toolsets"]
+    query = urlencode([*others, ("toolsets", settings.NEXUS.toolsets)], safe=",")
+    return urlunsplit(parts._replace(query=query))
 
 
 def project(options: Mapping[str, Any]) -> Path:

@@ -6,21 +6,23 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.operations.errors import invalid
 from hooks import clients, configuration
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
+from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, with_toolsets
 
 
 class Command(NexusCommand):
     """Writes the entry, or prints it where no file is known."""
 
-    help = "Write Nexus's MCP entry into a coding client's configuration; shows the change first and keeps a backup."
+    group = Group.CLIENTS
+    help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
     examples = (
         "examples:\n"
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
         "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp --key nxs_…\n"
         "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env NEXUS_API_KEY --scope user\n"
+        "  nexus connect --client claude-code --toolsets all                   with every toolset's tools\n"
         "  nexus connect --client json                                         prints it\n"
         "  nexus connect --client cursor --remove\n"
         "\n"
@@ -42,10 +44,10 @@ class Command(NexusCommand):
         if options["key_env"] and not options["url"]:
             raise invalid("--key-env goes with --url: a local server takes NEXUS_API_KEY as it is.", field="key_env")
         server: dict[str, Any] = {
-            "url": options["url"],
+            "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
             "key_variable": options["key_env"],
-            "command": [*program(), "runmcp", *settings_flags()],
+            "command": [*program(), "runmcp", *settings_flags("toolsets")],
         }
         # A client that keeps only one file has that one, whatever the scope.
         in_project = options["scope"] == "project" and known.project_file

@@ -12,7 +12,7 @@ from typing import Any
 
 from coordination.services.agents import agent_of_key
 from core.apps import nexus_apps
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.database import store
 from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
@@ -23,6 +23,7 @@ API_KEY = "NEXUS_API_KEY"
 
 
 class Command(NexusCommand):
+    group = Group.CLIENTS
     help = (
         "Serve MCP on stdin and stdout, as an agent's harness starts it.\n"
         f"With {API_KEY} set, the connection acts as that key's agent only, and has the toolsets stored for it unless "
