@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('coordination', '0004_events_of_no_workspace'),
+        ('coordination', '0003_deleted_agents_stored_settings'),
     ]
 
     operations = [
