@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from core.cli import Group, NexusCommand
 from core.operations.errors import invalid
 from hooks import clients, configuration
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, with_toolsets
+from hooks.setup import TOOLSETS, add_setup_options, carry_out, program, project, settings_flags, with_toolsets
 
 
 class Command(NexusCommand):
@@ -47,7 +47,7 @@ class Command(NexusCommand):
             "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
             "key_variable": options["key_env"],
-            "command": [*program(), "runmcp", *settings_flags("toolsets")],
+            "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
         }
         # A client that keeps only one file has that one, whatever the scope.
         in_project = options["scope"] == "project" and known.project_file
