@@ -236,7 +236,7 @@ def test_it_delivers_in_the_background(
     add(types=["message.created"])
 
     async def serve() -> None:
-        task = asyncio.create_task(worker.deliver_forever())
+        task = asyncio.create_task(work_forever(worker.WEBHOOKS))
         await asyncio.get_running_loop().run_in_executor(WRITERS, lambda: write(call, project))
         assert await asyncio.to_thread(receiver.arrived.wait, 30)
         task.cancel()
