@@ -33,6 +33,15 @@ class HandoffsConfig(NexusAppConfig):
     def clock_columns(self) -> Mapping[str, str]:
         return {"handoffs": "updated_at"}
 
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "handoff_create": "nexus handoffs create",
+            "handoff_cancel": "nexus handoffs cancel",
+            "handoff_withdraw": "nexus handoffs cancel",
+            "handoff_get": "nexus handoffs show",
+            "handoff_list_available": "nexus handoffs --for",
+        }
+
     def metrics(self) -> Iterable[Any]:
         from handoffs.metrics import collect
 

@@ -49,7 +49,6 @@ def add(
             raise not_found("agent", agent_id)
         if place is not None:
             workspaces.ensure(place, moment)
-        newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first()
         webhook = Webhook.objects.create(
             webhook_id=new_id("whk"),
             url=url,
@@ -58,7 +57,7 @@ def add(
             workspace_id=place.workspace_id if place else None,
             types=list(types) if types else None,
             allow_private=allow_private,
-            cursor=newest or 0,
+            cursor=log.newest_event_id(),
             created_at=moment,
         )
         # The host alone: a path or a query may hold a token.
@@ -91,7 +90,7 @@ def redeliver(*, webhook_id: str, operator: str) -> int:
 
 def enqueue(webhook_id: str) -> bool:
     """Turn events after a webhook's cursor into deliveries, as many as it has room for; whether to call again."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = log.newest_event_id()
     if not Webhook.objects.filter(pk=webhook_id, cursor__lt=newest).exists():
         return False  # what only looks must not take the writer's lock
     moment = now()

@@ -117,7 +117,7 @@ def events_after(event_id: int, limit: int) -> Sequence[Event]:
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
     """What an agent did last, newest first, among the newest events of the log (or those after an id)."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
 

@@ -24,7 +24,7 @@ from coordination.services import workspaces
 from core.cli import NexusCommand, add_project_root
 from core.database import store
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_INTEGER
+from core.operations.parameters import whole_number
 
 STDOUT = 1
 
@@ -136,9 +136,10 @@ def _parse_start(text: str) -> int | None:
     """Where to start: an event id to go on after, 0 for the beginning, None for the newest. Raises CONFIG_ERROR."""
     if text in ("latest", "beginning"):
         return 0 if text == "beginning" else None
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_INTEGER:
+    event_id = whole_number(text)
+    if event_id is None:
         raise NexusError(Code.CONFIG_ERROR, "--from: use latest, beginning, or an event_id.")
-    return int(text)
+    return event_id
 
 
 async def _follow(
