@@ -53,17 +53,16 @@ class Work(ABC, Generic[Item, Outcome]):
 
     @abstractmethod
     def settle(self, item: Item, outcome: Outcome) -> bool:
-        """Store how it went; whether the lane goes on at once instead of with the next tick. A short transaction."""
+        """Store how it went, in a short transaction; whether this lane goes on at once, or with the next tick."""
 
 
 def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
-    """Do what is due now, lane by lane, in this thread; what came of each item."""
+    """Do all that is due now, lane by lane, in this thread; what came of each item."""
     outcomes = []
     for lane in work.lanes():
-        going = True
-        while going and (item := work.claim(lane)) is not None:
+        while (item := work.claim(lane)) is not None:
             outcomes.append(outcome := work.act(item))
-            going = work.settle(item, outcome)
+            work.settle(item, outcome)
     return outcomes
 
 

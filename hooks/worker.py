@@ -52,6 +52,6 @@ WEBHOOKS = Webhooks()
 
 
 def deliver_once() -> tuple[int, int]:
-    """Send what is due, each webhook's until one fails; how many succeeded and how many failed."""
+    """Send what is due, once each; how many succeeded and how many failed."""
     outcomes = work_once(WEBHOOKS)
     return outcomes.count(None), len(outcomes) - outcomes.count(None)

@@ -199,7 +199,7 @@ async def test_it_changes_nothing_after_an_http_client_hung_up(toys: Toys) -> No
     async def send(message: Any) -> None:
         raise AssertionError("nobody is there")
 
-    scope = {
+    scope: Any = {
         "type": "http",
         "http_version": "1.1",
         "method": "POST",
