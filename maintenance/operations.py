@@ -10,9 +10,9 @@ from pydantic import Field, create_model
 
 from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot
-from coordination.services import audit, workspaces
+from coordination.services import workspaces
 from coordination.toolset import operation
-from core.clock import iso, now
+from core.clock import iso
 from core.database import store
 from core.operations.caller import Caller
 from core.operations.errors import Code
@@ -49,6 +49,7 @@ RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **wind
     guards=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
+    slow=True,
 )
 def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
     """Delete events, acknowledged deliveries and closed sessions past their windows, a bounded number at a time: call
@@ -56,11 +57,9 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
     if p.project_root is not None:
         workspaces.locate(p.project_root)
     keep_days = {name: days for name in retention.lanes() if (days := getattr(p, f"{name}_keep_days")) is not None}
-    outcome = retention.prune(keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches)
-    deleted = {name: lane.deleted for name, lane in outcome.items() if lane.deleted}
-    if deleted:
-        assert caller.operator is not None, "the runner admits operators only"
-        audit.record(caller.operator, "retention.pruned", now(), deleted=deleted)
+    outcome = retention.prune(
+        keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches, operator=caller.operator
+    )
     more = any(lane.found > lane.deleted for lane in outcome.values())
     data: dict[str, Any] = {
         "dry_run": p.dry_run,
@@ -99,7 +98,7 @@ class DatabaseReset(Params):
     keep_agents: bool = False
 
 
-@operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True, slow=True)
 def database_reset(p: DatabaseReset, caller: Caller) -> Data:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
     assert caller.operator is not None, "the runner admits operators only"

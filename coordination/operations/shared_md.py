@@ -29,6 +29,7 @@ class SharedMdRender(Params):
     Code.NOT_FOUND,
     CoordinationCode.RENDER_ERROR,
     idempotent=True,
+    slow=True,
 )
 def shared_md_render(p: SharedMdRender, caller: Caller) -> Data:
     """Write the workspace's shared.md, a readable snapshot of agents, tasks, handoffs and recent events."""

@@ -107,16 +107,21 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
         return wait.expired(params, data)
     deadline = time.monotonic() + seconds
 
-    def look(position: Params) -> tuple[Data, datetime | None]:
-        domain().refresh_settings()
-        check(caller, operation, params)
-        change = wait.next_change(position) if wait.next_change else None  # first: what opens meanwhile, the look sees
-        return _retried(lambda: wait.look(position, caller)), change
+    def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
+        try:
+            domain().refresh_settings()
+            check(caller, operation, params)
+            change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
+            return _retried(lambda: wait.look(position, caller)), change
+        except DatabaseError as error:
+            if not store().is_busy(error):
+                raise
+            return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
 
     position = wait.resume(params, data)
     async with waiting.waiter().park(wait.interested(params)) as parked:
         while True:
-            data, change = await waiting.in_thread(waiting.READERS, partial(look, position))
+            data, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
             left = deadline - time.monotonic()
             if wait.done(data):
                 return data

@@ -22,6 +22,7 @@ from coordination.models import Event
 from coordination.toolset import COORDINATION, run
 from core.operations.caller import Caller
 from core.waiting import WRITERS
+from core.work import work_forever
 from hooks import sender, services, worker
 from hooks.models import Webhook, WebhookDelivery
 from tests.conftest import Call
@@ -216,8 +217,7 @@ def test_it_keeps_a_bounded_queue_and_loses_nothing(
     assert WebhookDelivery.objects.count() == 3
     receiver.status = 200
     with later(seconds=31):
-        assert worker.deliver_once() == (3, 0)
-        assert worker.deliver_once() == (2, 0)
+        assert worker.deliver_once() == (5, 0)  # what was sent makes room for the next
     assert [body["data"]["payload"]["message_id"] for _, body in receiver.got[3:]] == sent
 
 
@@ -236,7 +236,7 @@ def test_it_delivers_in_the_background(
     add(types=["message.created"])
 
     async def serve() -> None:
-        task = asyncio.create_task(worker.deliver_forever())
+        task = asyncio.create_task(work_forever(worker.WEBHOOKS))
         await asyncio.get_running_loop().run_in_executor(WRITERS, lambda: write(call, project))
         assert await asyncio.to_thread(receiver.arrived.wait, 30)
         task.cancel()
