@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
+from typing_extensions import TypedDict
 
 from core import cursors
 from core.operations.errors import invalid, not_found
@@ -33,11 +34,17 @@ def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
     return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
-def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
-    """`{unread, in_flight, read}`, a lapsed lease counted as unread."""
+class LaneSizes(TypedDict):
+    unread: int
+    in_flight: int
+    read: int
+
+
+def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
+    """How much lies in each lane, a lapsed lease counted as unread."""
     in_flight = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=moment)
     lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
-    return Delivery.objects.of(agent_id).aggregate(
+    counted = Delivery.objects.of(agent_id).aggregate(
         unread=Count(
             "pk",
             filter=Q(status=DeliveryStatus.UNREAD) | lapsed,
@@ -45,6 +52,7 @@ def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
         in_flight=Count("pk", filter=in_flight),
         read=Count("pk", filter=Q(status=DeliveryStatus.READ)),
     )
+    return {"unread": counted["unread"], "in_flight": counted["in_flight"], "read": counted["read"]}
 
 
 class History(NamedTuple):

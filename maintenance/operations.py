@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field, create_model
+from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot
@@ -16,7 +17,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Params
 from core.operations.registry import OPERATORS_ONLY
-from core.operations.replies import Data
+from core.operations.shapes import Time
 from maintenance import reset, retention
 
 Days = Annotated[int | None, Field(ge=0, le=36_500, description="Instead of the setting, for this call.")]
@@ -37,6 +38,25 @@ windows: dict[str, Any] = {f"{name}_keep_days": (Days, None) for name in retenti
 RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **windows)
 
 
+class LaneOutcome(TypedDict):
+    keep_days: int
+    before: Time | None
+    found: int
+    deleted: int
+
+
+class Compacted(TypedDict):
+    bytes_before: int
+    bytes_after: int
+
+
+class Pruned(TypedDict):
+    dry_run: bool
+    lanes: dict[str, LaneOutcome]
+    more: bool
+    vacuum: NotRequired[Compacted]
+
+
 @operation(
     RetentionPrune,
     CoordinationCode.WORKSPACE_REQUIRED,
@@ -46,7 +66,7 @@ RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **wind
     tool=False,
     destructive=True,
 )
-def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
+def retention_prune(p: _RetentionPrune, caller: Caller) -> Pruned:
     """Delete events, acknowledged deliveries and closed sessions past their windows, a bounded number at a time: call
     it again while `more` is true. dry_run counts what it would delete."""
     if p.project_root is not None:
@@ -58,7 +78,7 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
         assert caller.operator is not None, "the runner admits operators only"
         audit.record(caller.operator, "retention.pruned", now(), deleted=deleted)
     more = any(lane.found > lane.deleted for lane in outcome.values())
-    data: dict[str, Any] = {
+    data: Pruned = {
         "dry_run": p.dry_run,
         "lanes": {
             name: {
@@ -82,8 +102,12 @@ class DatabaseReset(Params):
     keep_agents: bool = False
 
 
+class Emptied(TypedDict):
+    deleted: int
+
+
 @operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def database_reset(p: DatabaseReset, caller: Caller) -> Data:
+def database_reset(p: DatabaseReset, caller: Caller) -> Emptied:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
     assert caller.operator is not None, "the runner admits operators only"
     return {"deleted": reset.reset(keep_agents=p.keep_agents, operator=caller.operator)}

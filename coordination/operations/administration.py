@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
-from coordination.models import Agent
-from coordination.rows import agent_data
+from coordination.rows import AgentProfile, agent_profile
 from coordination.services import keys, roster, settings
 from coordination.toolset import operation
-from core.clock import iso
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
-from core.operations.replies import Data
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE)
 
 
-class AgentProfile(Params):
+class ProfileGiven(Params):
     agent_id: Id
     role: Label | None = None
     capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
@@ -32,17 +30,21 @@ class AgentProfile(Params):
         return {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
 
 
-@operation(AgentProfile, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
-def agent_create(p: AgentProfile, caller: Caller) -> Data:
+class CreatedAgent(AgentProfile):
+    api_key: str
+
+
+@operation(ProfileGiven, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
+def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
     """Create an agent with an API key. The answer shows the key, and nothing shows it again."""
     agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=_operator(caller))
-    return {**_profile(agent), "api_key": key}
+    return {**agent_profile(agent), "api_key": key}
 
 
-@operation(AgentProfile, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def agent_update(p: AgentProfile, caller: Caller) -> Data:
+@operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def agent_update(p: ProfileGiven, caller: Caller) -> AgentProfile:
     """Change an agent's role, capabilities or metadata. What is left out keeps its value."""
-    return _profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
+    return agent_profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
 
 
 class AgentRef(Params):
@@ -52,16 +54,27 @@ class AgentRef(Params):
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
 
 
+class DeletedAgent(TypedDict):
+    agent_id: str
+    deleted: bool
+    sessions_closed: int
+
+
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def agent_delete(p: AgentRef, caller: Caller) -> Data:
+def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
     """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; registering the
     id again brings it back."""
     closed = roster.delete(agent_id=p.agent_id, operator=_operator(caller))
     return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
 
 
+class IssuedKey(TypedDict):
+    agent_id: str
+    api_key: str
+
+
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def agent_key_issue(p: AgentRef, caller: Caller) -> Data:
+def agent_key_issue(p: AgentRef, caller: Caller) -> IssuedKey:
     """Give an agent a new API key, shown this once. The key it had dies at once."""
     return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=_operator(caller))}
 
@@ -70,15 +83,24 @@ class AgentKeySetActive(AgentRef):
     active: bool
 
 
+class KeyState(TypedDict):
+    agent_id: str
+    active: bool
+
+
 @operation(AgentKeySetActive, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> Data:
+def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> KeyState:
     """Deactivate an agent's API key, or take the same key back into service."""
     key = keys.set_active(agent_id=p.agent_id, active=p.active, operator=_operator(caller))
     return {"agent_id": p.agent_id, "active": key.is_active}
 
 
+class SettingList(TypedDict):
+    settings: list[settings.SettingRow]
+
+
 @operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def settings_list(p: Nothing, caller: Caller) -> Data:
+def settings_list(p: Nothing, caller: Caller) -> SettingList:
     """Every setting: its value, where it comes from, its bounds, and whether a change applies at once."""
     return {"settings": settings.described()}
 
@@ -87,10 +109,14 @@ class SettingsUpdate(Params):
     values: Annotated[dict[str, Any], Field(min_length=1, max_length=100, description="By name; null: the default.")]
 
 
+class UpdatedSettings(TypedDict):
+    updated: list[str]
+
+
 @operation(
     SettingsUpdate, Code.VALIDATION_ERROR, Code.CONFIG_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True
 )
-def settings_update(p: SettingsUpdate, caller: Caller) -> Data:
+def settings_update(p: SettingsUpdate, caller: Caller) -> UpdatedSettings:
     """Store settings, all of them or none. They take effect in every process within about a second."""
     settings.update(values=p.values, operator=_operator(caller))
     return {"updated": sorted(p.values)}
@@ -99,7 +125,3 @@ def settings_update(p: SettingsUpdate, caller: Caller) -> Data:
 def _operator(caller: Caller) -> str:
     assert caller.operator is not None, "the runner lets operators alone come here"
     return caller.operator
-
-
-def _profile(agent: Agent) -> dict[str, Any]:
-    return {**agent_data(agent), "updated_at": iso(agent.updated_at)}

@@ -11,9 +11,9 @@ from django.db.models import QuerySet
 from coordination.routing import in_words
 from coordination.services import workspaces
 from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago, positive
-from core.clock import iso, now
-from handoffs import lifecycle
+from core.clock import now
 from handoffs.models import Handoff, HandoffStatus
+from handoffs.rows import handoff_row
 
 
 class Command(OperatorCommand):
@@ -40,7 +40,11 @@ class Command(OperatorCommand):
             available = self.call("handoff_list_available", project_root=root, agent_id=options["agent"], limit=limit)
             rows = available["handoffs"]
         else:
-            rows = [handoff_data(handoff) for handoff in _chosen(options)]
+            moment = now()
+            rows = [
+                {**handoff_row(handoff, moment), "project_root": handoff.workspace.root_realpath}
+                for handoff in _chosen(options)
+            ]
         if options["json"]:
             self.print_json({"handoffs": rows})
         else:
@@ -72,20 +76,3 @@ def _chosen(options: Mapping[str, Any]) -> QuerySet[Handoff]:
     if options["project_root"]:
         rows = rows.filter(workspace_id=workspaces.locate(options["project_root"]).workspace_id)
     return rows.select_related("workspace")[: options["limit"]]
-
-
-def handoff_data(handoff: Handoff) -> dict[str, Any]:
-    """A handoff as it counts now: a claim that has lapsed is no claim, whether or not it was swept yet."""
-    open_again = lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now())
-    return {
-        "handoff_id": handoff.handoff_id,
-        "status": HandoffStatus.OPEN.value if open_again else handoff.status,
-        "from_agent_id": handoff.from_agent_id,
-        "target": handoff.target,
-        "visibility": handoff.visibility,
-        "claimed_by": None if open_again else handoff.claimed_by,
-        "lease_expires_at": None if open_again else iso(handoff.lease_expires_at),
-        "created_at": iso(handoff.created_at),
-        "updated_at": iso(handoff.updated_at),
-        "project_root": handoff.workspace.root_realpath,
-    }
