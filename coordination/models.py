@@ -54,6 +54,7 @@ class Agent(models.Model):
     role = models.CharField(max_length=ID_LENGTH, null=True)
     capabilities = models.JSONField(null=True)  # as registered; `capability_set` reads it
     metadata = models.JSONField(null=True)
+    toolsets = models.JSONField(null=True)  # names; what its connections have when they choose nothing themselves
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action

@@ -14,7 +14,8 @@ from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Page, R
 
 
 class NexusAppConfig(AppConfig):
-    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`; the rest it lists here.
+    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`, what agents read in
+    `resources.py`; the rest it lists here.
 
     An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. What a method
     needs it imports itself: an agent's process loads neither pages nor routes.
@@ -27,8 +28,12 @@ class NexusAppConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_install_database_objects, sender=self)
-        if module_has_submodule(self.module, "operations"):
-            import_module(f"{self.name}.operations")
+        for module in ("operations", "resources"):
+            if module_has_submodule(self.module, module):
+                import_module(f"{self.name}.{module}")
+
+    def check_settings(self) -> None:
+        """Raises CONFIG_ERROR for a setting that only all apps together can judge; before anything is written."""
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""

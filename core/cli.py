@@ -1,4 +1,4 @@
-"""What commands share: settings as flags, errors with a code and no traceback, tables for people, `--json` for scripts."""
+"""What commands share: settings as flags, errors with a code, tables for people, `--json` for scripts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandParser
 
 from core.access import LOCAL_OPERATOR
+from core.apps import nexus_apps
 from core.clock import now
 from core.config import TABLE, flag, variable
 from core.database import store
 from core.operations import runner
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from core.operations.registry import TOOLSETS
@@ -64,6 +65,8 @@ class NexusCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            for app in nexus_apps():
+                app.check_settings()
             self.run(**options)
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
@@ -96,7 +99,7 @@ class OperatorCommand(NexusCommand):
     def call(self, name: str, **arguments: Any) -> Data:
         """The data of an operation, called as the operator; None is not given. Raises its error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = Caller(transport="cli", operator=login())
+        caller = Caller(transport="cli", operator=login(), connection=of_process("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:

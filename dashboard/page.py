@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
 from coordination.toolset import run
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_operator
 from core.operations.replies import Body
 
 
@@ -24,7 +24,8 @@ def render(request: HttpRequest, template: str, title: str, **context: Any) -> T
 
 def operator(request: HttpRequest) -> Caller:
     """The person at the page, as the operations know them."""
-    return Caller(transport="admin", operator=request.user.get_username())
+    name = request.user.get_username()
+    return Caller(transport="admin", operator=name, connection=of_operator(name))
 
 
 def operate(request: HttpRequest, name: str, done: str, **arguments: Any) -> Body:

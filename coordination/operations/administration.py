@@ -7,15 +7,17 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.rows import AgentProfile, agent_profile
+from coordination.models import Agent
+from coordination.rows import AgentProfile, agent_row
 from coordination.services import keys, roster, settings
 from coordination.toolset import operation
+from core.clock import iso
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
 
-PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE)
+PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
 
 class ProfileGiven(Params):
@@ -23,14 +25,23 @@ class ProfileGiven(Params):
     role: Label | None = None
     capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
     metadata: Any = None
+    toolsets: Annotated[
+        list[Label] | None,
+        Field(max_length=100, description="What its connections have that choose nothing; none: the default ones."),
+    ] = None
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the call named."""
-        return {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+        """What the call named; no toolsets are no choice."""
+        named = {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+        return {**named, "toolsets": self.toolsets or None} if "toolsets" in named else named
 
 
-class CreatedAgent(AgentProfile):
+class ManagedAgent(AgentProfile):
+    toolsets: list[str] | None
+
+
+class CreatedAgent(ManagedAgent):
     api_key: str
 
 
@@ -38,13 +49,13 @@ class CreatedAgent(AgentProfile):
 def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
     """Create an agent with an API key. The answer shows the key, and nothing shows it again."""
     agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=_operator(caller))
-    return {**agent_profile(agent), "api_key": key}
+    return {**_managed(agent), "api_key": key}
 
 
 @operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def agent_update(p: ProfileGiven, caller: Caller) -> AgentProfile:
-    """Change an agent's role, capabilities or metadata. What is left out keeps its value."""
-    return agent_profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
+def agent_update(p: ProfileGiven, caller: Caller) -> ManagedAgent:
+    """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
+    return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
 
 
 class AgentRef(Params):
@@ -125,3 +136,7 @@ def settings_update(p: SettingsUpdate, caller: Caller) -> UpdatedSettings:
 def _operator(caller: Caller) -> str:
     assert caller.operator is not None, "the runner lets operators alone come here"
     return caller.operator
+
+
+def _managed(agent: Agent) -> ManagedAgent:
+    return {**agent_row(agent), "toolsets": agent.toolsets, "updated_at": iso(agent.updated_at)}
