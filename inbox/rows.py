@@ -12,7 +12,7 @@ from core.operations.shapes import Time, one_of
 from inbox import lanes
 from inbox.models import Delivery, DeliveryStatus, Message
 
-DeliveryState = Annotated[str, one_of(DeliveryStatus)]
+DeliveryState = Annotated[str, one_of(DeliveryStatus, "delivered: leased and not acknowledged; parked: a dead letter.")]
 
 
 class MessageRow(TypedDict):

@@ -14,9 +14,9 @@ from typing_extensions import is_typeddict
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]  # core.clock.iso's
 
 
-def one_of(words: Iterable[str]) -> Any:
+def one_of(words: Iterable[str], description: str | None = None) -> Any:
     """Marks a text that is one of some words."""
-    return Field(json_schema_extra={"enum": [str(word) for word in words]})
+    return Field(description=description, json_schema_extra={"enum": [str(word) for word in words]})
 
 
 def shape_of(call: Callable[..., Any]) -> type[Any] | None:
