@@ -45,7 +45,8 @@ def with_toolsets(url: str) -> str:
         return url
     parts = urlsplit(url)
     others = [(name, value) for name, value in parse_qsl(parts.query) if name != "toolsets"]
-    query = urlencode([*others, ("toolsets", settings.NEXUS.toolsets)], safe=",")
+    chosen: Any = settings.NEXUS  # every app's settings at once
+    query = urlencode([*others, ("toolsets", chosen.toolsets)], safe=",")
     return urlunsplit(parts._replace(query=query))
 
 

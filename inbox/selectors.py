@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
+from typing_extensions import TypedDict
 
 from core import cursors
 from core.database.prepared import Select, Slot
@@ -69,8 +70,14 @@ def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
     return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
-def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
-    """`{unread, in_flight, read}`, a lapsed lease counted as unread."""
+class LaneSizes(TypedDict):
+    unread: int
+    in_flight: int
+    read: int
+
+
+def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
+    """How much lies in each lane, a lapsed lease counted as unread."""
     unread, in_flight, read = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0)
     return {"unread": unread, "in_flight": in_flight, "read": read}
 

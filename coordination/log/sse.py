@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHt
 from coordination.log.follow import Filters, Follower
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
-from coordination.rows import event_data
+from coordination.rows import event_row
 from core.access import Approach, Refused, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
@@ -68,7 +68,7 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
 
 
 def _message(event: Event) -> str:
-    return f"id: {event.event_id}\ndata: {json.dumps(event_data(event), cls=DjangoJSONEncoder)}\n\n"
+    return f"id: {event.event_id}\ndata: {json.dumps(event_row(event), cls=DjangoJSONEncoder)}\n\n"
 
 
 def _position(cursor: int) -> str:

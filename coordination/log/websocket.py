@@ -21,7 +21,7 @@ from coordination.log.follow import Filters, Follower
 from coordination.log.selectors import newest_event_id
 from coordination.log.sse import FILTERS, OTHERS
 from coordination.models import Event
-from coordination.rows import event_data
+from coordination.rows import event_row
 from core.access import Approach, Refused, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
@@ -95,7 +95,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
     async def _pass_on(self, item: Event | Filters | None) -> None:
         if isinstance(item, Event):
             self.follower.cursor = item.event_id
-            await self._tell("event", event=event_data(item))
+            await self._tell("event", event=event_row(item))
         elif isinstance(item, Filters):
             await self._tell("filters", filters=item.as_data())
         else:
