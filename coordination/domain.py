@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordination.log.selectors import events_after, newest_event_id
+from coordination.lookups import agent_of_key_hash
 from coordination.models import Event
 from coordination.services import agents, audit
 from coordination.services import settings as stored_settings
@@ -14,8 +15,11 @@ from core.clock import now
 class Coordination:
     """The domain of every process of Nexus."""
 
-    def agent_of_key(self, key: str) -> str | None:
-        return agents.agent_of_key(key)
+    def credential_of_key(self, key: str) -> str:
+        return agents.hash_secret(key)
+
+    def agent_of_credential(self, credential: str) -> str | None:
+        return agent_of_key_hash(credential)
 
     def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
         audit.record(operator, "operator.acted", now(), operation=operation, **ids)

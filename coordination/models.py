@@ -57,7 +57,7 @@ class Agent(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action
-    deleted_at = models.DateTimeField(null=True)  # registering the id again clears it
+    deleted_at = models.DateTimeField(null=True)  # an operator who creates the id again clears it
 
     objects = AgentManager()
     everyone = models.Manager["Agent"]()  # the deleted ones too

@@ -75,7 +75,8 @@ def identify(approach: Approach, *, transport: str, key_required: bool = False) 
     host = _host(approach)
     keys = presented_keys(approach)
     if keys:
-        return Caller(transport, agent_id=_agent(keys))
+        agent_id, credential = _bound_to(keys)
+        return Caller(transport, agent_id=agent_id, credential=credential)
     if not key_required:
         if approach.staff is not None:
             return Caller(transport, operator=approach.staff)
@@ -87,9 +88,9 @@ def identify(approach: Approach, *, transport: str, key_required: bool = False) 
 
 
 async def aidentify(approach: Approach, *, transport: str, key_required: bool = False) -> Caller:
-    """`identify` from an event loop: the store is read on a thread of the readers' pool."""
+    """`identify` from an event loop: the store is read on a thread of its own pool."""
     return await waiting.in_thread(
-        waiting.READERS, lambda: identify(approach, transport=transport, key_required=key_required)
+        waiting.AUTHENTICATION, lambda: identify(approach, transport=transport, key_required=key_required)
     )
 
 
@@ -159,9 +160,11 @@ def _is_local(approach: Approach, host: str) -> bool:
     return not forwarded and is_loopback(approach.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
 
 
-def _agent(keys: set[str]) -> str:
+def _bound_to(keys: set[str]) -> tuple[str, str]:
+    """The agent whose key was presented, and the credential that says so. Raises Refused."""
     key = keys.pop() if len(keys) == 1 else ""
-    agent_id = domain().agent_of_key(key) if KEY.fullmatch(key) else None
+    credential = domain().credential_of_key(key)
+    agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None
     if agent_id is None:
         raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
-    return agent_id
+    return agent_id, credential

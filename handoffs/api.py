@@ -16,7 +16,7 @@ from rest_framework.routers import SimpleRouter
 from coordination import selectors as agents_known
 from coordination.api import Resource, body_of
 from core.clock import now
-from handoffs import lifecycle, selectors
+from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
 
 
@@ -45,11 +45,8 @@ class HandoffSerializer(serializers.ModelSerializer[Handoff]):
         read_only_fields = fields
 
     def to_representation(self, handoff: Handoff) -> Any:
-        """As it counts now: a claim that has lapsed is no claim, whether or not it was swept yet."""
-        shown = super().to_representation(handoff)
-        if lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now()):
-            shown |= {"status": HandoffStatus.OPEN.value, "claimed_by": None, "lease_expires_at": None}
-        return shown
+        """As it counts now."""
+        return super().to_representation(selectors.reopened(handoff, now()))
 
 
 class HandoffFilters(FilterSet):

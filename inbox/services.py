@@ -14,7 +14,7 @@ from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Channel, Event, Stream
+from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import Place
@@ -61,10 +61,11 @@ def send(
     place, moment = workspaces.locate(project_root), now()
     within_limit(subject, "subject")
     within_limit(body, "body")
+    admitted = _admitted(parsed, from_agent_id, moment)
     with transaction.atomic():
         workspace_created = workspaces.ensure(place, moment)
         _check_place(place, channel_id, parent_message_id)
-        recipients, excluded_stale = _resolve(parsed, place.workspace_id, from_agent_id, moment)
+        recipients, excluded_stale = _resolve(parsed, admitted, place.workspace_id, from_agent_id, moment)
         message = Message(
             message_id=new_id("msg"),
             workspace_id=place.workspace_id,
@@ -192,7 +193,20 @@ def _check_place(place: Place, channel_id: str | None, parent_message_id: str | 
             raise not_found("parent message", parent_message_id)
 
 
-def _resolve(target: Target | None, workspace_id: str, sender: str, moment: datetime) -> tuple[list[str], list[str]]:
+def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]:
+    """The agents that a group target admits now: every one is held against every rule, so not under the write lock."""
+    if target is None or target["strategy"] in (Strategy.BROADCAST, Strategy.DIRECT):
+        return []
+    return [
+        agent.agent_id
+        for agent in agents_known.profiles()
+        if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
+    ]
+
+
+def _resolve(
+    target: Target | None, admitted: list[str], workspace_id: str, sender: str, moment: datetime
+) -> tuple[list[str], list[str]]:
     """The recipients of a message and the agents left out as stale (contract: Recipient resolution)."""
     if target is None or target["strategy"] == Strategy.BROADCAST:
         present, stale = agents_known.participants(workspace_id, moment)
@@ -201,11 +215,8 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
         if not agent_exists(target["agent_id"]):
             raise not_found("agent", target["agent_id"])
         return [target["agent_id"]], []
-    return [
-        agent.agent_id
-        for agent in agents_known.profiles()
-        if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
-    ], []
+    still_there = set(Agent.objects.filter(pk__in=admitted).values_list("pk", flat=True)) if admitted else set()
+    return [agent_id for agent_id in admitted if agent_id in still_there], []
 
 
 def _post(message: Message, recipients: list[str]) -> Event:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp.shared.subscriptions import ServerEvent
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -36,9 +37,11 @@ from coordination.toolset import COORDINATION, arun
 from core.operations.caller import Caller
 from core.operations.errors import invalid, not_found
 from core.operations.replies import failure
+from core.operations.runner import check_credential, documented
 from core.version import package_version
+from core.waiting import AUTHENTICATION, in_thread
 from mcp_bridge import resources
-from mcp_bridge.subscriptions import InboxBus
+from mcp_bridge.subscriptions import Hearing, InboxBus, ListenBus
 from mcp_bridge.tools import result, tools
 
 Context = ServerRequestContext[Any, Any]
@@ -47,7 +50,6 @@ Context = ServerRequestContext[Any, Any]
 def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
     """The server whose every request acts as the caller that `caller_of` finds in its context."""
     bus = InboxBus()
-    listen = ListenHandler(bus)
     subscribed: dict[tuple[int, str], Callable[[], None]] = {}
     sendings: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
@@ -77,26 +79,24 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
 
     async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
-        uri = str(params.uri)
-        _check_inbox(uri, caller_of(ctx))
+        uri, caller = str(params.uri), caller_of(ctx)
+        await _check_inboxes([uri], caller)
         connection = ctx.session._connection  # the SDK offers no public way to a connection's end
         key = (id(connection), uri)
         if key in subscribed:
             return EmptyResult()
-        await bus.start()
+        await _started(bus)
 
         def notify(event: ServerEvent) -> None:
-            if event == ResourceUpdated(uri=uri):
-                sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
-                sendings.add(sending)
-                sending.add_done_callback(sendings.discard)
-
-        stop = bus.subscribe(notify)
+            sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
+            sendings.add(sending)
+            sending.add_done_callback(sendings.discard)
 
         def forget() -> None:
             if subscribed.pop(key, None):
                 stop()
 
+        stop = bus.hear(Hearing(caller, frozenset({uri}), notify, forget))
         subscribed[key] = forget
         connection.exit_stack.callback(forget)
         return EmptyResult()
@@ -109,10 +109,10 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
 
     async def listen_to(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Clients of the current protocol: updates ride the response of this request."""
-        for uri in params.notifications.resource_subscriptions or ():
-            _check_inbox(str(uri), caller_of(ctx))
-        await bus.start()
-        return await listen(ctx, params)
+        caller, uris = caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+        await _check_inboxes(uris, caller)
+        await _started(bus)
+        return await ListenBus(bus, caller, uris).listen(ctx, params)
 
     server = Server[Any](
         "nexus",
@@ -147,9 +147,28 @@ async def _well_formed(ctx: Context, call_next: CallNext) -> HandlerResult:
     return await call_next(ctx)
 
 
-def _check_inbox(uri: str, caller: Caller) -> None:
-    agent_id = resources.agent_of_inbox(uri)
-    if agent_id is None:
-        raise MCPError(INVALID_PARAMS, "Only nexus://inbox/{agent_id} can be subscribed to.", {"uri": uri[:200]})
-    if caller.agent_id is not None and caller.agent_id != agent_id:
-        raise MCPError(INVALID_PARAMS, f"This connection may follow the inbox of {caller.agent_id!r} only.")
+async def _check_inboxes(uris: Iterable[str], caller: Caller) -> None:
+    """Raises an MCP error for what is no inbox, for another agent's, and for a caller whose key is good no more."""
+    for uri in uris:
+        agent_id = resources.agent_of_inbox(uri)
+        if agent_id is None:
+            raise MCPError(INVALID_PARAMS, "Only nexus://inbox/{agent_id} can be subscribed to.", {"uri": uri[:200]})
+        if caller.agent_id is not None and caller.agent_id != agent_id:
+            raise MCPError(INVALID_PARAMS, f"This connection may follow the inbox of {caller.agent_id!r} only.")
+    try:
+        await in_thread(AUTHENTICATION, partial(check_credential, caller))
+    except Exception as error:
+        raise _as_mcp(error) from None
+
+
+async def _started(bus: InboxBus) -> None:
+    """Begin to watch. Raises an MCP error that carries the documented one, where the store cannot be watched."""
+    try:
+        await bus.start()
+    except Exception as error:
+        raise _as_mcp(error) from None
+
+
+def _as_mcp(error: Exception) -> MCPError:
+    known = documented(error)
+    return MCPError(INTERNAL_ERROR, known.message, {"code": known.code.value, **known.details})

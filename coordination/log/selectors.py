@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 
 from coordination.models import Event
 from coordination.routing import Profile, can_see
@@ -14,6 +14,8 @@ from coordination.selectors import profile_of
 from core.clock import now
 
 EVENTS_AT_ONCE = 500
+EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
+FILTERED_AT_ONCE = 50_000  # events a read passes to the filters
 EXAMINED = 50_000  # events looked through for those of one agent
 
 
@@ -36,23 +38,36 @@ def event_page(
 ) -> EventPage:
     """The events after `cursor` that match the filters and that `agent_id` may see (contract: event_get).
 
-    next_cursor passes every event examined, so that none is examined twice; has_more tells of a visible one beyond.
+    next_cursor passes every event examined, so that none is examined twice. has_more tells of a visible one beyond, or
+    that the look ended before the log did: a reader of 200,000 invisible events holds up nobody, it goes on from there.
     """
     agent, moment = profile_of(agent_id), now()
     # The head bounds the scan: what is committed meanwhile is the next page's.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
     columns = _columns(filters)
-    matching = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__lte=head, **columns)
+    scope = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__lte=head).order_by("event_id")
+    end = _end_of_look(scope.filter(event_id__gt=cursor)) if columns else None
+    matching = scope.filter(**columns) if end is None else scope.filter(event_id__lte=end, **columns)
     found: list[Event] = []
-    examined = cursor
-    while batch := list(matching.filter(event_id__gt=examined).order_by("event_id")[: min(limit + 1, EVENTS_AT_ONCE)]):
+    examined, left, size = cursor, EXAMINED_AT_ONCE, limit + 1
+    while batch := list(matching.filter(event_id__gt=examined)[: min(size, left, EVENTS_AT_ONCE)]):
         for event in batch:
             if event_visible(event, workspace_id, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
             examined = event.event_id
+        left, size = left - len(batch), 2 * size  # few are read for a small page, and many once they are not for it
+        if not left:
+            return EventPage(found, examined, has_more=examined < head)
+    if end is not None:
+        return EventPage(found, end, has_more=True)
     return EventPage(found, max(cursor, head), has_more=False)
+
+
+def _end_of_look(events: QuerySet[Event]) -> int | None:
+    """The last of the events that may be passed to the filters at once; None when the filters may have them all."""
+    return events.values_list("event_id", flat=True)[FILTERED_AT_ONCE:].first()
 
 
 def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:

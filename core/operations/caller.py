@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -11,6 +11,7 @@ class Caller:
 
     Bound to `agent_id`, the connection acts as that agent only. Bound to none it is a trusted local process, which
     names the acting agent with each call. `operator` names the person behind an administrative connection.
+    `credential` is what bound it, as the domain knows a key; it is looked at again with each call, wake and notice.
     `connection` tells one connection from another for as long as it lasts: a stdio process, an MCP session, a REST key.
     """
 
@@ -18,3 +19,4 @@ class Caller:
     agent_id: str | None = None
     operator: str | None = None
     connection: str | None = None
+    credential: str | None = field(default=None, compare=False, repr=False)

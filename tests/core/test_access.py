@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from coordination.models import AgentKey
 from coordination.services.agents import hash_secret
-from core.access import Approach, Refused, allowed_hosts, identify
+from core import waiting
+from core.access import Approach, Refused, aidentify, allowed_hosts, identify
 from core.clock import now
 from core.logs import redact
 from core.operations.caller import Caller
@@ -173,3 +176,16 @@ def test_it_strikes_keys_from_every_log_record(caplog: pytest.LogCaptureFixture)
 def test_it_leaves_other_long_ids_in_a_log() -> None:
     assert redact("a" * 64) == "a" * 64
     assert redact("msg_" + "0" * 32) == "msg_" + "0" * 32
+
+
+async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(committed: None) -> None:
+    done = threading.Event()
+    loop = asyncio.get_running_loop()
+    reads = [loop.run_in_executor(waiting.READERS, done.wait, 30) for _ in range(8)]
+    try:
+        async with asyncio.timeout(20):
+            with pytest.raises(Refused):
+                await aidentify(approach("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)
+    finally:
+        done.set()
+        await asyncio.gather(*reads)
