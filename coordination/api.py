@@ -47,12 +47,12 @@ class Resource(viewsets.Resource):
     needs_workspace = False  # an agent's key must name the workspace it looks from, as it does over MCP
 
     def get_queryset(self) -> Any:
-        faked = getattr(self, "swagger_fake_view", False)
-        if not faked and self.needs_workspace and self.caller.agent_id is not None:
-            if not self.request.query_params.get("workspace"):
-                raise NexusError(
-                    CoordinationCode.WORKSPACE_REQUIRED, "Pass ?workspace= with the workspace_id you look from."
-                )
+        described = getattr(self, "swagger_fake_view", False)  # by the schema's generator: nobody calls
+        keyed = self.needs_workspace and not described and self.caller.agent_id is not None
+        if keyed and not self.request.query_params.get("workspace"):
+            raise NexusError(
+                CoordinationCode.WORKSPACE_REQUIRED, "Pass ?workspace= with the workspace_id you look from."
+            )
         return super().get_queryset()
 
     def query_parameters(self) -> list[Any]:

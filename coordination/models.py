@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from django.db import models
 from django.db.models import Q
 
@@ -35,6 +37,11 @@ class Workspace(models.Model):
 
     def __str__(self) -> str:
         return self.display_name or self.root_realpath
+
+    @property
+    def name(self) -> str:
+        """What people and agents call the project: its display name, or that of its directory."""
+        return self.display_name or PurePath(self.root_realpath).name or self.root_realpath
 
 
 class AgentManager(models.Manager["Agent"]):

@@ -1,4 +1,4 @@
-"""What commands share: settings as flags, errors with a code and no traceback, tables for people, `--json` for scripts."""
+"""What commands share: settings as flags, errors with a code, tables for people, `--json` for scripts."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
 READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
 # Who somebody is takes one look at an index, and never queues behind what others read.
 AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
-# What takes longer than a write may wait comes here, and takes the writers' lock in short steps as another process would.
+# What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
 SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
+from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, SessionId, SessionSecret
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_IDS_A_CALL, Id, Limit, Params
+from core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
 from core.operations.replies import Data
 from inbox import lanes, selectors, services
 from inbox.errors import InboxCode
@@ -21,13 +22,22 @@ from inbox.models import Delivery
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
 
-IdList = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
-MessageIds = Annotated[Id | IdList, Field(description="One message_id or a list of them.")]
+SomeIds = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
+AnyIds = Annotated[list[Id], Field(max_length=MAX_IDS_A_CALL)]
+IDS = Field(description="One message_id or a list of them.")
 PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
 
 
+def _or_parent(project_root: str | None, info: ValidationInfo) -> str | None:
+    """A reply goes where its parent is; every other message names its project. Raises ValueError."""
+    if project_root is None:
+        if not info.data.get("parent_message_id"):
+            raise ValueError("is required")
+        return None
+    return not_blank(project_root)
+
+
 class MessageCreate(Params):
-    project_root: ProjectRoot
     from_agent_id: Annotated[Id, Field(description="You.")]
     subject: str
     body: Annotated[str, Field(description="Up to 64 KiB; larger: artifact_put.")]
@@ -41,7 +51,19 @@ class MessageCreate(Params):
         ),
     ] = None
     artifacts: Annotated[list[Id] | None, Field(max_length=MAX_IDS_A_CALL, description="artifact_ids.")] = None
-    parent_message_id: Annotated[Id | None, Field(description="The message you answer.")] = None
+    parent_message_id: Annotated[
+        Id | None, Field(description="The message you answer; yours goes to its workspace.")
+    ] = None
+    project_root: Annotated[
+        str | None,
+        FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+        Field(
+            max_length=4096,
+            validate_default=True,
+            description="Absolute path of the project; not needed with parent_message_id.",
+        ),
+        AfterValidator(_or_parent),  # after parent_message_id, which it looks at
+    ] = None
     session_secret: SessionSecret = None
 
 
@@ -125,7 +147,7 @@ def inbox_pull(p: InboxPull, caller: Caller) -> Data:
 
 
 class InboxAck(Trusted):
-    message_ids: MessageIds
+    message_ids: Annotated[Id | AnyIds, IDS]
 
 
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
@@ -135,7 +157,7 @@ def inbox_ack(p: InboxAck, caller: Caller) -> Data:
 
 
 class InboxExtend(Trusted):
-    message_ids: MessageIds
+    message_ids: Annotated[Id | SomeIds, IDS]
     extend_seconds: Annotated[int, Field(description="The lease from now: 10 to 3600.")]
 
 
@@ -235,6 +257,7 @@ def delivery_data(delivery: Delivery) -> Data:
         "read_at": iso(delivery.read_at),
         "from_agent_id": message.from_agent_id,
         "workspace_id": message.workspace_id,
+        "workspace_name": message.workspace.name,
         "channel_id": message.channel_id,
         "parent_message_id": message.parent_id,
         "subject": message.subject,

@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
 
+from core.database.prepared import Select, Slot
 from core.operations.errors import invalid, not_found
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 
+def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
+    """The head of a lane of one inbox, along its index, with the messages."""
+    return Select(
+        lambda: (
+            lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
+            .select_related("message__workspace")
+            .order_by("delivery_id")
+        )
+    )
+
+
+_unread = _lane(lambda mine: mine.unread())
+_lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
+
+_sizes: Select[tuple[int, int, int]] = Select(
+    lambda: (
+        Delivery.objects.filter(recipient_id=Slot("agent_id"))
+        .values("recipient_id")
+        .annotate(
+            unread=Count(
+                "pk", filter=Q(status=DeliveryStatus.UNREAD) | _in_flight_and(lease_expires_at__lt=Slot("moment"))
+            ),
+            in_flight=Count("pk", filter=_in_flight_and(lease_expires_at__gte=Slot("moment"))),
+            acknowledged=Count("pk", filter=Q(status=DeliveryStatus.READ)),
+        )
+        .values_list("unread", "in_flight", "acknowledged")
+    )
+)
+
+
+def _in_flight_and(**lease: Slot) -> Q:
+    return Q(status=DeliveryStatus.DELIVERED, **lease)
+
+
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
     """The oldest deliveries that a pull may claim, with their messages."""
-    mine = Delivery.objects.of(agent_id)
-    return _oldest([mine.unread(), mine.lapsed(moment)], limit)
+    heads = _unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment)
+    return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
@@ -30,22 +66,14 @@ def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery
 
 def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
     """The oldest of several lanes: each is read along its index, whatever its length, and the heads are merged."""
-    heads = [row for lane in lanes for row in lane.select_related("message").order_by("delivery_id")[:limit]]
+    heads = [row for lane in lanes for row in lane.select_related("message__workspace").order_by("delivery_id")[:limit]]
     return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
 def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
     """`{unread, in_flight, read}`, a lapsed lease counted as unread."""
-    in_flight = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=moment)
-    lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
-    return Delivery.objects.of(agent_id).aggregate(
-        unread=Count(
-            "pk",
-            filter=Q(status=DeliveryStatus.UNREAD) | lapsed,
-        ),
-        in_flight=Count("pk", filter=in_flight),
-        read=Count("pk", filter=Q(status=DeliveryStatus.READ)),
-    )
+    unread, in_flight, read = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0)
+    return {"unread": unread, "in_flight": in_flight, "read": read}
 
 
 class History(NamedTuple):
@@ -57,7 +85,7 @@ class History(NamedTuple):
 
 def history(agent_id: str, limit: int, cursor: str | None) -> History:
     """A page of the read archive (contract: inbox_history). Raises VALIDATION_ERROR for a cursor not of its making."""
-    rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message")
+    rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message__workspace")
     if cursor is not None:
         read_at, delivery_id = _decode(cursor)
         rows = rows.filter(read_at__lte=read_at).exclude(read_at=read_at, delivery_id__gte=delivery_id)

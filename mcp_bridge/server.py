@@ -14,6 +14,7 @@ from mcp.shared.subscriptions import ServerEvent
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    SERVER_INFO_META_KEY,
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
@@ -42,7 +43,7 @@ from core.version import package_version
 from core.waiting import AUTHENTICATION, in_thread
 from mcp_bridge import resources
 from mcp_bridge.subscriptions import Hearing, InboxBus, ListenBus
-from mcp_bridge.tools import result, tools
+from mcp_bridge.tools import result, tools, wire
 
 Context = ServerRequestContext[Any, Any]
 
@@ -56,11 +57,34 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools())
 
-    async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        operation = COORDINATION.operations.get(params.name)
+    async def perform(ctx: Context, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        operation = COORDINATION.operations.get(name)
         if operation is None or not operation.tool:
-            return result(failure(not_found("tool", params.name[:200])))
-        return result(await arun(caller_of(ctx), params.name, params.arguments))
+            return failure(not_found("tool", name[:200]))
+        return await arun(caller_of(ctx), name, arguments)
+
+    async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        return result(await perform(ctx, params.name, params.arguments))
+
+    async def call_tool_at_once(ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A plain call is answered on the wire's terms: the SDK would check it twice and copy the result four times."""
+        params = ctx.params or {}
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        name, arguments = params.get("name"), params.get("arguments")
+        if not (isinstance(name, str) and isinstance(arguments, dict | None)):
+            error = invalid("Call a tool by its name, with its arguments as an object.")
+            return as_sent(ctx, failure(error))
+        plain = params.keys() <= {"name", "arguments", "_meta"} and ("_meta" not in params or ctx.meta is not None)
+        if not plain or ctx.session.client_params is None:  # what else there is, and who has not said hello
+            return await call_next(ctx)
+        return as_sent(ctx, await perform(ctx, name, arguments))
+
+    def as_sent(ctx: Context, envelope: dict[str, Any]) -> dict[str, Any]:
+        answer = wire(envelope)
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            answer |= {"resultType": "complete", "_meta": {SERVER_INFO_META_KEY: server.server_info_stamp}}
+        return answer
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return ListResourcesResult(resources=resources.resources())
@@ -130,21 +154,8 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
         on_unsubscribe_resource=unsubscribe,
         on_subscriptions_listen=listen_to,
     )
-    server.middleware.append(_well_formed)
+    server.middleware.append(call_tool_at_once)
     return server
-
-
-async def _well_formed(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """A call that names no tool, or whose arguments are no object, gets the envelope and not the SDK's own error."""
-    params = ctx.params or {}
-    if ctx.method == "tools/call" and not (
-        isinstance(params.get("name"), str) and isinstance(params.get("arguments"), dict | None)
-    ):
-        error = invalid("Call a tool by its name, with its arguments as an object.")
-        answer = result(failure(error)).model_dump(by_alias=True, mode="json", exclude_none=True)
-        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        return {**answer, "resultType": "complete"} if modern else answer
-    return await call_next(ctx)
 
 
 async def _check_inboxes(uris: Iterable[str], caller: Caller) -> None:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from core.limits import most_values, values_in
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.replies import failure
-from mcp_bridge.tools import result
+from mcp_bridge.tools import wire
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
 HEAD = 4096  # bytes of a line that is too large: enough to find whose answer it is
@@ -137,7 +137,7 @@ def _answer(error: Exception) -> JSONRPCResponse | JSONRPCError:
     if text.endswith(TOO_LARGE.decode()):
         error = NexusError(Code.CONTENT_TOO_LARGE, "This message is larger, or holds more values, than any call takes.")
     if request_id is not None and re.search(r'"method"\s*:\s*"tools/call"', text):
-        answer = result(failure(error)).model_dump(by_alias=True, mode="json", exclude_none=True)
+        answer = wire(failure(error))
         return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer)
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=error.message))
 

@@ -22,10 +22,21 @@ def tools() -> list[Tool]:
 
 def result(envelope: dict[str, Any]) -> CallToolResult:
     """An envelope as a tool's result: as structured content and, for older clients, as JSON text."""
-    text = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(
-        content=[TextContent(type="text", text=text)], structured_content=envelope, is_error=not envelope["ok"]
+        content=[TextContent(type="text", text=_text(envelope))],
+        structured_content=envelope,
+        is_error=not envelope["ok"],
     )
+
+
+def wire(envelope: dict[str, Any]) -> dict[str, Any]:
+    """The same as it goes over the wire."""
+    content = [{"type": "text", "text": _text(envelope)}]
+    return {"content": content, "structuredContent": envelope, "isError": not envelope["ok"]}
+
+
+def _text(envelope: dict[str, Any]) -> str:
+    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
 
 
 def _tool(operation: Operation[Any]) -> Tool:

@@ -12,6 +12,7 @@ from django.dispatch import Signal
 
 from coordination.models import Event, Sight, Stream
 from coordination.routing import Target
+from core.database.prepared import insert
 from core.operations.errors import Code, NexusError
 from core.waiting import announce_commit
 
@@ -37,7 +38,7 @@ def emit(
             "An event outside the vocabulary was refused.",
             {"stream": stream, "visibility": visibility, "type": type},
         )
-    event = Event.objects.create(
+    event = Event(
         workspace_id=workspace_id,
         stream=stream,
         type=type,
@@ -48,6 +49,7 @@ def emit(
         handoff_id=handoff_id,
         created_at=moment,
     )
+    insert(event)
     transaction.on_commit(announce_commit)
     transaction.on_commit(partial(committed.send_robust, Event, event=event))
     return event

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 
 from coordination.models import Event
 from coordination.routing import Profile, can_see
 from coordination.selectors import profile_of
 from core.clock import now
+from core.database.prepared import Select, Slot
 
 EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
@@ -21,7 +23,27 @@ EXAMINED = 50_000  # events looked through for those of one agent
 
 def newest_event_id(**where: str) -> int:
     """The id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
-    return Event.objects.filter(**where).aggregate(newest=Max("event_id"))["newest"] or 0
+    newest = _newest(tuple(sorted(where))).first(**where)
+    return newest[0] if newest else 0
+
+
+@cache
+def _newest(columns: tuple[str, ...]) -> Select[tuple[int]]:
+    return Select(lambda: _events_with(columns).order_by("-event_id").values_list("event_id"))
+
+
+@cache
+def _next_events(columns: tuple[str, ...]) -> Select[Event]:
+    """The events after one id, up to another, that have these columns."""
+    return Select(
+        lambda: (
+            _events_with(columns).filter(event_id__gt=Slot("after"), event_id__lte=Slot("head")).order_by("event_id")
+        )
+    )
+
+
+def _events_with(columns: tuple[str, ...]) -> QuerySet[Event]:
+    return Event.objects.filter(**{name: Slot(name) for name in columns})
 
 
 @dataclass(frozen=True)
@@ -44,30 +66,32 @@ def event_page(
     agent, moment = profile_of(agent_id), now()
     # The head bounds the scan: what is committed meanwhile is the next page's.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
-    columns = _columns(filters)
-    scope = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__lte=head).order_by("event_id")
-    end = _end_of_look(scope.filter(event_id__gt=cursor)) if columns else None
-    matching = scope.filter(**columns) if end is None else scope.filter(event_id__lte=end, **columns)
+    columns = {"workspace_id": workspace_id, "stream": stream, **_columns(filters)}
+    end = _end_of_look(workspace_id, stream, cursor) if filters else None
+    matching = _next_events(tuple(sorted(columns)))
     found: list[Event] = []
-    examined, left, size = cursor, EXAMINED_AT_ONCE, limit + 1
-    while batch := list(matching.filter(event_id__gt=examined)[: min(size, left, EVENTS_AT_ONCE)]):
+    examined, left, at_once = cursor, EXAMINED_AT_ONCE, min(limit + 1, EVENTS_AT_ONCE)
+    while batch := matching(min(at_once, left), after=examined, head=min(head, end or head), **columns):
         for event in batch:
             if event_visible(event, workspace_id, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
             examined = event.event_id
-        left, size = left - len(batch), 2 * size  # few are read for a small page, and many once they are not for it
+        if len(batch) < min(at_once, left):
+            break
+        left, at_once = left - len(batch), EVENTS_AT_ONCE
         if not left:
             return EventPage(found, examined, has_more=examined < head)
-    if end is not None:
-        return EventPage(found, end, has_more=True)
+    if end is not None and end < head:
+        return EventPage(found, max(cursor, end), has_more=True)
     return EventPage(found, max(cursor, head), has_more=False)
 
 
-def _end_of_look(events: QuerySet[Event]) -> int | None:
+def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:
     """The last of the events that may be passed to the filters at once; None when the filters may have them all."""
-    return events.values_list("event_id", flat=True)[FILTERED_AT_ONCE:].first()
+    events = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__gt=cursor)
+    return events.order_by("event_id").values_list("event_id", flat=True)[FILTERED_AT_ONCE - 1 :].first()
 
 
 def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:

@@ -6,17 +6,21 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
 from core.clock import now
-from core.database import store
+from core.database import store, write
+from core.database.prepared import Select, Slot, Update
 from core.limits import json_within_limit
 from core.operations.errors import Code, NexusError
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
+
+_stamps = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("last_seen_at"))
+_stamp = Update(lambda: Agent.objects.filter(pk=Slot("agent_id")), last_seen_at=Slot("moment"))
 
 
 def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False) -> Agent:
@@ -30,7 +34,7 @@ def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False)
     check_profile(given)
     moment = now()
     changes = {**given, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
-    with transaction.atomic():
+    with write():
         if not by_operator and Agent.everyone.filter(pk=agent_id).exclude(deleted_at=None).exists():
             raise NexusError(
                 Code.NOT_OWNER,
@@ -53,7 +57,7 @@ def check_profile(given: dict[str, Any]) -> None:
 
 def touch(agent_id: str, moment: datetime) -> None:
     """Stamp the agent's last action, inside the transaction of that action; nothing for an unregistered one."""
-    Agent.objects.filter(pk=agent_id).update(last_seen_at=moment)
+    _stamp(agent_id=agent_id, moment=moment)
 
 
 def touch_in_passing(agent_id: str) -> None:
@@ -62,8 +66,7 @@ def touch_in_passing(agent_id: str) -> None:
     Hundreds of waits may wake at once, and a durable write for each would hold up the senders.
     """
     moment = now()
-    stamp = Agent.objects.filter(pk=agent_id).values_list("last_seen_at", flat=True)[:1]
-    for last in stamp:
+    for (last,) in _stamps(agent_id=agent_id):
         if last is None or not moment - FRESH < last <= moment:  # after now: from before the clock was set back
             _touch_if_free(agent_id, moment)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import secrets
 
-from django.db import transaction
-
 from coordination.models import AgentKey
 from coordination.services import audit
 from core.clock import now
+from core.database import write
 
 FIRST = "operator"
 
@@ -21,7 +20,7 @@ def create_first() -> tuple[str, str] | None:
     from django.contrib.auth.models import User  # an agent's stdio process does without it
 
     password, moment = secrets.token_urlsafe(24), now()
-    with transaction.atomic():
+    with write():
         able = [user for user in User.objects.filter(is_active=True, is_staff=True) if user.has_usable_password()]
         if able or AgentKey.objects.exists():
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -62,6 +63,7 @@ async def _serve(caller: Caller) -> None:
 
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda context: caller)))
+    gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, serving.cancel)
     await serving
