@@ -181,18 +181,16 @@ def _workspace_of(place: Place | None, channel_id: str | None, parent_message_id
     Raises NOT_FOUND for a parent of another workspace that the sender has no part in, for a channel that is not one of
     the workspace, and for a parent of another channel than the one that is set.
     """
-    workspace_id = place.workspace_id if place else ""
+    workspace_id, parent = place.workspace_id if place else "", None
     if parent_message_id is not None:
-        parent = (
-            Message.objects.filter(pk=parent_message_id).only("workspace_id", "channel_id", "from_agent_id").first()
-        )
+        parent = Message.objects.filter(pk=parent_message_id).defer("subject", "body", "target", "artifacts").first()
         if parent is None or not (parent.workspace_id == workspace_id or _took_part(parent, place, sender)):
             raise not_found("parent message", parent_message_id)
         workspace_id = parent.workspace_id
     if channel_id is not None and not Channel.objects.filter(workspace_id=workspace_id, pk=channel_id).exists():
         raise not_found("channel", channel_id)
-    if parent_message_id is not None and channel_id is not None and parent.channel_id != channel_id:
-        raise not_found("parent message", parent_message_id)
+    if parent is not None and channel_id not in (None, parent.channel_id):
+        raise not_found("parent message", parent.message_id)
     return workspace_id
 
 

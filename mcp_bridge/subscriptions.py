@@ -1,4 +1,4 @@
-"""Inbox subscriptions: one watch of the event log per server, however many clients listen."""
+"""Subscriptions: one watch of the event log per server, however many clients listen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from django.db import DatabaseError
 from mcp.server.subscriptions import ListenHandler
@@ -15,12 +16,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 from mcp_types import INTERNAL_ERROR
 
-from coordination.models import Event
 from core.operations.caller import Caller
 from core.operations.errors import NexusError
+from core.operations.registry import TOOLSETS
 from core.operations.runner import check_credential
 from core.waiting import AUTHENTICATION, in_thread, waiter
-from mcp_bridge.resources import INBOX, inbox_uri
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ MAX_HEARINGS = 1024  # of all connections
 
 @dataclass(frozen=True, eq=False)
 class Hearing:
-    """One subscription: who hears of which inboxes, and how it is told and ended."""
+    """One subscription: who hears of which resources, and how it is told and ended."""
 
     caller: Caller
     uris: frozenset[str]
@@ -37,8 +37,8 @@ class Hearing:
     end: Callable[[], None]
 
 
-class InboxBus:
-    """Mail by any process, as the event log has it, told to whom it concerns for as long as their keys are good."""
+class ResourceBus:
+    """What any process changes, as the event log has it, told to whom it concerns while their keys are good."""
 
     def __init__(self) -> None:
         self._hearings: set[Hearing] = set()
@@ -47,7 +47,7 @@ class InboxBus:
         self._parked: asyncio.Future[None]
 
     async def start(self) -> None:
-        """Begin to watch; on return, no mail that arrives is missed. Raises what keeps the store from being watched."""
+        """Begin to watch; on return, no change is missed. Raises what keeps the store from being watched."""
         await asyncio.shield(self._watch())
 
     def hear(self, hearing: Hearing) -> Callable[[], None]:
@@ -65,11 +65,17 @@ class InboxBus:
             self._following = None
 
     def _watch(self) -> asyncio.Future[None]:
-        """Watch the log, if that is not being done; done once no mail is missed any more."""
+        """Watch the log, if that is not being done; done once no change is missed any more."""
         if self._following is None or self._following.done():
             self._parked = asyncio.get_running_loop().create_future()
             self._following = asyncio.create_task(self._follow(self._parked))
         return self._parked
+
+    def tell(self, connection: str | None, event: ServerEvent) -> None:
+        """Hand an event to the subscriptions of one connection."""
+        for hearing in list(self._hearings):
+            if hearing.caller.connection == connection:
+                hearing.tell(event)
 
     async def _follow(self, ready: asyncio.Future[None]) -> None:
         try:
@@ -93,27 +99,33 @@ class InboxBus:
             except NexusError:
                 hearing.end()
             except DatabaseError as error:
-                log.warning("A notice of mail was not sent (%s).", error)  # who cannot be checked is told nothing
+                log.warning("A notice of a change was not sent (%s).", error)  # who cannot be checked is told nothing
             else:
                 for uri in sorted(hearing.uris & updated):
                     hearing.tell(ResourceUpdated(uri=uri))
 
-    def _note(self, event: Event) -> bool:
-        recipients = event.payload.get("recipients", ()) if event.type == "message.created" else ()
-        for agent_id in recipients:  # a client may have spelt the id with or without percent-encoding
-            self._updated |= {inbox_uri(agent_id), INBOX + agent_id}
-        return bool(recipients)
+    def _note(self, event: Any) -> bool:
+        changed = [
+            uri
+            for toolset in TOOLSETS.values()
+            for resource in toolset.agent_resources
+            for agent_id in resource.changed(event)
+            # A client may have spelt the id with or without percent-encoding.
+            for uri in (resource.uri(agent_id), resource.prefix + agent_id)
+        ]
+        self._updated.update(changed)
+        return bool(changed)
 
 
 class ListenBus:
     """The SDK's SubscriptionBus of one `subscriptions/listen`: what its caller may hear, until the key is no good."""
 
-    def __init__(self, bus: InboxBus, caller: Caller, uris: Iterable[str]) -> None:
+    def __init__(self, bus: ResourceBus, caller: Caller, uris: Iterable[str]) -> None:
         self._bus, self._caller, self._uris = bus, caller, frozenset(uris)
         self.listen = ListenHandler(self)
 
     async def publish(self, event: ServerEvent) -> None:
-        """Nothing is published but mail."""
+        """Nobody publishes here."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Register the stream's listener; the callable that is returned ends it."""

@@ -10,7 +10,7 @@ from functools import cache
 from django.db.models import QuerySet
 
 from coordination.models import Event
-from coordination.routing import Profile, can_see
+from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
 from core.database.prepared import Select, Slot
@@ -73,7 +73,7 @@ def event_page(
     examined, left, at_once = cursor, EXAMINED_AT_ONCE, min(limit + 1, EVENTS_AT_ONCE)
     while batch := matching(min(at_once, left), after=examined, head=min(head, end or head), **columns):
         for event in batch:
-            if event_visible(event, workspace_id, agent, moment):
+            if event_visible(event, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
@@ -94,15 +94,13 @@ def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:
     return events.order_by("event_id").values_list("event_id", flat=True)[FILTERED_AT_ONCE - 1 :].first()
 
 
-def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent, looking from a workspace, sees an event."""
-    return can_see(
+def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
+    """Whether an agent sees an event, looking from the event's own workspace; one of none is seen from anywhere."""
+    return is_shown_to(
+        agent,
         visibility=event.visibility,
         target=event.target,
         actor=event.actor_agent_id,
-        item_workspace=event.workspace_id,
-        workspace=workspace_id,
-        agent=agent,
         created_at=event.created_at,
         now=moment,
     )
@@ -134,7 +132,7 @@ def events_after(event_id: int, limit: int) -> Sequence[Event]:
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
     """What an agent did last, newest first, among the newest events of the log (or those after an id)."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
 

@@ -11,23 +11,28 @@ import sys
 from typing import Any
 
 from core.apps import nexus_apps
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.database import store
 from core.domain import domain
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
+from core.operations.toolsets import Choice
+from mcp_bridge import choices
 
 API_KEY = "NEXUS_API_KEY"
 
 
 class Command(NexusCommand):
+    group = Group.CLIENTS
     help = (
         "Serve MCP on stdin and stdout, as an agent's harness starts it.\n"
-        f"With {API_KEY} set, the connection acts as that key's agent only."
+        f"With {API_KEY} set, the connection acts as that key's agent only, and has the toolsets stored for it unless "
+        "--toolsets says otherwise."
     )
     examples = """examples:
   nexus runmcp
   nexus runmcp --home ~/team --trust-mode strict
+  nexus runmcp --toolsets all
   claude mcp add nexus -- nexus runmcp
 
 exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
@@ -38,7 +43,7 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
             app.on_start()
         caller = _caller()
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller))
+            asyncio.run(_serve(caller, choices.of_process(caller.agent_id)))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still be blocked on its read
 
@@ -47,22 +52,22 @@ def _caller() -> Caller:
     """Bound to the agent of the environment's key, where there is one. Raises CONFIG_ERROR for an invalid key."""
     key = os.environ.get(API_KEY)
     if key is None:
-        return Caller(transport="stdio")
+        return Caller(transport="stdio", connection=of_process("stdio"))
     credential = domain().credential_of_key(key)
     agent_id = domain().agent_of_credential(credential)
     if agent_id is None:
         raise NexusError(
             Code.CONFIG_ERROR, f"{API_KEY} is no valid key of this store. Issue a new one, or unset it to run unbound."
         )
-    return Caller(transport="stdio", agent_id=agent_id, credential=credential)
+    return Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"), credential=credential)
 
 
-async def _serve(caller: Caller) -> None:
+async def _serve(caller: Caller, choice: Choice) -> None:
     from mcp_bridge import stdio
     from mcp_bridge.server import build_server
 
     loop = asyncio.get_running_loop()
-    serving = asyncio.ensure_future(stdio.serve(build_server(lambda context: caller)))
+    serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
     gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, serving.cancel)
