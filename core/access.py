@@ -25,7 +25,13 @@ from core.operations.errors import Code, NexusError
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
-FORWARDING = {"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"}  # and all of x-forwarded-*
+# Headers that proxies, balancers and content networks add, and no client by itself: whoever is behind is not at hand.
+FORWARDING = re.compile(
+    r"via|cdn-loop|max-forwards|x-(real|host|scheme|port|ip|url|uri|nginx|haproxy|traefik|varnish|lb|via|request-start)(-.*)?"
+    r"|(x-)?(cf|fly|fastly|akamai|cloudfront|incap|sucuri|vercel|nf|azure|arr|appengine|amzn?|gfe|goog|ms|envoy|cluster"
+    r"|original|remote|rewrite|auth-request|authentik|tailscale|wl|ssl|tls|client-cert|b3|cloud-trace)-.*"
+    r"|(.*[-_])?((client|source|socket|user)?ip|addr|address|from)|.*(forward|prox|client-?ip|remote[-_]user|gateway).*"
+)
 KEY = re.compile(r"nxs_[0-9a-f]{48}")
 
 
@@ -161,7 +167,7 @@ def _authority(origin: str) -> str | None:
 
 
 def _is_local(approach: Approach, host: str) -> bool:
-    forwarded = any(name in FORWARDING or name.startswith("x-forwarded") for name, _ in approach.headers)
+    forwarded = any(FORWARDING.fullmatch(name) for name, _ in approach.headers)
     return not forwarded and is_loopback(approach.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
 
 

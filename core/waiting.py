@@ -35,6 +35,10 @@ AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
 SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
 
 
+# What may never answer, such as a mount whose server is gone, is touched here first.
+OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
+
+
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`."""
     return await asyncio.get_running_loop().run_in_executor(pool, function)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, MOUNTED, SessionId, SessionSecret
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
@@ -57,6 +57,7 @@ class MessageCreate(Params):
     project_root: Annotated[
         str | None,
         FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+        MOUNTED,
         Field(
             max_length=4096,
             validate_default=True,

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from coordination.errors import CoordinationCode
 from coordination.models import Workspace
+from coordination.parameters import MOUNTED
 from coordination.rows import workspace_data
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -18,7 +19,7 @@ from core.operations.replies import Data
 
 
 class WorkspaceResolve(Params):
-    project_root: Annotated[str, Field(max_length=4096, description="Absolute path of the project.")]
+    project_root: Annotated[str, MOUNTED, Field(max_length=4096, description="Absolute path of the project.")]
     display_name: Label | None = None
 
 

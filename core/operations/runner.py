@@ -25,6 +25,7 @@ from core.database import store
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
+from core.operations.outside import reach
 from core.operations.parameters import Params
 from core.operations.registry import Operation, Toolset
 from core.operations.replies import Body, Data, Outcome
@@ -77,6 +78,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
     try:
         operation = toolset.find(name)
         params = validated(operation, arguments)
+        if caller.transport != "stdio":  # a process of one agent holds up that agent only, and need not hurry past
+            await reach(params)
 
         def call() -> Data:
             _permit(caller, operation, params)
@@ -114,7 +117,8 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
         return _retried(lambda: wait.look(position, caller)), change
 
     position = wait.resume(params, data)
-    async with waiting.waiter().park(wait.interested(params)) as parked:
+    interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, params))  # it may look at a path
+    async with waiting.waiter().park(interested) as parked:
         while True:
             data, change = await waiting.in_thread(waiting.READERS, partial(look, position))
             left = deadline - time.monotonic()
