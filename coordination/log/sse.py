@@ -19,7 +19,7 @@ from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
-from core.waiting import READERS, in_thread
+from core.waiting import AUTHENTICATION, READERS, in_thread
 
 FILTERS = ("workspace", "stream", "type", "agent")
 OTHERS = {"cursor", "api_key"}
@@ -42,7 +42,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         return identify(approach, transport="sse", connection=connection)
 
     try:
-        await in_thread(READERS, who)
+        await in_thread(AUTHENTICATION, who)
         if unknown := set(request.GET) - set(FILTERS) - OTHERS:
             raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; the stream takes {', '.join(FILTERS)}, cursor.")
         filters = Filters.parse({name: request.GET.getlist(name) for name in FILTERS})

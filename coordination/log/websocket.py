@@ -27,7 +27,7 @@ from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
-from core.waiting import READERS, in_thread
+from core.waiting import AUTHENTICATION, READERS, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
             return identify(approach, transport="websocket", connection=connection)
 
         try:
-            await in_thread(READERS, who)
+            await in_thread(AUTHENTICATION, who)
             filters, cursor = _asked(self.scope["query_string"].decode("latin-1"))
         except NexusError:
             await self.close()  # before it was accepted: the client gets 403
