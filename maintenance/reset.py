@@ -8,6 +8,7 @@ from coordination.models import Agent, AgentKey, RetentionPass, StoredSetting
 from coordination.services import audit
 from core.apps import nexus_apps
 from core.clock import now
+from core.database import write
 from inbox import search
 
 ALWAYS_KEPT = (StoredSetting,)  # settings are the hub's, not the team's
@@ -23,7 +24,7 @@ def reset(*, keep_agents: bool, operator: str) -> int:
     kept = {*ALWAYS_KEPT, *(IDENTITIES if keep_agents else ())}
     models = [model for app in nexus_apps() for model in app.get_models()]
     gone = 0
-    with store().write(), connection.cursor() as cursor:
+    with write(), connection.cursor() as cursor:
         cursor.execute("PRAGMA defer_foreign_keys = ON")
         RetentionPass.objects.create()
         with search.emptied():

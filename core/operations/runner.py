@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 
 from core import waiting
 from core.config import CoreSettings
@@ -160,7 +160,7 @@ def _retried(call: Callable[[], Data]) -> Data:
     committed: list[bool] = []
 
     def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
-        if connection.in_atomic_block:
+        if connection.in_atomic_block and not connection.run_on_commit:  # once a transaction is enough
             transaction.on_commit(partial(committed.append, True))
         return execute(sql, params, many, context)
 

@@ -129,9 +129,9 @@ def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
     assert check_consistent(tmp_path / "0.db") < check_consistent(hub.home / "nexus.db")
     aside = Path(json.loads(done.stdout)["replaced"])
     replaced = check_consistent(aside)
-    former, restored = events_of(aside), events_of(hub.home / "nexus.db")
-    assert not {event_id for event_id in former.keys() & restored.keys() if former[event_id] != restored[event_id]}
-    assert "history.restored" in restored[max(former) + 1], "nobody wrote between the former state and the restored one"
+    former, present = events_of(aside), events_of(hub.home / "nexus.db")
+    assert not {event_id for event_id in former.keys() & present.keys() if former[event_id] != present[event_id]}
+    assert "history.restored" in present[max(former) + 1], "nobody wrote between the former state and the restored one"
     kept = replaced | check_consistent(hub.home / "nexus.db")
     assert set[str]().union(*(writer.acknowledged() for writer in writers)) <= kept
     examined = nexus(hub.home, "doctor")
