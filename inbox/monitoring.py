@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 from django.db.models import Count, Min, Q, QuerySet, Value
+from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
@@ -197,12 +199,13 @@ def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -
     return sorted(found, key=lambda peer: peer.last, reverse=True)
 
 
-def between(agent_id: str, peer_id: str, *, before: str = "", limit: int = 50) -> list[Delivery]:
-    """The deliveries between two agents, newest first."""
+def between(agent_id: str, peer_id: str, excerpt: int = 0, *, before: str = "", limit: int = 50) -> list[Any]:
+    """The deliveries between two agents, newest first, with the first characters of each body and its length."""
     rows = Delivery.objects.filter(
         Q(recipient_id=agent_id, message__from_agent_id=peer_id)
         | Q(recipient_id=peer_id, message__from_agent_id=agent_id)
     )
     if before:
         rows = rows.filter(delivery_id__lt=before)
-    return list(rows.select_related("message").order_by("-delivery_id")[:limit])
+    rows = rows.annotate(excerpt=Substr("message__body", 1, excerpt), length=Length("message__body"))
+    return list(rows.select_related("message").defer("message__body").order_by("-delivery_id")[:limit])
