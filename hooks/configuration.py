@@ -16,9 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from core.logs import redact
 from core.operations.errors import Code, NexusError
 from hooks import clients
 from hooks.clients import SERVER, Format
+from hooks.signal_files import private_directory
 
 Document = Any  # a JSON object as Python reads it, or tomlkit's document
 Edit = Callable[[Document], None]
@@ -70,9 +72,10 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
     _refuse(file, "holds something that would not survive a rewrite")
 
 
-def apply(change: Change) -> Path | None:
+def apply(change: Change, *, backups: Path | None = None) -> Path | None:
     """Write a change in one step; the backup's path, None for a new file.
 
+    The backup stands beside the file, or in the directory `backups`. What holds a key is for its owner's eyes alone.
     Raises CONFIG_ERROR when the file changed since it was planned, or cannot be written.
     """
     file = change.file
@@ -83,17 +86,33 @@ def apply(change: Change) -> Path | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         backup = None
         if current is not None:
-            backup = file.with_name(f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup")
-            shutil.copy2(file, backup)
+            if backups:
+                private_directory(backups)
+            name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
+            backup = (backups or file.parent) / name
+            _copy_private(file, backup, current)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # a key may stand in it: 0600
         with os.fdopen(handle, "wb") as stream:
             stream.write(change.after.encode())
         if current is not None:
-            shutil.copymode(file, temporary)
+            _copy_mode(file, Path(temporary), change.after)
         Path(temporary).replace(file)
     except (OSError, UnicodeDecodeError) as error:
         _refuse(file, f"cannot be written ({type(error).__name__})")
     return backup
+
+
+def _copy_private(file: Path, backup: Path, text: str) -> None:
+    """Copy a file; made for its owner alone first, so that no moment shows a key to others."""
+    os.close(os.open(backup, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    shutil.copyfile(file, backup)
+    _copy_mode(file, backup, text)
+
+
+def _copy_mode(file: Path, to: Path, text: str) -> None:
+    """The mode of `file`, without others' rights where `text` holds a key."""
+    mode = file.stat().st_mode & 0o777
+    to.chmod(mode & 0o700 if redact(text) != text else mode)
 
 
 # What is put in and taken out

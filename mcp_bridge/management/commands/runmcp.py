@@ -7,6 +7,8 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coordination.services.agents import agent_of_key
@@ -17,6 +19,10 @@ from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 
 API_KEY = "NEXUS_API_KEY"
+GREETING = (  # for a person who starts it by hand
+    "[nexus] This speaks MCP on stdin and stdout: it is a coding client that starts it, not a person.\n"
+    "[nexus] To connect one: nexus connect --client claude-code (or another; nexus connect --help). Ctrl-C ends this.\n"
+)
 
 
 class Command(NexusCommand):
@@ -62,6 +68,10 @@ async def _serve(caller: Caller) -> None:
 
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda context: caller)))
+    end: Callable[[], object] = serving.cancel
+    if sys.stdin.isatty():
+        sys.stderr.write(GREETING)
+        end = partial(os._exit, 0)  # the thread that reads a terminal cannot be cancelled, and nothing is under way
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, end)
     await serving
