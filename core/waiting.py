@@ -29,7 +29,7 @@ READ_AT_ONCE = 500  # events a look takes into memory
 # One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
 WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
 READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
-# What takes longer than a write may wait comes here, and takes the writers' lock in short steps as another process would.
+# What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
 SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
 
 

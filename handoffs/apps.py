@@ -10,6 +10,11 @@ from core.contributions import DoctorCheck, ExportKind, ImpossibleState
 class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
 
+    def streams(self) -> Mapping[str, str]:
+        from handoffs.models import STREAM
+
+        return {STREAM: "the life of handoffs"}
+
     def export_kinds(self) -> Sequence[ExportKind]:
         from handoffs.history import KINDS
 

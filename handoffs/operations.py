@@ -10,7 +10,7 @@ from pydantic import Field
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.models import Event, Stream
+from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -22,7 +22,7 @@ from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
 from handoffs import lifecycle, selectors, services
 from handoffs.errors import HandoffCode
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import STREAM, Handoff, HandoffStatus
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
@@ -97,7 +97,7 @@ def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
     workspace_id = workspaces.locate(p.project_root).workspace_id
 
     def interested(event: Event) -> bool:
-        return event.stream == Stream.HANDOFF and event.workspace_id == workspace_id
+        return event.stream == STREAM and event.workspace_id == workspace_id
 
     return interested
 

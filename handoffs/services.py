@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
+from django.db.models import Q
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Event, Stream
+from coordination.models import Event
 from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, workspaces
 from core.clock import now
-from core.database import store
+from core.database import store, write
+from core.database.prepared import Select, Slot, Update, insert
 from core.limits import opaque_text, within_limit
 from core.operations.errors import Code, NexusError, invalid, not_found
 from handoffs import lifecycle, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import STREAM, Handoff, HandoffStatus
 from inbox import services as mail
 
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
+
+_by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
+_lapsed = Select(
+    lambda: (
+        Handoff.objects.claimed()
+        .filter(workspace_id=Slot("workspace_id"), lease_expires_at__lt=Slot("moment"))
+        .values_list("pk")
+    )
+)
+_take = Update(
+    lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), workspace_id=Slot("workspace_id")),
+    status=HandoffStatus.CLAIMED,
+    claimed_by=Slot("agent_id"),
+    lease_expires_at=Slot("lease"),
+    updated_at=Slot("moment"),
+)
+_end = Update(
+    lambda: Handoff.objects.filter(
+        Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None), pk=Slot("handoff_id"), status=Slot("former")
+    ),
+    status=Slot("status"),
+    result=Slot("result"),
+    rejected_reason=Slot("rejected_reason"),
+    lease_expires_at=None,
+    updated_at=Slot("moment"),
+)
 
 
 class Created(NamedTuple):
@@ -46,13 +74,13 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
-    with transaction.atomic():
+    with write():
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
         handoff_id = new_id("hnd")
         event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)
-        handoff = Handoff.objects.create(
+        handoff = Handoff(
             handoff_id=handoff_id,
             workspace_id=place.workspace_id,
             from_agent_id=from_agent_id,
@@ -63,6 +91,7 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
             created_at=moment,
             updated_at=moment,
         )
+        insert(handoff)
         notified = _notify_target(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
@@ -77,7 +106,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     expire_leases(place.workspace_id)
     moment = now()
     lease = moment + timedelta(seconds=HandoffSettings.current().handoff_lease_ttl_seconds)
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
@@ -85,8 +114,8 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
                 "The target of this handoff does not admit you.",
                 {"handoff_id": handoff_id},
             )
-        won = Handoff.objects.open().filter(pk=handoff_id, workspace_id=place.workspace_id)
-        if not won.update(status=HandoffStatus.CLAIMED, claimed_by=agent_id, lease_expires_at=lease, updated_at=moment):
+        won = {"handoff_id": handoff_id, "workspace_id": place.workspace_id, "agent_id": agent_id}
+        if not _take(**won, lease=lease, moment=moment):
             raise NexusError(
                 HandoffCode.HANDOFF_ALREADY_CLAIMED,
                 f"This handoff is {handoff.status} already; look for others with handoff_list_available.",
@@ -105,7 +134,7 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
     """
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_complete(status=handoff.status, claimed_by=handoff.claimed_by, agent_id=agent_id)
         _settle(handoff, HandoffStatus.COMPLETED, moment, result=text)
@@ -122,7 +151,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     """
     place, moment = workspaces.locate(project_root), now()
     within_limit(reason, "reason")
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_reject(
             status=handoff.status, claimed_by=handoff.claimed_by, target=handoff.target, agent_id=agent_id
@@ -143,7 +172,7 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     within_limit(reason, "reason")
     expire_leases(place.workspace_id)
     moment = now()
-    with transaction.atomic():
+    with write():
         handoff = _find(place.workspace_id, handoff_id)
         lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=agent_id)
         _settle(handoff, HandoffStatus.CANCELLED, moment)
@@ -162,7 +191,7 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
         raise not_found("handoff", handoff_id)
     expire_leases(handoff.workspace_id)
     moment = now()
-    with transaction.atomic():
+    with write():
         handoff.refresh_from_db()
         lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=handoff.from_agent_id)
         _settle(handoff, HandoffStatus.CANCELLED, moment)
@@ -188,9 +217,9 @@ def expire_leases(workspace_id: str) -> None:
 
     A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
     """
-    if not Handoff.objects.lapsed(now()).filter(workspace_id=workspace_id).exists():
+    if _lapsed.first(workspace_id=workspace_id, moment=now()) is None:
         return
-    with transaction.atomic():
+    with write():
         moment = now()
         for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
             former = handoff.claimed_by
@@ -218,7 +247,7 @@ def expire_leases_everywhere() -> None:
 
 
 def _find(workspace_id: str, handoff_id: str) -> Handoff:
-    handoff = Handoff.objects.filter(pk=handoff_id).first()
+    handoff = _by_id.first(handoff_id=handoff_id)
     if handoff is None:
         raise not_found("handoff", handoff_id)
     if handoff.workspace_id != workspace_id:
@@ -226,10 +255,25 @@ def _find(workspace_id: str, handoff_id: str) -> Handoff:
     return handoff
 
 
-def _settle(handoff: Handoff, status: HandoffStatus, moment: datetime, **outcome: str | None) -> None:
-    """Move to a terminal state from the state that was checked."""
-    unchanged = Handoff.objects.filter(pk=handoff.pk, status=handoff.status, claimed_by=handoff.claimed_by)
-    if not unchanged.update(status=status, lease_expires_at=None, updated_at=moment, **outcome):
+def _settle(
+    handoff: Handoff,
+    status: HandoffStatus,
+    moment: datetime,
+    *,
+    result: str | None = None,
+    rejected_reason: str | None = None,
+) -> None:
+    """Move to a terminal state from the state that was checked; who is open has no claimant, by constraint."""
+    ended = _end(
+        handoff_id=handoff.handoff_id,
+        former=handoff.status,
+        claimed_by=handoff.claimed_by or "",
+        status=status.value,
+        result=result,
+        rejected_reason=rejected_reason,
+        moment=moment,
+    )
+    if not ended:
         raise NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
 
 
@@ -240,9 +284,8 @@ def _named_agent(target: Target) -> str | None:
 
 
 def _count_eligible(handoff: Handoff) -> int:
-    """The registered agents that the target admits, now or once its fallbacks have opened."""
-    in_the_end = datetime.max.replace(tzinfo=UTC)
-    return sum(selectors.eligible(handoff, agent, in_the_end) for agent in agents_known.profiles())
+    """The registered agents that the target admits now; whom a fallback admits later does not count."""
+    return sum(selectors.eligible(handoff, agent, handoff.created_at) for agent in agents_known.profiles())
 
 
 def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
@@ -290,7 +333,7 @@ def _emit(
 ) -> Event:
     return emit(
         workspace_id=workspace_id,
-        stream=Stream.HANDOFF,
+        stream=STREAM,
         type=f"handoff.{what}",
         actor=actor,
         payload={"handoff_id": handoff_id, "target": target, "visibility": visibility, **more},

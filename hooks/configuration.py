@@ -6,16 +6,15 @@ import contextlib
 import copy
 import difflib
 import json
-import os
 import re
-import shutil
-import tempfile
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from core import files
 from core.logs import redact
 from core.operations.errors import Code, NexusError
 from hooks import clients
@@ -84,35 +83,24 @@ def apply(change: Change, *, backups: Path | None = None) -> Path | None:
         if current != change.before:
             _refuse(file, "was changed by somebody else meanwhile; run this again")
         file.parent.mkdir(parents=True, exist_ok=True)
-        backup = None
+        backup, mode = None, files.PRIVATE  # a key may stand in it
         if current is not None:
+            mode = _mode(file, change.after)
+            name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
             if backups:
                 private_directory(backups)
-            name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
             backup = (backups or file.parent) / name
-            _copy_private(file, backup, current)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # a key may stand in it: 0600
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(change.after.encode())
-        if current is not None:
-            _copy_mode(file, Path(temporary), change.after)
-        Path(temporary).replace(file)
+            files.replace(backup, current.encode(), mode=_mode(file, current))
+        files.replace(file, change.after.encode(), mode=mode)
     except (OSError, UnicodeDecodeError) as error:
         _refuse(file, f"cannot be written ({type(error).__name__})")
     return backup
 
 
-def _copy_private(file: Path, backup: Path, text: str) -> None:
-    """Copy a file; made for its owner alone first, so that no moment shows a key to others."""
-    os.close(os.open(backup, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    shutil.copyfile(file, backup)
-    _copy_mode(file, backup, text)
-
-
-def _copy_mode(file: Path, to: Path, text: str) -> None:
+def _mode(file: Path, text: str) -> int:
     """The mode of `file`, without others' rights where `text` holds a key."""
-    mode = file.stat().st_mode & 0o777
-    to.chmod(mode & 0o700 if redact(text) != text else mode)
+    mode = stat.S_IMODE(file.stat().st_mode)
+    return mode & 0o700 if redact(text) != text else mode
 
 
 # What is put in and taken out

@@ -19,7 +19,7 @@ def would_track(file: Path) -> bool:
     place = next(parent for parent in file.parents if parent.is_dir())
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        ignored = subprocess.run(
+        ignored = subprocess.run(  # noqa: S603  # no shell, and the path stands after --
             ["git", "check-ignore", "--quiet", "--", str(file)],  # noqa: S607  # the git of the person's path
             cwd=place,
             env=environ,

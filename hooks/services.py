@@ -6,18 +6,19 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db import transaction
 from django.db.models import F
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log import selectors as log
-from coordination.models import Agent, Event, Stream
+from coordination.models import Agent, Event
 from coordination.routing import Profile
 from coordination.rows import event_data
 from coordination.services import audit, workspaces
 from core.clock import iso, now
+from core.database import write
 from core.operations.errors import not_found
+from handoffs.models import STREAM
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
@@ -43,12 +44,11 @@ def add(
     """
     host = sender.check_url(url, allow_private=allow_private).hostname
     place, moment = workspaces.locate(project_root) if project_root is not None else None, now()
-    with transaction.atomic():
+    with write():
         if agent_id is not None and not Agent.objects.filter(pk=agent_id).exists():
             raise not_found("agent", agent_id)
         if place is not None:
             workspaces.ensure(place, moment)
-        newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first()
         webhook = Webhook.objects.create(
             webhook_id=new_id("whk"),
             url=url,
@@ -57,7 +57,7 @@ def add(
             workspace_id=place.workspace_id if place else None,
             types=list(types) if types else None,
             allow_private=allow_private,
-            cursor=newest or 0,
+            cursor=log.newest_event_id(),
             created_at=moment,
         )
         # The host alone: a path or a query may hold a token.
@@ -67,7 +67,7 @@ def add(
 
 def remove(*, webhook_id: str, operator: str) -> int:
     """Remove a webhook; how many deliveries it still had. Raises NOT_FOUND."""
-    with transaction.atomic():
+    with write():
         webhook = _find(webhook_id)
         dropped = webhook.deliveries.count()
         webhook.delete()
@@ -78,7 +78,7 @@ def remove(*, webhook_id: str, operator: str) -> int:
 def redeliver(*, webhook_id: str, operator: str) -> int:
     """Give a webhook's dead letters all their attempts again, from now; how many there were. Raises NOT_FOUND."""
     moment = now()
-    with transaction.atomic():
+    with write():
         revived = (
             _find(webhook_id)
             .deliveries.filter(status=WebhookDeliveryStatus.DEAD)
@@ -90,11 +90,11 @@ def redeliver(*, webhook_id: str, operator: str) -> int:
 
 def enqueue(webhook_id: str) -> bool:
     """Turn events after a webhook's cursor into deliveries, as many as it has room for; whether to call again."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = log.newest_event_id()
     if not Webhook.objects.filter(pk=webhook_id, cursor__lt=newest).exists():
         return False  # what only looks must not take the writer's lock
     moment = now()
-    with transaction.atomic():
+    with write():
         webhook = Webhook.objects.filter(pk=webhook_id).first()
         room = MAX_QUEUED - WebhookDelivery.objects.filter(webhook_id=webhook_id).count()
         if webhook is None or room <= 0:
@@ -132,7 +132,7 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
         return True
     if event.type == "message.created":
         return agent.agent_id in event.payload["recipients"]
-    return event.stream == Stream.HANDOFF and log.event_visible(event, event.workspace_id, agent, moment)
+    return event.stream == STREAM and log.event_visible(event, agent, moment)
 
 
 def claim(webhook_id: str) -> WebhookDelivery | None:
@@ -157,7 +157,7 @@ def settle(delivery: WebhookDelivery, error: str | None) -> None:
     """Record the outcome of an attempt: done, to be tried again, or after the last attempt a dead letter."""
     row = WebhookDelivery.objects.filter(pk=delivery.pk)
     if error is None:
-        with transaction.atomic():
+        with write():
             row.delete()
             Webhook.objects.filter(pk=delivery.webhook_id).update(last_delivered_at=now())
     elif delivery.attempts >= MAX_ATTEMPTS:

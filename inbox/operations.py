@@ -21,8 +21,9 @@ from inbox.models import Delivery
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
 
-IdList = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
-MessageIds = Annotated[Id | IdList, Field(description="One message_id or a list of them.")]
+SomeIds = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
+AnyIds = Annotated[list[Id], Field(max_length=MAX_IDS_A_CALL)]
+IDS = Field(description="One message_id or a list of them.")
 PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
 
 
@@ -125,7 +126,7 @@ def inbox_pull(p: InboxPull, caller: Caller) -> Data:
 
 
 class InboxAck(Trusted):
-    message_ids: MessageIds
+    message_ids: Annotated[Id | AnyIds, IDS]
 
 
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
@@ -135,7 +136,7 @@ def inbox_ack(p: InboxAck, caller: Caller) -> Data:
 
 
 class InboxExtend(Trusted):
-    message_ids: MessageIds
+    message_ids: Annotated[Id | SomeIds, IDS]
     extend_seconds: Annotated[int, Field(description="The lease from now: 10 to 3600.")]
 
 

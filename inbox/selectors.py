@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
 
+from core import cursors
+from core.database.prepared import Select, Slot
 from core.operations.errors import invalid, not_found
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 
+def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
+    """The head of a lane of one inbox, along its index, with the messages."""
+    return Select(
+        lambda: (
+            lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
+            .select_related("message")
+            .order_by("delivery_id")
+        )
+    )
+
+
+_unread = _lane(lambda mine: mine.unread())
+_lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
+
+_sizes: Select[tuple[int, int, int]] = Select(
+    lambda: (
+        Delivery.objects.filter(recipient_id=Slot("agent_id"))
+        .values("recipient_id")
+        .annotate(
+            unread=Count(
+                "pk", filter=Q(status=DeliveryStatus.UNREAD) | _in_flight_and(lease_expires_at__lt=Slot("moment"))
+            ),
+            in_flight=Count("pk", filter=_in_flight_and(lease_expires_at__gte=Slot("moment"))),
+            acknowledged=Count("pk", filter=Q(status=DeliveryStatus.READ)),
+        )
+        .values_list("unread", "in_flight", "acknowledged")
+    )
+)
+
+
+def _in_flight_and(**lease: Slot) -> Q:
+    return Q(status=DeliveryStatus.DELIVERED, **lease)
+
+
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
     """The oldest deliveries that a pull may claim, with their messages."""
-    mine = Delivery.objects.of(agent_id)
-    return _oldest([mine.unread(), mine.lapsed(moment)], limit)
+    heads = _unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment)
+    return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
@@ -36,16 +71,8 @@ def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
 
 def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
     """`{unread, in_flight, read}`, a lapsed lease counted as unread."""
-    in_flight = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=moment)
-    lapsed = Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
-    return Delivery.objects.of(agent_id).aggregate(
-        unread=Count(
-            "pk",
-            filter=Q(status=DeliveryStatus.UNREAD) | lapsed,
-        ),
-        in_flight=Count("pk", filter=in_flight),
-        read=Count("pk", filter=Q(status=DeliveryStatus.READ)),
-    )
+    unread, in_flight, read = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0)
+    return {"unread": unread, "in_flight": in_flight, "read": read}
 
 
 class History(NamedTuple):
@@ -68,22 +95,19 @@ def history(agent_id: str, limit: int, cursor: str | None) -> History:
 
 def _encode(last: Delivery) -> str:
     assert last.read_at is not None
-    return base64.urlsafe_b64encode(json.dumps([last.read_at.isoformat(), last.delivery_id]).encode()).decode()
+    return cursors.encode(last.read_at, last.delivery_id)
 
 
 def _decode(cursor: str) -> tuple[datetime, str]:
     try:
-        read_at, delivery_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        moment = datetime.fromisoformat(read_at)
-        if moment.tzinfo != UTC or not isinstance(delivery_id, str) or not delivery_id.isascii():
-            raise ValueError
-    except (ValueError, TypeError, RecursionError):
+        read_at, delivery_id = cursors.decode(cursor, datetime, str)
+        return read_at, delivery_id
+    except ValueError:
         raise invalid(
             "cursor is not one of inbox_history (numeric offsets are no longer taken): "
             "pass next_cursor back as it came, or leave it out to start at the newest.",
             field="cursor",
         ) from None
-    return moment, delivery_id
 
 
 def deliveries_of(message_id: str) -> tuple[Message, list[Delivery]]:

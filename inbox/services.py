@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
@@ -19,6 +18,8 @@ from coordination.routing import Strategy, Target, Visibility, is_eligible, pars
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
+from core.database import write
+from core.database.prepared import Slot, Update, insert
 from core.limits import within_limit
 from core.operations.errors import invalid, not_found
 from inbox import lanes, selectors
@@ -61,7 +62,7 @@ def send(
     place, moment = workspaces.locate(project_root), now()
     within_limit(subject, "subject")
     within_limit(body, "body")
-    with transaction.atomic():
+    with write():
         workspace_created = workspaces.ensure(place, moment)
         _check_place(place, channel_id, parent_message_id)
         recipients, excluded_stale = _resolve(parsed, place.workspace_id, from_agent_id, moment)
@@ -112,41 +113,28 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
     takes its place in `limit`.
     """
     moment = now()
-    if not selectors.claimable(agent_id, 1, moment):
+    found = selectors.claimable(agent_id, limit, moment)
+    if not found:
         agents.touch_in_passing(agent_id)  # an empty inbox is a read and must not queue behind writers
         return []
     ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
-    with transaction.atomic():
-        claimed = selectors.claimable(agent_id, limit, moment)
-        handed = [delivery for delivery in claimed if not lanes.exhausted(delivery.attempts)]
-        _move(
-            (delivery for delivery in claimed if lanes.exhausted(delivery.attempts)),
-            status=DeliveryStatus.PARKED,
-            lease_expires_at=None,
-        )
-        _move(
-            handed,
-            status=DeliveryStatus.DELIVERED,
-            attempts=F("attempts") + 1,
-            delivered_at=moment,
-            lease_expires_at=moment + timedelta(seconds=ttl),
-        )
+    until = moment + timedelta(seconds=ttl)
+    with write():
+        taken = [delivery for delivery in found if _take(delivery, moment, until)]
+        if len(taken) < len(found):  # another was quicker since the look: what else is there, now that nobody can be
+            rest = selectors.claimable(agent_id, limit - len(taken), moment)
+            taken += [delivery for delivery in rest if _take(delivery, moment, until)]
         agents.touch(agent_id, moment)
-    for delivery in handed:
-        delivery.status, delivery.delivered_at = DeliveryStatus.DELIVERED, moment
-        delivery.lease_expires_at = moment + timedelta(seconds=ttl)
-    return handed
+    handed = [delivery for delivery in taken if delivery.status == DeliveryStatus.DELIVERED]
+    return sorted(handed, key=lambda delivery: delivery.delivery_id)
 
 
 def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
     """Settle messages into history, from whatever lane; how many moved (contract: inbox_ack). Idempotent."""
     moment = now()
-    with transaction.atomic():
-        moved = (
-            Delivery.objects.of(agent_id)
-            .filter(message_id__in=set(message_ids))
-            .exclude(status=DeliveryStatus.READ)
-            .update(status=DeliveryStatus.READ, read_at=moment, lease_expires_at=None)
+    with write():
+        moved = _settle.each(
+            {"agent_id": agent_id, "message_id": message_id, "moment": moment} for message_id in set(message_ids)
         )
         agents.touch(agent_id, moment)
     return moved
@@ -160,7 +148,7 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
     moment = now()
     until = moment + timedelta(seconds=lanes.clamp_lease(extend_seconds))
     wanted = list(dict.fromkeys(message_ids))
-    with transaction.atomic():
+    with write():
         held = {row.message_id: row for row in Delivery.objects.of(agent_id).filter(message_id__in=wanted)}
         reasons = {
             message_id: why
@@ -193,7 +181,7 @@ def _check_place(place: Place, channel_id: str | None, parent_message_id: str | 
 
 
 def _resolve(target: Target | None, workspace_id: str, sender: str, moment: datetime) -> tuple[list[str], list[str]]:
-    """The recipients of a message and the agents left out as stale (contract: Recipient resolution)."""
+    """The recipients of a message, sorted, and the agents left out as stale (contract: Recipient resolution)."""
     if target is None or target["strategy"] == Strategy.BROADCAST:
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
@@ -201,20 +189,28 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
         if not agent_exists(target["agent_id"]):
             raise not_found("agent", target["agent_id"])
         return [target["agent_id"]], []
-    return [
+    admitted = (
         agent.agent_id
         for agent in agents_known.profiles()
         if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
-    ], []
+    )
+    return sorted(admitted), []
 
 
 def _post(message: Message, recipients: list[str]) -> Event:
     """Write a message, one delivery per recipient and the event, inside the caller's transaction."""
     message.recipients_count = len(recipients)
-    message.save(force_insert=True)
-    Delivery.objects.bulk_create(
-        Delivery(delivery_id=new_id("dlv"), message=message, recipient_id=recipient, created_at=message.created_at)
-        for recipient in recipients
+    insert(message)
+    insert(
+        *(
+            Delivery(
+                delivery_id=new_id("dlv"),
+                message_id=message.message_id,
+                recipient_id=recipient,
+                created_at=message.created_at,
+            )
+            for recipient in recipients
+        )
     )
     return emit(
         workspace_id=message.workspace_id,
@@ -235,11 +231,34 @@ def _post(message: Message, recipients: list[str]) -> Event:
     )
 
 
-def _move(deliveries: Iterable[Delivery], **changes: Any) -> None:
-    """Update deliveries that are still in the lane they were read in."""
-    chosen = list(deliveries)
-    if chosen:
-        Delivery.objects.filter(
-            pk__in=[delivery.pk for delivery in chosen],
-            status__in=[DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED],
-        ).update(**changes)
+_claimable = Q(status=DeliveryStatus.UNREAD) | Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment"))
+_lease = Update(
+    lambda: Delivery.objects.filter(_claimable, pk=Slot("delivery_id"), attempts=Slot("attempts")),
+    status=DeliveryStatus.DELIVERED,
+    attempts=F("attempts") + 1,
+    delivered_at=Slot("moment"),
+    lease_expires_at=Slot("until"),
+)
+_park = Update(
+    lambda: Delivery.objects.filter(_claimable, pk=Slot("delivery_id"), attempts=Slot("attempts")),
+    status=DeliveryStatus.PARKED,
+    lease_expires_at=None,
+)
+_settle = Update(
+    lambda: Delivery.objects.filter(recipient_id=Slot("agent_id"), message_id=Slot("message_id")).exclude(
+        status=DeliveryStatus.READ
+    ),
+    status=DeliveryStatus.READ,
+    read_at=Slot("moment"),
+    lease_expires_at=None,
+)
+
+
+def _take(delivery: Delivery, moment: datetime, until: datetime) -> bool:
+    """Lease a delivery, or park it, from the state it was read in; False when another pull or an ack was quicker."""
+    of = {"delivery_id": delivery.delivery_id, "attempts": delivery.attempts, "moment": moment}
+    if lanes.exhausted(delivery.attempts):
+        delivery.status, delivery.lease_expires_at = DeliveryStatus.PARKED, None
+        return bool(_park(**of))
+    delivery.status, delivery.delivered_at, delivery.lease_expires_at = DeliveryStatus.DELIVERED, moment, until
+    return bool(_lease(**of, until=until))

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core import instance
+from core import files, instance
 from core.apps import own_labels
 from core.clock import now
 from core.database import sqlite, store
@@ -197,4 +197,4 @@ def _swap(copy: Path, database: Path, aside: Path) -> None:
     if database.exists():
         os.link(database, aside)
     copy.rename(database)
-    store_file.sync(database.parent)
+    files.sync(database.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db import connection, transaction
+from django.db import connection
 
 from coordination.models import Agent, AgentKey, RetentionPass, StoredSetting
 from coordination.services import audit
@@ -24,7 +24,7 @@ def reset(*, keep_agents: bool, operator: str) -> int:
     kept = {*ALWAYS_KEPT, *(IDENTITIES if keep_agents else ())}
     models = [model for app in nexus_apps() for model in app.get_models()]
     gone = 0
-    with transaction.atomic(), connection.cursor() as cursor:
+    with store().write(), connection.cursor() as cursor:
         cursor.execute("PRAGMA defer_foreign_keys = ON")
         RetentionPass.objects.create()
         with search.emptied():

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.db.models import QuerySet
 
 from coordination.models import RetentionPass
@@ -23,6 +23,7 @@ from coordination.services import settings as stored_settings
 from core.apps import nexus_apps
 from core.clock import now
 from core.contributions import RetentionLane
+from core.database import write
 from core.database.sqlite import is_busy
 from maintenance.config import MaintenanceSettings
 
@@ -106,7 +107,7 @@ def _delete(rows: QuerySet[Any], found: int, max_batches: int | None) -> int:
 
 
 def _delete_batch(rows: QuerySet[Any]) -> int:
-    with transaction.atomic():
+    with write():
         permit = RetentionPass.objects.create()  # the log's trigger asks for it
         keys = list(rows.values_list("pk", flat=True)[:BATCH])
         count: int = rows.model._default_manager.filter(pk__in=keys).delete()[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging.config
+
 from core.config import CoreSettings
 from core.database import store
 from nexus_site import launch
@@ -15,4 +17,5 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 SECRET_KEY = "unused: this process signs nothing"  # noqa: S105
-LOGGING = launch.LOGGING
+LOGGING_CONFIG = None  # Django's own defaults come first otherwise, and import its mail and debug pages
+logging.config.dictConfig(launch.LOGGING)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
-from django.db.models import Max
+from django.db.models import QuerySet
 
 from coordination.models import Event
-from coordination.routing import Profile, can_see
+from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
+from core.database.prepared import Select, Slot
 
 EVENTS_AT_ONCE = 500
 EXAMINED = 50_000  # events looked through for those of one agent
@@ -19,7 +21,27 @@ EXAMINED = 50_000  # events looked through for those of one agent
 
 def newest_event_id(**where: str) -> int:
     """The id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
-    return Event.objects.filter(**where).aggregate(newest=Max("event_id"))["newest"] or 0
+    newest = _newest(tuple(sorted(where))).first(**where)
+    return newest[0] if newest else 0
+
+
+@cache
+def _newest(columns: tuple[str, ...]) -> Select[tuple[int]]:
+    return Select(lambda: _events_with(columns).order_by("-event_id").values_list("event_id"))
+
+
+@cache
+def _next_events(columns: tuple[str, ...]) -> Select[Event]:
+    """The events after one id, up to another, that have these columns."""
+    return Select(
+        lambda: (
+            _events_with(columns).filter(event_id__gt=Slot("after"), event_id__lte=Slot("head")).order_by("event_id")
+        )
+    )
+
+
+def _events_with(columns: tuple[str, ...]) -> QuerySet[Event]:
+    return Event.objects.filter(**{name: Slot(name) for name in columns})
 
 
 @dataclass(frozen=True)
@@ -41,29 +63,29 @@ def event_page(
     agent, moment = profile_of(agent_id), now()
     # The head bounds the scan: what is committed meanwhile is the next page's.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
-    columns = _columns(filters)
-    matching = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__lte=head, **columns)
+    columns = {"workspace_id": workspace_id, "stream": stream, **_columns(filters)}
+    matching, at_once = _next_events(tuple(sorted(columns))), min(limit + 1, EVENTS_AT_ONCE)
     found: list[Event] = []
     examined = cursor
-    while batch := list(matching.filter(event_id__gt=examined).order_by("event_id")[: min(limit + 1, EVENTS_AT_ONCE)]):
+    while batch := matching(at_once, after=examined, head=head, **columns):
         for event in batch:
-            if event_visible(event, workspace_id, agent, moment):
+            if event_visible(event, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
             examined = event.event_id
+        if len(batch) < at_once:
+            break
     return EventPage(found, max(cursor, head), has_more=False)
 
 
-def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent, looking from a workspace, sees an event."""
-    return can_see(
+def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
+    """Whether an agent sees an event, looking from the event's own workspace; one of none is seen from anywhere."""
+    return is_shown_to(
+        agent,
         visibility=event.visibility,
         target=event.target,
         actor=event.actor_agent_id,
-        item_workspace=event.workspace_id,
-        workspace=workspace_id,
-        agent=agent,
         created_at=event.created_at,
         now=moment,
     )
@@ -95,7 +117,7 @@ def events_after(event_id: int, limit: int) -> Sequence[Event]:
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
     """What an agent did last, newest first, among the newest events of the log (or those after an id)."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
 

@@ -17,7 +17,7 @@ from core.operations.parameters import Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY, Guard, Operation
 from core.operations.replies import Data
 
-PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE)
+PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
 
 class AgentProfile(Params):
@@ -25,11 +25,16 @@ class AgentProfile(Params):
     role: Label | None = None
     capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
     metadata: Any = None
+    toolsets: Annotated[
+        list[Label] | None,
+        Field(max_length=100, description="What its connections have that choose nothing; none: the default ones."),
+    ] = None
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the call named."""
-        return {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+        """What the call named; no toolsets are no choice."""
+        named = {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+        return {**named, "toolsets": self.toolsets or None} if "toolsets" in named else named
 
 
 @operation(AgentProfile, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
@@ -41,7 +46,7 @@ def agent_create(p: AgentProfile, caller: Caller) -> Data:
 
 @operation(AgentProfile, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_update(p: AgentProfile, caller: Caller) -> Data:
-    """Change an agent's role, capabilities or metadata. What is left out keeps its value."""
+    """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
     return _profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
 
 
@@ -146,4 +151,4 @@ def _operator(caller: Caller) -> str:
 
 
 def _profile(agent: Agent) -> dict[str, Any]:
-    return {**agent_data(agent), "updated_at": iso(agent.updated_at)}
+    return {**agent_data(agent), "toolsets": agent.toolsets, "updated_at": iso(agent.updated_at)}

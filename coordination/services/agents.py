@@ -6,16 +6,23 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
 from core.clock import now
+from core.database import write
+from core.database.prepared import Select, Slot, Update
 from core.database.sqlite import without_waiting
 from core.limits import json_within_limit
+from core.operations.errors import Code
+from core.operations.toolsets import choose
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
+
+_stamps = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("last_seen_at"))
+_stamp = Update(lambda: Agent.objects.filter(pk=Slot("agent_id")), last_seen_at=Slot("moment"))
 
 
 def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
@@ -27,7 +34,7 @@ def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
     check_profile(given)
     moment = now()
     changes = {**given, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
-    with transaction.atomic():
+    with write():
         agent, _ = Agent.everyone.update_or_create(
             agent_id=agent_id, defaults=changes, create_defaults={**changes, "created_at": moment}
         )
@@ -35,7 +42,10 @@ def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
 
 
 def check_profile(given: dict[str, Any]) -> None:
-    """Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata."""
+    """Raises VALIDATION_ERROR for malformed capabilities and unknown toolsets, CONTENT_TOO_LARGE for oversized
+    capabilities or metadata, CONFIG_ERROR for toolsets that clash."""
+    if given.get("toolsets"):
+        choose(given["toolsets"], unknown=Code.VALIDATION_ERROR)
     capability_set(given.get("capabilities"))
     for field in ("capabilities", "metadata"):
         json_within_limit(given.get(field), field)
@@ -43,7 +53,7 @@ def check_profile(given: dict[str, Any]) -> None:
 
 def touch(agent_id: str, moment: datetime) -> None:
     """Stamp the agent's last action, inside the transaction of that action; nothing for an unregistered one."""
-    Agent.objects.filter(pk=agent_id).update(last_seen_at=moment)
+    _stamp(agent_id=agent_id, moment=moment)
 
 
 def touch_in_passing(agent_id: str) -> None:
@@ -52,8 +62,7 @@ def touch_in_passing(agent_id: str) -> None:
     Hundreds of waits may wake at once, and a durable write for each would hold up the senders.
     """
     moment = now()
-    stamp = Agent.objects.filter(pk=agent_id).values_list("last_seen_at", flat=True)[:1]
-    for last in stamp:
+    for (last,) in _stamps(agent_id=agent_id):
         if last is None or not moment - FRESH < last <= moment:  # after now: from before the clock was set back
             _touch_if_free(agent_id, moment)
 

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from django.db import transaction
-
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.models import Artifact, ArtifactType, Stream
 from coordination.paths import resolve_inside
 from coordination.services import workspaces
 from core.clock import now
+from core.database import write
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import invalid, not_found
 
@@ -50,7 +49,7 @@ def put(
         _require_json(content)
     place, moment = workspaces.locate(project_root), now()
     file = resolve_inside(place.root, path) if path is not None else None
-    with transaction.atomic():
+    with write():
         workspaces.ensure(place, moment)
         artifact = Artifact.objects.create(
             artifact_id=new_id("art"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import unicodedata
 from datetime import datetime
 
-from django.db import transaction
-
 from coordination.ids import new_id
 from coordination.models import Channel
 from coordination.services import workspaces
 from core.clock import now
+from core.database import write
 from core.operations.errors import invalid
 
 DEFAULT_CHANNEL = "general"
@@ -28,21 +27,21 @@ def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise invalid("name must not contain control characters.", field="name")
     place, moment = workspaces.locate(project_root), now()
-    with transaction.atomic():
+    with write():
         workspaces.ensure(place, moment)
         return _named(place.workspace_id, name, moment)
 
 
 def list_and_seed(*, project_root: str) -> list[Channel]:
-    """The workspace's channels by name; `general` is made when it is missing (contract: channel_list)."""
+    """The workspace's channels, oldest first; `general` is made when it is missing (contract: channel_list)."""
     place = workspaces.locate(project_root)
     channels = Channel.objects.filter(workspace_id=place.workspace_id)
     if not channels.filter(name=DEFAULT_CHANNEL).exists():
         moment = now()
-        with transaction.atomic():
+        with write():
             workspaces.ensure(place, moment)
             _named(place.workspace_id, DEFAULT_CHANNEL, moment)
-    return list(channels.order_by("name"))
+    return list(channels.order_by("created_at", "channel_id"))
 
 
 def _named(workspace_id: str, name: str, moment: datetime) -> tuple[Channel, bool]:

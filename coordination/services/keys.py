@@ -5,19 +5,18 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from django.db import transaction
-
 from coordination.lookups import agent_exists
 from coordination.models import AgentKey
 from coordination.services import agents, audit
 from core.clock import now
+from core.database import write
 from core.operations.errors import not_found
 
 
 def issue(*, agent_id: str, operator: str) -> str:
     """A new key for an agent; the one it had dies in the same moment. Raises NOT_FOUND for an unknown agent."""
     moment = now()
-    with transaction.atomic():
+    with write():
         if not agent_exists(agent_id):
             raise not_found("agent", agent_id)
         key, had_one = replace(agent_id, moment)
@@ -41,7 +40,7 @@ def set_active(*, agent_id: str, active: bool, operator: str) -> AgentKey:
     What is so already changes nothing. Raises NOT_FOUND for an agent without a key.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         key = AgentKey.objects.filter(agent_id=agent_id).first()
         if key is None:
             raise not_found("key of agent", agent_id)

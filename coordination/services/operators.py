@@ -6,11 +6,12 @@ import secrets
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
 from coordination.models import AgentKey
 from coordination.services import audit
 from core.clock import now
+from core.database import write
 from core.operations.errors import invalid, not_found
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def create_first() -> tuple[str, str] | None:
     from django.contrib.auth.models import User  # an agent's stdio process does without it
 
     password, moment = _new_password(), now()
-    with transaction.atomic():
+    with write():
         able = [user for user in User.objects.filter(is_active=True, is_staff=True) if user.has_usable_password()]
         if able or AgentKey.objects.exists():
             return None
@@ -53,7 +54,7 @@ def create(*, name: str, operator: str) -> str:
     except ValidationError as error:
         raise invalid(f"operator: {error.messages[0]}", field="operator") from None
     try:
-        with transaction.atomic():
+        with write():
             User.objects.create_superuser(name, password=password)
             audit.record(operator, "operator.created", moment, name=name)
     except IntegrityError:
@@ -68,7 +69,7 @@ def reset_password(*, name: str, operator: str) -> str:
     from django.contrib.auth.models import User
 
     password, moment = _new_password(), now()
-    with transaction.atomic():
+    with write():
         user = User.objects.filter(username=name).first()
         if user is None:
             raise not_found("operator", name)

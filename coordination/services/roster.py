@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import transaction
-
 from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.services import agents, audit, keys, sessions
 from core.clock import now
+from core.database import write
 from core.operations.errors import invalid, not_found
 
 
@@ -19,7 +18,7 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
     Raises VALIDATION_ERROR when the id is taken, and what `agents.register` raises.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         if agent_exists(agent_id):
             raise invalid(
                 f"There is an agent {agent_id!r} already: agent_update changes it, agent_key_issue gives it a key.",
@@ -34,10 +33,10 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
 
 
 def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
-    """Change what `given` names of role, capabilities and metadata. Raises NOT_FOUND and as `agents.register` does."""
+    """Change what `given` names of the profile. Raises NOT_FOUND and as `agents.register` does."""
     moment = now()
     agents.check_profile(given)
-    with transaction.atomic():
+    with write():
         agent = Agent.objects.filter(pk=agent_id).first()
         if agent is None:
             raise not_found("agent", agent_id)
@@ -57,7 +56,7 @@ def delete(*, agent_id: str, operator: str) -> int:
     Raises NOT_FOUND for an unknown agent.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         if not Agent.objects.filter(pk=agent_id).update(deleted_at=moment, updated_at=moment):
             raise not_found("agent", agent_id)
         AgentKey.objects.filter(agent_id=agent_id).delete()

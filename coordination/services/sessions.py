@@ -7,7 +7,6 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
 from django.db.models import QuerySet
 
 from coordination.config import CoordinationSettings
@@ -17,6 +16,7 @@ from coordination.lookups import agent_exists
 from coordination.models import Session, SessionStatus, Stream
 from coordination.services import agents, workspaces
 from core.clock import now
+from core.database import write
 from core.limits import json_within_limit
 from core.operations.errors import Code, NexusError, invalid, not_found
 
@@ -30,7 +30,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     """
     json_within_limit(metadata, "metadata")
     secret, moment = str(uuid.uuid4()), now()
-    with transaction.atomic():
+    with write():
         workspaces.require(workspace_id)
         if not agent_exists(agent_id):
             raise not_found("agent", agent_id)
@@ -55,7 +55,7 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
     Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         session = _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
             session.last_heartbeat_at = moment
@@ -72,7 +72,7 @@ def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, op
     The event names the operator whose deed it is; the agent has not acted then.
     """
     moment = now()
-    with transaction.atomic():
+    with write():
         session = _find(session_id, workspace_id, bound_to)
         if session.status == SessionStatus.ACTIVE:
             end(session, "closed", moment, operator)
@@ -85,7 +85,7 @@ def reap_everywhere() -> None:
     """Close dead sessions of every workspace, at most REAPED_AT_ONCE a call: for a reaper in the background."""
     if not _dead(now()).exists():
         return
-    with transaction.atomic():
+    with write():
         moment = now()
         for session in _dead(moment)[:REAPED_AT_ONCE]:
             end(session, "stale", moment)

@@ -18,6 +18,7 @@ from coordination.models import StoredSetting
 from coordination.services import audit
 from core.clock import now
 from core.config import TABLE, flag, parse, variable
+from core.database import write
 from core.operations.errors import Code, NexusError, invalid
 
 REFRESH_SECONDS = 1.0
@@ -58,7 +59,7 @@ def update(*, values: Mapping[str, Any], operator: str) -> None:
         if value is not None:
             _spelled(name, value)
     moment = now()
-    with transaction.atomic():
+    with write():
         before = dict(StoredSetting.objects.values_list("name", "value"))
         for name, value in values.items():
             rows = StoredSetting.objects.filter(pk=name)

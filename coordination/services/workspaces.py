@@ -6,13 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from django.db import transaction
-
 from coordination.errors import CoordinationCode
 from coordination.lookups import workspace_exists
 from coordination.models import Workspace
 from coordination.paths import resolve_root, workspace_id_of
 from core.clock import now
+from core.database import write
 from core.operations.errors import Code, NexusError, invalid
 
 
@@ -48,7 +47,7 @@ def resolve(*, project_root: str, display_name: str | None) -> Workspace:
     if not project_root.strip() or not Path(project_root).is_absolute():
         raise invalid("project_root must be an absolute path.", field="project_root")
     place, moment = locate(project_root), now()
-    with transaction.atomic():
+    with write():
         ensure(place, moment)
         workspace = Workspace.objects.get(pk=place.workspace_id)
         workspace.last_seen_at = moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cache
 
 from core.database.base import Store
@@ -13,3 +14,8 @@ def store() -> Store:
     from core.database import sqlite
 
     return sqlite
+
+
+def write() -> AbstractContextManager[None]:
+    """A writing transaction of the store; inside another one, a part of that."""
+    return store().write()

@@ -1,4 +1,4 @@
-"""What a database must do for Nexus, beyond what the ORM asks of it. Each module here that is named after one does it."""
+"""What a database must do for Nexus, beyond what the ORM asks of it; the module named after each database does it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,19 @@ class Store(Protocol):
         """
 
     def pending(self) -> bool:
-        """Whether a migration of this version is not applied. Raises as `prepare` does."""
+        """Whether a migration of this version is not applied, or a trigger not as it should be.
+
+        Raises as `prepare` does.
+        """
 
     def is_busy(self, error: Exception) -> bool:
         """Whether another connection's lock is all that is wrong."""
 
     def failure(self, error: Exception) -> NexusError | None:
         """The DB_ERROR for an error of the database, with its cause and what to do; None when unknown."""
+
+    def write(self) -> AbstractContextManager[None]:
+        """A transaction that writes; inside another one, a part of that. Waits its turn, and not for ever."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Inside, every read sees the same committed state, and no lock is taken that a writer would wait for."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection
 
 from core import waiting
 from core.config import CoreSettings
@@ -172,7 +172,7 @@ def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
     """The call; what an operator changes through an agent's verb is recorded with it, all or nothing."""
     if caller.operator is None or operation.read_only or operation.operator_only:
         return operation.call(params, caller)
-    with transaction.atomic():
+    with store().write():
         data = operation.call(params, caller)
         ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
         domain().record_act(caller.operator, operation.name, ids)

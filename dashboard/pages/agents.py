@@ -12,10 +12,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from coordination import presence
-from coordination.log.selectors import events_by
-from coordination.models import Agent, AgentKey, Event, Session
+from coordination.log.selectors import events_by, newest_event_id
+from coordination.models import Agent, AgentKey, Session
 from coordination.routing import capability_set
 from core.clock import now
+from core.operations.parameters import whole_number
 from dashboard.page import operate, render
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_overview
@@ -130,11 +131,10 @@ def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
 def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
     row = _found(agent_id)
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
-    text = request.GET.get("since", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        return redirect(f"{request.path}?since={newest}")
-    events = events_by(agent_id, SHOWN_EVENTS, after=int(text))
+    since = whole_number(request.GET.get("since"))
+    if since is None:
+        return redirect(f"{request.path}?since={newest_event_id()}")
+    events = events_by(agent_id, SHOWN_EVENTS, after=since)
     called = bool(events) or row.last_seen_at is not None
     return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, events=events)
 

@@ -12,8 +12,11 @@ from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
-from coordination.models import Agent, Artifact, Event, Session, Stream
+from coordination.log.selectors import newest_event_id
+from coordination.log.streams import streams
+from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import event_data
+from core.operations.parameters import whole_number
 from dashboard.page import chosen_workspace, render
 from handoffs.models import Handoff
 from inbox.models import Message
@@ -47,7 +50,7 @@ def events(request: HttpRequest) -> TemplateResponse:
     workspace, workspaces = chosen_workspace(request)
     rows = _filtered(request)
     words = request.GET.get("q", "").strip()
-    before = _number(request, "before")
+    before = whole_number(request.GET.get("before"))
     if words:
         rows = rows.filter(pk__in=[hit.document for hit in search(words, limit=FOUND, before=before)])
     if before is not None:
@@ -55,7 +58,6 @@ def events(request: HttpRequest) -> TemplateResponse:
     page = list(rows.order_by("-event_id")[: PAGE + 1])
     query = request.GET.copy()
     query.pop("before", None)
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
     return render(
         request,
         "events",
@@ -66,8 +68,8 @@ def events(request: HttpRequest) -> TemplateResponse:
         given=request.GET,
         words=words,
         tailing=before is None and not words,
-        newest=newest,
-        streams=Stream.values,
+        newest=newest_event_id(),
+        streams=list(streams()),
         workspace=workspace,
         workspaces=workspaces,
     )
@@ -75,8 +77,8 @@ def events(request: HttpRequest) -> TemplateResponse:
 
 def tail(request: HttpRequest) -> TemplateResponse:
     """The rows after `?after=`, for the live tail; at most 200, then it is asked again."""
-    after = _number(request, "after") or 0
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    after = whole_number(request.GET.get("after")) or 0
+    newest = newest_event_id()
     rows = list(_filtered(request).filter(event_id__gt=after, event_id__lte=newest).order_by("event_id")[: TAIL + 1])
     more = len(rows) > TAIL
     rows = rows[:TAIL]
@@ -107,11 +109,6 @@ def export(request: HttpRequest) -> HttpResponseBase:
 def _filtered(request: HttpRequest) -> QuerySet[Event]:
     given = {column: value for key, column in EQUAL.items() if (value := request.GET.get(key, "").strip())}
     return Event.objects.filter(**given)
-
-
-def _number(request: HttpRequest, key: str) -> int | None:
-    text = request.GET.get(key, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _in_order(rows: QuerySet[Event], words: str) -> Iterator[Event]:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST
 
 from coordination.toolset import COORDINATION, run
 from core.config import CoreSettings
+from core.operations.parameters import whole_number
 from dashboard.page import operate, operator, render
 
 BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page shows how far it is
@@ -52,9 +53,10 @@ def _typed(setting: dict[str, Any], text: str) -> Any:
     """The text in the setting's own type; what does not fit stays a text, and the operation says why it is wrong."""
     if isinstance(setting["default"], bool):
         return text == "true"
-    if isinstance(setting["default"], int) and text.lstrip("+-").isascii() and text.lstrip("+-").isdigit():
-        return int(text[:30])
-    return text
+    size = whole_number(text.removeprefix("-"), 10**30) if isinstance(setting["default"], int) else None
+    if size is None:
+        return text
+    return -size if text.startswith("-") else size
 
 
 def retention(request: HttpRequest) -> HttpResponse:
@@ -68,12 +70,12 @@ def retention(request: HttpRequest) -> HttpResponse:
             data = envelope["data"]
             found = sum(lane["found"] for lane in data["lanes"].values())
             deleted = sum(lane["deleted"] for lane in data["lanes"].values())
-            before = _count(request, "deleted")
+            before = whole_number(request.POST.get("deleted")) or 0
             context |= {
                 "outcome": data,
                 "found": found,
                 "deleted": before + deleted,
-                "total": max(_count(request, "total"), before + found),
+                "total": max(whole_number(request.POST.get("total")) or 0, before + found),
                 "running": data["more"] and not dry,
             }
         else:
@@ -84,11 +86,6 @@ def retention(request: HttpRequest) -> HttpResponse:
 def _windows(request: HttpRequest) -> list[dict[str, Any]]:
     listed = run(operator(request), "settings_list", {})["data"]["settings"]
     return [setting for setting in listed if setting["name"].startswith("retention_")]
-
-
-def _count(request: HttpRequest, name: str) -> int:
-    text = request.POST.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 @require_POST

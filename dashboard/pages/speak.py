@@ -11,7 +11,6 @@ from django.views.decorators.http import require_POST
 
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
-from coordination.services.audit import home_id
 from coordination.toolset import run
 from core.access import OPERATOR_AGENT
 from dashboard.page import operate, operator, render
@@ -41,7 +40,7 @@ def _form(request: HttpRequest, values: dict[str, str]) -> HttpResponse:
         "Speak",
         values=values,
         reply=reply,
-        workspaces=list(Workspace.objects.exclude(pk=home_id()).order_by("-last_seen_at")[:200]),
+        workspaces=list(Workspace.objects.order_by("-last_seen_at")[:200]),
         agents=list(Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)),
         roles=sorted({role for role in Agent.objects.values_list("role", flat=True) if role}),
         capabilities=list(capabilities()),

@@ -25,13 +25,15 @@ def test_it_seeds_general_alone_and_once(call: Call, project: str) -> None:
     assert [channel["name"] for channel in once] == ["general"]
 
 
-def test_it_lists_the_workspaces_own_channels(call: Call, project: str, tmp_path: Path) -> None:
+def test_it_lists_the_workspaces_own_channels_in_the_order_of_their_creation(
+    call: Call, project: str, tmp_path: Path
+) -> None:
     call("channel_create", project_root=project, name="zoo")
     call("channel_create", project_root=str(tmp_path), name="zoo")
     call("channel_create", project_root=str(tmp_path), name="Zoo")
-    assert [channel["name"] for channel in call("channel_list", project_root=project)["channels"]] == ["general", "zoo"]
+    assert [channel["name"] for channel in call("channel_list", project_root=project)["channels"]] == ["zoo", "general"]
     there = call("channel_list", project_root=str(tmp_path))["channels"]
-    assert [channel["name"] for channel in there] == ["Zoo", "general", "zoo"]
+    assert [channel["name"] for channel in there] == ["zoo", "Zoo", "general"]
 
 
 def test_it_measures_a_name_trimmed_and_in_characters(call: Call, refused: Call, project: str) -> None:

@@ -59,7 +59,9 @@ def test_it_warns_when_no_registered_agent_matches_and_stays_open(
     assert claimed["status"] == "CLAIMED"
 
 
-def test_it_counts_those_whom_a_fallback_will_admit(call: Call, asked: dict[str, Any]) -> None:
+def test_it_counts_who_is_eligible_now_and_nobody_whom_a_fallback_admits_later(
+    call: Call, asked: dict[str, Any]
+) -> None:
     target = {
         "strategy": "direct_with_fallback",
         "agent_id": "unborn",
@@ -69,8 +71,10 @@ def test_it_counts_those_whom_a_fallback_will_admit(call: Call, asked: dict[str,
 
     created = call("handoff_create", **asked | {"target": target})
 
-    assert created["eligible_count"] == 2
+    assert created["eligible_count"] == 0 and "No registered agent" in created["warning"]
     assert "notified" not in created
+    known = call("handoff_create", **asked | {"target": {**target, "agent_id": "bob"}})
+    assert known["eligible_count"] == 1 and "warning" not in known
 
 
 @pytest.mark.parametrize(

@@ -197,10 +197,15 @@ class TestAck:
 
         assert call("inbox_ack", agent_id="bob", message_ids=message) == {"acknowledged": 1}
 
-    @pytest.mark.parametrize("ids", [None, [], "", [""], [7], 7, {"a": 1}, [None], True])
+    @pytest.mark.parametrize("ids", [None, "", [""], [7], 7, {"a": 1}, [None], True])
     def test_it_refuses_what_is_no_list_of_ids(self, refused: Call, ids: Any) -> None:
         for verb, more in (("inbox_ack", {}), ("inbox_extend", {"extend_seconds": 60})):
             assert refused(verb, agent_id="bob", message_ids=ids, **more)["code"] == "VALIDATION_ERROR"
+
+    def test_it_acknowledges_nothing_of_an_empty_list(self, call: Call, refused: Call) -> None:
+        assert call("inbox_ack", agent_id="bob", message_ids=[]) == {"acknowledged": 0}
+        nothing = refused("inbox_extend", agent_id="bob", message_ids=[], extend_seconds=60)
+        assert nothing["code"] == "VALIDATION_ERROR"
 
 
 class TestExtend:

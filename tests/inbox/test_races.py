@@ -10,6 +10,7 @@ import pytest
 
 from coordination.models import Event
 from coordination.toolset import run
+from inbox import selectors
 from inbox.models import Delivery
 from tests.conftest import LOCAL, Call, at_once
 from tests.inbox.conftest import Post
@@ -35,6 +36,28 @@ def test_it_never_hands_one_delivery_to_two_leases(post: Post) -> None:
         handed = Counter(message["message_id"] for pull in pulls for message in pull["messages"])
         assert handed == Counter(posted)
         assert set(Delivery.objects.values_list("attempts", flat=True)) == {1}
+
+
+def test_it_hands_out_what_is_left_when_another_pull_was_quicker(
+    post: Post, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (post(str(number)) for number in range(3))
+    look = selectors.claimable
+    quicker: list[str | None] = []
+
+    def look_and_be_late(*given: Any) -> list[Delivery]:
+        found = look(*given)
+        if not quicker:
+            quicker.append(None)
+            quicker[:] = [message["message_id"] for message in call("inbox_pull", agent_id="bob", limit=1)["messages"]]
+        return found
+
+    monkeypatch.setattr(selectors, "claimable", look_and_be_late)
+    pulled = call("inbox_pull", agent_id="bob", limit=2)["messages"]
+
+    assert quicker == [first]
+    assert [message["message_id"] for message in pulled] == [second, third]
+    assert set(Delivery.objects.values_list("attempts", flat=True)) == {1}
 
 
 def test_it_counts_each_acknowledgement_once(post: Post, call: Call) -> None:

@@ -170,3 +170,9 @@ def test_it_refuses_a_target_that_messages_do_not_take(refused: Call, project: s
 def test_it_tells_when_the_send_made_the_workspace_and_only_then(send: Call) -> None:
     assert send()["workspace_created"] is True
     assert "workspace_created" not in send()
+
+
+def test_it_names_recipients_in_the_order_of_their_ids(send: Call, call: Call) -> None:
+    for agent in ("zoe", "abe", "mia"):  # registered in another order than their ids
+        call("agent_register", agent_id=agent, role="tester")
+    assert send(target={"strategy": "role", "role": "tester"})["recipients"] == ["abe", "mia", "zoe"]

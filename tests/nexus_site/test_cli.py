@@ -185,7 +185,7 @@ def test_it_lists_artifacts_and_shows_one(call: Call, project: str, tmp_path: An
     call("artifact_put", project_root=project, artifact_type="file", path="notes/plan.md")
     made = call("artifact_put", project_root=project, artifact_type="text", name="notes", content="a\nb")
     artifact_id = made["artifact_id"]
-    assert [row[0] for row in nexus("artifacts").rows][0] == artifact_id
+    assert next(row[0] for row in nexus("artifacts").rows) == artifact_id
     assert nexus("artifacts", "--limit", "1", "--json").json["artifacts"][0]["project_root"] == project
     assert nexus("artifacts", "--project-root", str(tmp_path)).code == 3
     assert nexus("artifacts", "show", artifact_id, "--content").out == "a\nb"

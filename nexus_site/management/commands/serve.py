@@ -18,6 +18,7 @@ from core.config import CoreSettings
 from core.database import store
 from core.instance import only_server
 from core.operations.errors import Code, NexusError
+from core.operations.parameters import whole_number
 
 BACKLOG = 1024  # connections that wait to be accepted
 
@@ -68,9 +69,10 @@ def _lock_nobody_out() -> None:
 
 
 def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65_535:
+    port = whole_number(text, 65_535)
+    if port is None:
         raise ValueError(text)
-    return int(text)
+    return port
 
 
 def _listen(host: str, port: int) -> socket.socket:
