@@ -94,9 +94,10 @@ def replay(path: Path) -> dict[str, int]:
         # Where other workspaces' events were, ids are missing; this is how `nexus doctor` knows up to where.
         newest = newest_event_id()
         with connection.cursor() as cursor:
-            # A store that was emptied would go on where it was: the log goes on where the history ends.
-            cursor.execute("UPDATE sqlite_sequence SET seq = %s WHERE name = 'events'", [newest])
-            cursor.execute(f"PRAGMA user_version = {min(newest, 2**31 - 1):d}")
+            # A store that was emptied goes on above its own ids: a follower of it is behind what comes.
+            cursor.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'")
+            given_out = max(newest, cursor.fetchone()[0] or 0)
+            cursor.execute(f"PRAGMA user_version = {min(given_out, 2**31 - 1):d}")
     return playing.counts
 
 

@@ -91,13 +91,15 @@ def _windows(request: HttpRequest) -> list[dict[str, Any]]:
 @require_POST
 def reset(request: HttpRequest) -> HttpResponse:
     """Empty the database; the operation checks the typed confirmation again."""
-    operate(
+    envelope = operate(
         request,
         "database_reset",
         "The database is empty.",
         confirm=request.POST.get("confirm", ""),
         keep_agents=request.POST.get("keep_agents") == "on",
     )
+    if problem := envelope.get("data", {}).get("vacuum", {}).get("problem"):
+        messages.warning(request, f"The file was not shrunk. {problem}")
     return redirect("admin:retention")
 
 

@@ -85,3 +85,5 @@ class Command(OperatorCommand):
         )
         if compacted := data.get("vacuum"):
             self.stdout.write(f"\nThe store: {size(compacted['bytes_before'])} → {size(compacted['bytes_after'])}")
+            if problem := compacted.get("problem"):
+                self.stdout.write(f"It was not shrunk: {problem}")

@@ -34,7 +34,7 @@ def _is_used(connection, workspace_id):
 class Migration(migrations.Migration):
     """An event may belong to no workspace, and to a stream that any app declares."""
 
-    dependencies = [("coordination", "0003_deleted_agents_stored_settings")]
+    dependencies = [("coordination", "0004_agent_toolsets")]
 
     operations = [
         migrations.RemoveConstraint(model_name="event", name="events_stream_known"),
