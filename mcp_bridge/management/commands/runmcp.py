@@ -8,6 +8,8 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from core.apps import nexus_apps
@@ -20,6 +22,10 @@ from core.operations.toolsets import Choice
 from mcp_bridge import choices
 
 API_KEY = "NEXUS_API_KEY"
+GREETING = (  # for a person who starts it by hand
+    "[nexus] This speaks MCP on stdin and stdout: it is a coding client that starts it, not a person.\n"
+    "[nexus] To connect one: nexus connect --client claude-code (or another; nexus connect --help). Ctrl-C ends this.\n"
+)
 
 
 class Command(NexusCommand):
@@ -69,6 +75,10 @@ async def _serve(caller: Caller, choice: Choice) -> None:
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
     gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
+    end: Callable[[], object] = serving.cancel
+    if sys.stdin.isatty():
+        sys.stderr.write(GREETING)
+        end = partial(os._exit, 0)  # the thread that reads a terminal cannot be cancelled, and nothing is under way
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, end)
     await serving
