@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +13,7 @@ from core.config import LARGEST, TABLE, flag, variable
 from core.operations.errors import ErrorCode
 from core.operations.parameters import MAX_INTEGER
 from core.operations.registry import Operation, Toolset
+from core.operations.shapes import json_schema
 
 Schema = Mapping[str, Any]
 
@@ -47,7 +48,7 @@ def told(docstring: str) -> str:
 # Operations
 
 
-def operations(toolsets: Iterable[Toolset]) -> str:
+def operations(toolsets: Collection[Toolset]) -> str:
     """Every operation by toolset, those that agents have as tools first."""
     return page(
         "Operations",
@@ -57,8 +58,12 @@ def operations(toolsets: Iterable[Toolset]) -> str:
         '`{"ok": true, "data": …}` or `{"ok": false, "error": {"code", "message", "details"}}`. '
         "Beside the errors listed, any may answer `DB_ERROR` and `INTERNAL_ERROR`; [errors](errors.md) tells what each "
         "means. A connection bound to an agent by its key "
-        "acts as that agent only; another id is `NOT_OWNER`.",
-        [block for toolset in toolsets for block in _toolset_blocks(toolset)],
+        "acts as that agent only; another id is `NOT_OWNER`. A *time* is UTC in ISO 8601, with microseconds.",
+        [
+            *(block for toolset in toolsets for block in _toolset_blocks(toolset)),
+            "## Rows\n\nWhat answers hold.",
+            *_rows(operation for toolset in toolsets for operation in toolset.operations.values()),
+        ],
     )
 
 
@@ -81,10 +86,50 @@ def operation_block(operation: Operation[Any]) -> str:
         parts.append(table(["parameter", "type", "default", "meaning"], rows))
     else:
         parts.append("No parameters.")
+    if operation.data:
+        parts += ["Answers:", _fields(json_schema(operation.data))]
     facts = [f"Who may: {_who(operation)}.", f"Hints: {_hints(operation)}."]
     if operation.errors:
         facts.append(f"Errors: {listed(sorted(operation.errors))}.")
     return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts)])
+
+
+def _rows(operations: Iterable[Operation[Any]]) -> Iterator[str]:
+    """The shapes that stand within answers, by name."""
+    found = {}
+    for operation in operations:
+        if operation.data:
+            found.update(json_schema(operation.data).get("$defs", {}))
+    for name, row in sorted(found.items()):
+        yield "\n\n".join([f"### {name}", *([row["description"]] if "description" in row else []), _fields(row)])
+
+
+def _fields(shape: Schema) -> str:
+    """The table of what an answer, or a row of it, holds."""
+    rows = []
+    for name, part in shape["properties"].items():
+        left_out = [] if name in shape.get("required", ()) else ["Left out where there is none."]
+        rows.append([code(name), _held(part), " ".join([*filter(None, [part.get("description")]), *left_out])])
+    width = 3 if any(meaning for *_, meaning in rows) else 2
+    return table(["field", "type", "meaning"][:width], [row[:width] for row in rows])
+
+
+def _held(part: Schema) -> str:
+    """The type of what an answer holds."""
+    if reference := part.get("$ref"):
+        name = reference.rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in part:
+        return " or ".join(map(_held, part["anyOf"]))
+    if "enum" in part:
+        return listed(part["enum"])
+    if "const" in part:
+        return code(json.dumps(part["const"]))
+    if part.get("type") == "array":
+        return f"list of {_held(part['items'])}"
+    if isinstance(part.get("additionalProperties"), dict):
+        return f"object of {_held(part['additionalProperties'])} by name"
+    return "time" if part.get("format") == "date-time" else part.get("type", "any JSON")
 
 
 def _who(operation: Operation[Any]) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from coordination.paths import resolve_root
-from core.config import flag
+from core.cli import NexusCommand
+from core.config import CoreSettings, flag
 from core.logs import redact
-from core.operations.errors import Code, NexusError
-from hooks import configuration
+from hooks import configuration, repository
 
+BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
 STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open
 TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
 
@@ -55,17 +55,16 @@ def project(options: Mapping[str, Any]) -> Path:
     return Path(resolve_root(options["project_root"] or str(Path.cwd())))
 
 
-def carry_out(command: BaseCommand, change: configuration.Change, *, yes: bool) -> None:
+def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool) -> None:
     """Show a change, ask, write it. Raises CONFIG_ERROR when nobody can be asked."""
     if not change.diff:
         command.stdout.write(f"{change.file} needs no change.")
         return
     command.stdout.write(redact(change.diff))
-    if not yes:
-        if not sys.stdin.isatty():
-            raise NexusError(Code.CONFIG_ERROR, "Nothing was written: nobody is there to ask. Pass --yes to write it.")
-        if input(f"Write this to {change.file}? [y/N] ").strip().lower() not in ("y", "yes"):
-            command.stdout.write("Nothing was written.")
-            return
-    backup = configuration.apply(change)
+    if not yes and not command.ask(f"Write this to {change.file}?"):
+        command.stdout.write("Nothing was written.")
+        return
+    # A backup in a repository would be committed with the next `git add`.
+    in_repository = repository.would_track(change.file)
+    backup = configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
     command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))

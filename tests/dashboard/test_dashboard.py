@@ -374,3 +374,17 @@ def test_it_keeps_the_toolsets_that_are_chosen_for_an_agent(team: Ids, browser: 
     assert chosen() == ["coordination"]
     choose("")
     assert chosen() is None
+
+
+def test_it_shows_long_bodies_by_their_beginning_and_whole_when_asked(team: Ids, browser: Client) -> None:
+    table = ("|a|b|\n|-|-|\n" + "|1|2|\n" * 20_000)[:65_000]
+    sent = {"project_root": team["root"], "from_agent_id": "planner", "subject": "Numbers"}
+    for _ in range(50):
+        last = do("message_create", **sent, body=table, target={"strategy": "direct", "agent_id": "reviewer"})
+    page = browser.get("/admin/agents/planner/mail/?peer=reviewer").content.decode()
+    assert len(re.findall(r"Show all\s+65000 characters", page)) == 50
+    assert len(page) < 500_000
+    address = f"/admin/agents/planner/mail/?peer=reviewer&amp;whole={last['message_id']}"
+    assert address.partition("?")[2] in page
+    whole = browser.get(address.replace("&amp;", "&")).content.decode()
+    assert whole.count("Show all") == 49 and table[-1000:].strip() in whole
