@@ -12,9 +12,8 @@ from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
 from core.clock import now
-from core.database import write
+from core.database import store, write
 from core.database.prepared import Select, Slot, Update
-from core.database.sqlite import without_waiting
 from core.limits import json_within_limit
 from core.operations.errors import Code
 from core.operations.toolsets import choose
@@ -68,7 +67,7 @@ def touch_in_passing(agent_id: str) -> None:
 
 
 def _touch_if_free(agent_id: str, moment: datetime) -> None:
-    with without_waiting():
+    with store().without_waiting():
         try:
             touch(agent_id, moment)
         except OperationalError:
