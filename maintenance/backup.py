@@ -181,8 +181,10 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
             restored.execute(sqlite.gaps_admitted(head))
         payload = json.dumps({"restored_to": restored_to, "former": head})
         restored.executemany(
-            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-            " SELECT workspace_id, ?, ?, ?, 'public', ? FROM workspaces ORDER BY workspace_id",
+            # An older schema may not know a stream, nor events of no workspace: it does without those.
+            "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+            " SELECT workspace_id, ?, ?, ?, 'public', ?"
+            " FROM (SELECT workspace_id FROM workspaces UNION ALL SELECT NULL) ORDER BY workspace_id",
             [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in streams()],
         )
         restored.execute("COMMIT")

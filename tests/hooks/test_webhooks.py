@@ -323,6 +323,17 @@ def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         sender.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", "{}", {}, allow_private=True)
 
 
+def test_it_does_not_wait_for_a_silent_name_server_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = threading.Event()
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: silent.wait(30))
+    monkeypatch.setattr(sender, "STEP_SECONDS", 0.05)
+    try:
+        with pytest.raises(sender.Undelivered, match="look-up of the host name took too long"):
+            sender.post("http://silent.example/", "{}", {}, allow_private=True)
+    finally:
+        silent.set()
+
+
 # Who may ask for it
 
 
