@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -41,8 +40,8 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def told(docstring: str) -> str:
-    """A docstring on one line, without what it says to those who read the code."""
-    return re.sub(r" \(contract: [^)]*\)", "", " ".join(docstring.split()))
+    """A docstring on one line."""
+    return " ".join(docstring.split())
 
 
 # Operations

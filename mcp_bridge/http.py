@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake (contract: Running It).
+"""MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake.
 
 `/mcp/{toolset}` and `/mcp?toolsets=a,b` choose toolsets; a URL that does not has those of the key's agent.
 """

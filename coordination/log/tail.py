@@ -1,4 +1,4 @@
-"""Following the event log as lines: what `nexus tail` does (contract: Monitoring patterns).
+"""Following the event log as lines: what `nexus tail` does (docs/how-to/follow-the-log.md).
 
 It reads and never stamps: a monitor that runs beside an idle agent does not make that agent look alive.
 """

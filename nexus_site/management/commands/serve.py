@@ -1,4 +1,4 @@
-"""The hub: MCP over HTTP, REST, live events and the admin on one port (contract: The HTTP Hub & Dashboard)."""
+"""The hub: MCP over HTTP, REST, live events and the admin on one port."""
 
 from __future__ import annotations
 
