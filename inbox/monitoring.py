@@ -156,18 +156,18 @@ def deliveries_for(messages: Iterable[Message]) -> dict[str, list[Delivery]]:
 
 
 def thread(message: Message, limit: int = 200) -> list[Message]:
-    """The conversation a message belongs to, oldest first: its root, and the replies down from there."""
-    root = message
-    for _ in range(limit):
-        if root.parent is None:
-            break
-        root = root.parent
-    found, level = [root], [root.message_id]
-    while level and len(found) < limit:
-        replies = list(Message.objects.defer("body").filter(parent_id__in=level)[: limit - len(found)])
-        found += replies
-        level = [reply.message_id for reply in replies]
-    return sorted(found, key=lambda row: row.message_id)
+    """The conversation that a message belongs to, oldest first; of a longer one, the message and its nearest relatives.
+
+    A step leads from a message to the one it answers, or to its answers; bodies are not loaded.
+    """
+    found = {message.message_id: message}
+    edge = [message]
+    while edge and len(found) < limit:
+        around = Q(parent__in=[row.pk for row in edge]) | Q(pk__in=[row.parent_id for row in edge if row.parent_id])
+        unseen = Message.objects.defer("body").filter(around).exclude(pk__in=list(found)).order_by("message_id")
+        edge = list(unseen[: limit - len(found)])
+        found |= {row.message_id: row for row in edge}
+    return sorted(found.values(), key=lambda row: row.message_id)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from django.urls import re_path  # noqa: E402
 from core import waiting  # noqa: E402
 from core.apps import nexus_apps  # noqa: E402
 from core.database import store  # noqa: E402
-from maintenance.reaper import reap_forever  # noqa: E402
 from mcp_bridge.http import Endpoint  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
@@ -95,8 +94,6 @@ class Hub:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
-        if settings.NEXUS_REAPER:
-            tasks.append(asyncio.create_task(reap_forever()))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:
