@@ -88,6 +88,8 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
             await self._end("You read too slowly. Connect again from the cursor.", TOO_SLOW)
         except Refused as refusal:
             await self._end(refusal.message, REFUSED)
+        except NexusError as error:  # the store is away
+            await self._end(error.message, BROKEN)
         except Exception:
             log.exception("a listener could not be served")
             await self._end("The server failed. Connect again from the cursor.", BROKEN)

@@ -45,6 +45,7 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
 
     def run(self, **options: Any) -> None:
         store().prepare()
+        store().guard()
         for app in nexus_apps():
             app.on_start()
         caller = _caller()
