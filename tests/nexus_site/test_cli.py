@@ -362,6 +362,14 @@ def test_it_has_an_exit_code_for_an_empty_inbox(mail: str) -> None:
     assert nexus("inbox", "bob", "--limit", "0").code == 1
 
 
+def test_it_says_that_an_inbox_or_a_message_is_unknown(call: Call, mail: str) -> None:
+    for arguments in (["typo"], ["typo", "--history"], ["bob", "--ack", "nonsense"], ["bob", "--ack", mail, "nonsense"]):
+        ran = nexus("inbox", *arguments)
+        assert (ran.code, ran.out) == (1, "") and ran.err.startswith("[nexus] NOT_FOUND: No such ")
+    assert call("inbox_count", agent_id="bob")["unread"] == 1  # all are known, or none is settled
+    assert nexus("inbox").code == 3  # the operator's own, before its first message
+
+
 # handoffs
 
 
