@@ -19,7 +19,6 @@ from core.operations.caller import Caller, of_process
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.settings import BASE_DIR
 
-
 OPERATOR = Caller(transport="demo", operator="demo", connection=of_process("demo"))
 
 
