@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.acceptance.processes import ROOT, environment
 
 CTRL_C, CTRL_D = "\x03", "\x04"
-SECONDS = 60  # a bound against hanging, not a figure
+SECONDS = 180  # a bound against hanging, not a figure
 
 
 class Terminal:
