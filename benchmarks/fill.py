@@ -10,6 +10,7 @@ from pathlib import Path
 from django.db import models, transaction
 
 from coordination.ids import new_id
+from coordination.log.selectors import newest_event_id
 from coordination.models import Agent, Event, Workspace
 from coordination.services.workspaces import ensure, locate
 from core.clock import now
@@ -59,7 +60,7 @@ def fill(project: Path, *, agents: int = 20, messages: int = 0, events: int = 0,
         )
         for number in range(events)
     )
-    newest = Event.objects.aggregate(newest=models.Max("event_id"))["newest"] or 0
+    newest = newest_event_id()
     _write(
         Handoff(
             handoff_id=new_id("hnd"),

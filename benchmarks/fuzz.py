@@ -151,6 +151,7 @@ def lines() -> Callable[[bytes], None]:
     from mcp_types import jsonrpc_message_adapter
     from pydantic import ValidationError
 
+    from core.operations.replies import ENVELOPE
     from mcp_bridge.stdio import _answer
 
     start = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"inbox_pull","arguments":'
@@ -160,7 +161,7 @@ def lines() -> Callable[[bytes], None]:
             try:
                 jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValidationError as error:
-                answer = _answer(error).model_dump_json(by_alias=True)
+                answer = _answer(error, ENVELOPE).model_dump_json(by_alias=True)
                 assert jsonrpc_message_adapter.validate_json(answer)
 
     return one

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.urls import path
 from django.utils.functional import cached_property
+from django_filters.rest_framework import ChoiceFilter
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -17,6 +18,7 @@ from coordination import selectors
 from coordination.errors import CoordinationCode
 from coordination.log import selectors as log
 from coordination.log.sse import stream
+from coordination.log.streams import streams
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from coordination.services.sessions import derived_status
 from coordination.toolset import COORDINATION
@@ -250,7 +252,9 @@ class Artifacts(Resource):
 
 
 class EventSerializer(serializers.ModelSerializer[Event]):
-    workspace_id = serializers.CharField(read_only=True)
+    workspace_id = serializers.CharField(
+        read_only=True, allow_null=True, help_text="null: it concerns the hub as a whole."
+    )
 
     class Meta:
         model = Event
@@ -268,27 +272,35 @@ class EventSerializer(serializers.ModelSerializer[Event]):
         read_only_fields = fields
 
 
+class EventFilters(viewsets.Filters):
+    stream = ChoiceFilter(choices=lambda: [(name, name) for name in streams()])
+
+    class Meta(viewsets.Filters.Meta):
+        model = Event
+        fields: ClassVar = {
+            "workspace": ["exact"],
+            "stream": ["exact"],
+            "type": ["exact"],
+            "actor_agent_id": ["exact"],
+            "task_id": ["exact"],
+            "handoff_id": ["exact"],
+            "created_at": ["gte", "lt"],
+        }
+
+
 class Events(Resource):
     """The append-only log; an agent sees what its visibility allows. Follow it with `stream`, `/ws/events/` or
     `ordering=event_id`."""
 
     queryset = Event.objects.all()
     serializer_class = EventSerializer
-    filterset_fields = {
-        "workspace": ["exact"],
-        "stream": ["exact"],
-        "type": ["exact"],
-        "actor_agent_id": ["exact"],
-        "task_id": ["exact"],
-        "handoff_id": ["exact"],
-        "created_at": ["gte", "lt"],
-    }
+    filterset_class = EventFilters
     ordering = ["-event_id"]
     needs_workspace = True
     lookup_value_regex = "[0-9]{1,18}"
 
     def admits(self, row: Event) -> bool:
-        return self.caller.agent_id is None or log.event_visible(row, row.workspace_id, *self.onlooker)
+        return self.caller.agent_id is None or log.event_visible(row, *self.onlooker)
 
     @cached_property
     def onlooker(self) -> Any:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
@@ -18,6 +18,11 @@ class CoordinationConfig(NexusAppConfig):
         redact_logs()
         domain.register(Coordination())
         super().ready()
+
+    def streams(self) -> Mapping[str, str]:
+        from coordination.models import Stream
+
+        return dict(Stream.choices)
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from coordination.retention import LANES
@@ -41,6 +46,31 @@ class CoordinationConfig(NexusAppConfig):
         from coordination.log.triggers import TRIGGERS
 
         return TRIGGERS
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "agent_create": "nexus agents create",
+            "agent_register": "nexus agents create",
+            "agent_update": "nexus agents update",
+            "agent_delete": "nexus agents delete",
+            "agent_key_issue": "nexus agents key",
+            "agent_key_set_active": "nexus agents key",
+            "agent_list": "nexus agents",
+            "agent_get": "nexus agents show",
+            "workspace_list": "nexus workspaces",
+            "workspace_resolve": "nexus workspaces show",
+            "artifact_list": "nexus artifacts",
+            "artifact_get": "nexus artifacts show",
+            "settings_list": "nexus settings",
+            "settings_update": "nexus settings set",
+            "operator_create": "nexus operators create",
+            "operator_password_reset": "nexus operators reset-password",
+        }
+
+    def metrics(self) -> Iterable[Any]:
+        from coordination.metrics import collect
+
+        return collect()
 
     def routes(self) -> Sequence[Any]:
         from coordination.api import routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordination.log.selectors import events_after, newest_event_id
-from coordination.models import Event
+from coordination.models import Agent, Event
 from coordination.services import agents, audit
 from coordination.services import settings as stored_settings
 from core.clock import now
@@ -16,6 +16,9 @@ class Coordination:
 
     def agent_of_key(self, key: str) -> str | None:
         return agents.agent_of_key(key)
+
+    def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
+        return Agent.objects.filter(pk=agent_id).values_list("toolsets", flat=True).first()
 
     def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
         audit.record(operator, "operator.acted", now(), operation=operation, **ids)

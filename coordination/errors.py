@@ -11,6 +11,6 @@ class CoordinationCode(ErrorCode):
     WORKSPACE_REQUIRED = "WORKSPACE_REQUIRED", 400, "The operation needs a workspace and none was given."
     WORKSPACE_UNRESOLVED = "WORKSPACE_UNRESOLVED", 400, "The path leads to no real directory."
     WORKSPACE_MISMATCH = "WORKSPACE_MISMATCH", 404, "The entity lives in another workspace; check project_root."
-    INVALID_STREAM = "INVALID_STREAM", 400, "The stream is none of workspace, agent and handoff."
+    INVALID_STREAM = "INVALID_STREAM", 400, "There is no such stream; the message names those there are."
     PATH_OUTSIDE_WORKSPACE = "PATH_OUTSIDE_WORKSPACE", 400, "The path, its links resolved, leaves the project."
     RENDER_ERROR = "RENDER_ERROR", 500, "A derived file, such as shared.md, could not be written."

@@ -54,6 +54,7 @@ class Agent(models.Model):
     role = models.CharField(max_length=ID_LENGTH, null=True)
     capabilities = models.JSONField(null=True)  # as registered; `capability_set` reads it
     metadata = models.JSONField(null=True)
+    toolsets = models.JSONField(null=True)  # names; what its connections have when they choose nothing themselves
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action
@@ -134,11 +135,10 @@ class Session(models.Model):
 
 
 class Stream(models.TextChoices):
-    """The streams of the log: filters, not partitions."""
+    """The streams of the log that this app writes to, and what they hold: filters, not partitions."""
 
-    WORKSPACE = "workspace"  # sessions, messages, artifacts
-    AGENT = "agent"  # what operators did
-    HANDOFF = "handoff"  # the life of handoffs
+    WORKSPACE = "workspace", "sessions, messages, artifacts"
+    AGENT = "agent", "what operators did"
 
 
 class Sight(models.TextChoices):
@@ -153,8 +153,10 @@ class Event(models.Model):
     """One line of the append-only log; a trigger refuses UPDATE, and DELETE outside a retention pass."""
 
     event_id = models.BigAutoField(primary_key=True)
-    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="events", db_index=False)
-    stream = models.CharField(max_length=16, choices=Stream)
+    workspace = models.ForeignKey(  # none for what belongs to the hub as a whole
+        Workspace, on_delete=models.PROTECT, null=True, related_name="events", db_index=False
+    )
+    stream = models.CharField(max_length=16)  # any that an app declares
     type = models.CharField(max_length=64)
     actor_agent_id = models.CharField(max_length=ID_LENGTH, null=True)
     payload = models.JSONField(default=dict)
@@ -173,7 +175,6 @@ class Event(models.Model):
         ]
         constraints = [
             *not_empty("events", "type"),
-            one_of("events", "stream", Stream),
             one_of("events", "visibility", Sight),
         ]
 

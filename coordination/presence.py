@@ -1,23 +1,27 @@
-"""The reads behind the operators' pages: presence, activity, what is there. Each is a fixed number of queries."""
+"""Presence, as people look at it: on pages, in commands and in metrics. Each read is a fixed number of queries.
+
+People ask whether an agent is there, and any act of it tells. Whom a broadcast reaches is another question, which the
+contract answers from heartbeats alone (`selectors.participants`); `reached_by_broadcasts` says where the two differ.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from django.db.models import Count, Max
+from django.db.models import Count, Max, QuerySet
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
 
 
 class Presence(StrEnum):
-    """How lately an agent's session was heard of (contract: Presence & staleness windows)."""
+    """How lately an agent was heard of."""
 
     PRESENT = "present"  # within session_stale_ttl_seconds
     STALE = "stale"  # silent for longer, still within presence_ttl_seconds
-    OFFLINE = "offline"  # no active session, or a longer silence
+    OFFLINE = "offline"  # a longer silence, or it closed its last session and did nothing since
 
 
 @dataclass(frozen=True)
@@ -28,38 +32,56 @@ class AgentState:
     presence: Presence
     heartbeat: datetime | None  # of its freshest active session
     sessions: int  # active ones
+    last_act: datetime | None  # the latest of its acts, heartbeats among them
+    reached_by_broadcasts: bool  # an active session has a heartbeat within presence_ttl_seconds
 
     @property
     def agent_id(self) -> str:
         return self.agent.agent_id
 
 
-def presence_of(heartbeat: datetime | None, moment: datetime) -> Presence:
-    """The presence that a freshest heartbeat stands for."""
-    if heartbeat is None:
-        return Presence.OFFLINE
-    silence = (moment - heartbeat).total_seconds()
-    if silence <= CoordinationSettings.current().session_stale_ttl_seconds:
-        return Presence.PRESENT
-    return Presence.STALE if silence <= CoordinationSettings.current().presence_ttl_seconds else Presence.OFFLINE
-
-
 def agent_states(moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:
-    """Every agent with its presence, by id; with a workspace, its presence there."""
-    active = Session.objects.filter(status=SessionStatus.ACTIVE)
+    """Every agent with its presence, by id; with a workspace, its presence there: without a session it is offline."""
+    sessions = Session.objects.all()
     if workspace_id:
-        active = active.filter(workspace_id=workspace_id)
-    rows = active.values_list("agent_id").annotate(Max("last_heartbeat_at"), Count("pk")).order_by()
-    heard = {agent_id: (heartbeat, count) for agent_id, heartbeat, count in rows}
-    states = []
-    for agent in Agent.objects.order_by("agent_id"):
-        heartbeat, count = heard.get(agent.agent_id, (None, 0))
-        states.append(AgentState(agent, presence_of(heartbeat, moment), heartbeat, count))
-    return states
+        sessions = sessions.filter(workspace_id=workspace_id)
+    return _states(list(Agent.objects.order_by("agent_id")), sessions, moment, elsewhere=not workspace_id)
 
 
 def state_of(agent: Agent, moment: datetime) -> AgentState:
     """One agent with its presence."""
-    active = Session.objects.filter(agent=agent, status=SessionStatus.ACTIVE)
-    row = active.aggregate(heartbeat=Max("last_heartbeat_at"), sessions=Count("pk"))
-    return AgentState(agent, presence_of(row["heartbeat"], moment), row["heartbeat"], row["sessions"])
+    return _states([agent], Session.objects.filter(agent=agent), moment)[0]
+
+
+def _states(
+    agents: list[Agent], sessions: QuerySet[Session], moment: datetime, elsewhere: bool = True
+) -> list[AgentState]:
+    """`elsewhere`: an act counts without an active session among `sessions` too."""
+    active = sessions.filter(status=SessionStatus.ACTIVE).values_list("agent_id")
+    heard = {
+        agent_id: (heartbeat, count)
+        for agent_id, heartbeat, count in active.annotate(Max("last_heartbeat_at"), Count("pk")).order_by()
+    }
+    window = timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
+    ended = sessions.filter(status=SessionStatus.CLOSED, closed_at__gte=moment - window).values_list("agent_id")
+    left = dict(ended.annotate(Max("closed_at")).order_by())
+    states = []
+    for agent in agents:
+        heartbeat, count = heard.get(agent.agent_id, (None, 0))
+        last_act = max(filter(None, (heartbeat, agent.last_seen_at)), default=None)
+        gone = not count and (
+            not elsewhere or (agent.agent_id in left and last_act is not None and last_act <= left[agent.agent_id])
+        )
+        presence = Presence.OFFLINE if gone else _presence(last_act, moment)
+        reached = heartbeat is not None and moment - heartbeat <= window
+        states.append(AgentState(agent, presence, heartbeat, count, last_act, reached))
+    return states
+
+
+def _presence(last_act: datetime | None, moment: datetime) -> Presence:
+    if last_act is None:
+        return Presence.OFFLINE
+    silence = (moment - last_act).total_seconds()
+    if silence <= CoordinationSettings.current().session_stale_ttl_seconds:
+        return Presence.PRESENT
+    return Presence.STALE if silence <= CoordinationSettings.current().presence_ttl_seconds else Presence.OFFLINE

@@ -259,13 +259,26 @@ def can_see(
     created_at: datetime,
     now: datetime,
 ) -> bool:
-    """Whether `agent`, looking from `workspace`, sees an item of `item_workspace`.
+    """Whether `agent`, looking from `workspace`, sees an item of `item_workspace`."""
+    if not workspace or workspace != item_workspace:
+        return False
+    return is_shown_to(agent, visibility=visibility, target=target, actor=actor, created_at=created_at, now=now)
+
+
+def is_shown_to(
+    agent: Profile,
+    *,
+    visibility: str | None,
+    target: Target | None,
+    actor: str | None,
+    created_at: datetime,
+    now: datetime,
+) -> bool:
+    """Whether an item's visibility admits `agent`, wherever it looks from.
 
     The actor always sees its own item; no visibility means public. A poisoned item (unknown visibility, malformed
     target) is seen by nobody else, so that one bad row never wedges a stream.
     """
-    if not workspace or workspace != item_workspace:
-        return False
     if visibility in (None, Visibility.PUBLIC) or (actor is not None and actor == agent.agent_id):
         return True
     if visibility not in (Visibility.ELIGIBLE, Visibility.PRIVATE):

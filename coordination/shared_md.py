@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +11,7 @@ from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
 from coordination.models import Event, Session, SessionStatus, Task, TaskStatus
 from coordination.services import workspaces
+from core import files
 from core.clock import iso
 from core.config import CoreSettings
 from core.database.sqlite import snapshot
@@ -95,14 +94,7 @@ def _events(workspace_id: str, limit_events: int) -> list[str]:
 def _replace(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".shared-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        files.replace(path, content)
     except OSError as error:
         raise NexusError(
             CoordinationCode.RENDER_ERROR, f"shared.md could not be written: {error.strerror}.", {"path": str(path)}

@@ -9,11 +9,14 @@ from core.operations import runner
 from core.operations.caller import Caller
 from core.operations.registry import Toolset
 from core.operations.replies import Body, Data
+from core.operations.resources import packaged
 
 COORDINATION = Toolset(
     "coordination",
     "Identities and presence, an inbox with at-least-once delivery, handoffs that one agent wins, artifacts, the event "
     "log.",
+    default=True,
+    instructions=packaged("coordination", "instructions"),
 )
 operation = COORDINATION.operation
 

@@ -5,6 +5,7 @@ One rule for REST, `/mcp`, server-sent events, WebSockets and every page: plain 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from django.http.request import split_domain_port, validate_host
 
 from core import waiting
 from core.domain import domain
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_operator
 from core.operations.errors import Code, NexusError
 
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
@@ -64,23 +65,26 @@ class Approach:
         return [value for header, value in self.headers if header == name]
 
 
-def identify(approach: Approach, *, transport: str, key_required: bool = False) -> Caller:
+def identify(
+    approach: Approach, *, transport: str, connection: str | None = None, key_required: bool = False
+) -> Caller:
     """The caller behind a connection; reads the store when a key was presented.
 
     A key binds to its agent. Without one, a logged-in member of the staff is an operator, and so is a direct local
     request while the server is bound to loopback. With `key_required` (that is `/mcp`) only a key counts.
     Raises Refused: 403 for a foreign Host or Origin, 401 for an unknown key or none. A long-lived connection asks
-    again from time to time: keys are regenerated and deactivated meanwhile.
+    again from time to time, and has a name for its `connection` (see Caller): keys are regenerated and deactivated
+    meanwhile.
     """
     host = _host(approach)
     keys = presented_keys(approach)
     if keys:
-        return Caller(transport, agent_id=_agent(keys))
+        return Caller(transport, agent_id=_agent(keys), connection=connection or _holder(keys))
     if not key_required:
         if approach.staff is not None:
-            return Caller(transport, operator=approach.staff)
+            return Caller(transport, operator=approach.staff, connection=connection or of_operator(approach.staff))
         if settings.NEXUS_TRUSTS_LOCAL and _is_local(approach, host):
-            return Caller(transport, operator=LOCAL_OPERATOR)
+            return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
     raise Refused(
         401, "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it."
     )
@@ -159,8 +163,13 @@ def _is_local(approach: Approach, host: str) -> bool:
     return not forwarded and is_loopback(approach.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
 
 
+def _holder(keys: set[str]) -> str:
+    """The connection of whoever holds a key; a part of a digest tells keys apart, and opens nothing."""
+    return f"key:{hashlib.sha256(min(keys).encode()).hexdigest()[:16]}"
+
+
 def _agent(keys: set[str]) -> str:
-    key = keys.pop() if len(keys) == 1 else ""
+    key = min(keys) if len(keys) == 1 else ""
     agent_id = domain().agent_of_key(key) if KEY.fullmatch(key) else None
     if agent_id is None:
         raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -14,7 +15,8 @@ from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Page, R
 
 
 class NexusAppConfig(AppConfig):
-    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`; the rest it lists here.
+    """An app of Nexus. Its settings stand in `config.py`, its operations in `operations`, what agents read in
+    `resources.py`; the rest it lists here.
 
     An app is added by its folder and one line in `nexus_site.launch.APPS`; no other app's file changes. What a method
     needs it imports itself: an agent's process loads neither pages nor routes.
@@ -27,8 +29,16 @@ class NexusAppConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_install_database_objects, sender=self)
-        if module_has_submodule(self.module, "operations"):
-            import_module(f"{self.name}.operations")
+        for module in ("operations", "resources"):
+            if module_has_submodule(self.module, module):
+                import_module(f"{self.name}.{module}")
+
+    def check_settings(self) -> None:
+        """Raises CONFIG_ERROR for a setting that only all apps together can judge; before anything is written."""
+
+    def streams(self) -> Mapping[str, str]:
+        """By name, the streams of the log that it writes to, with what each holds."""
+        return {}
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""
@@ -74,6 +84,10 @@ class NexusAppConfig(AppConfig):
         """Pages of the dashboard."""
         return ()
 
+    def commands(self) -> Mapping[str, str]:
+        """By operation, the command line that does the same: errors shown in a terminal name these."""
+        return {}
+
     def on_start(self) -> None:
         """What a server does once its store is ready, before it serves; a failure is the app's to log."""
 
@@ -98,6 +112,19 @@ def nexus_apps() -> Iterator[NexusAppConfig]:
     return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
 
 
+def database_objects() -> dict[str, str]:
+    """Every app's triggers, by name."""
+    return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
+
+
 def own_labels() -> list[str]:
     """The labels of the apps of Nexus: whose tables and migrations are ours."""
     return [config.label for config in nexus_apps()]
+
+
+def as_commands(text: str) -> str:
+    """A message with the commands in place of the operations it names: the way, in the words of a terminal."""
+    known = {operation: line for config in nexus_apps() for operation, line in config.commands().items()}
+    return re.sub(
+        r"\b[a-z]+(_[a-z]+)+\b", lambda found: f"`{known[found[0]]}`" if found[0] in known else found[0], text
+    )

@@ -1,4 +1,4 @@
-"""What commands share: settings as flags, errors with a code, tables for people, `--json` for scripts."""
+"""What commands share: errors with a code and no traceback, tables and facts for people, `--json` for scripts."""
 
 from __future__ import annotations
 
@@ -10,41 +10,71 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from core.access import LOCAL_OPERATOR
+from core.apps import as_commands, nexus_apps
 from core.clock import now
 from core.config import TABLE, flag, variable
 from core.database import store
 from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
+from core.operations.caller import Caller, of_process
+from core.operations.errors import Code, NexusError, invalid
+from core.operations.parameters import whole_number
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Data
 
 NOTHING = 3  # exit code: it went well, and there was nothing
 WIDEST = 60  # columns of a cell in a table
+LONG = 100  # characters of a fact beside its name; a longer one stands below it
 EXIT_CODES = "exit codes:\n  0  done\n  1  refused or failed; stderr has the code and what to do"
 
 
+class Group(StrEnum):
+    """Under what heading `nexus --help` lists a command."""
+
+    HUB = "Run the hub"
+    TEAM = "See and steer the team"
+    CLIENTS = "Connect agents"
+    STORE = "Keep the store"
+
+
 class Parser(CommandParser):
-    """Answers a bad command line with CONFIG_ERROR and exit code 1."""
+    """Answers a bad command line with CONFIG_ERROR and exit code 1; its help ends with the settings."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message}. See --help.\n")
 
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{_settings_help()}"
+
+
+def _settings_help() -> str:
+    """The settings' flags. They are parsed before Django starts: no command's parser takes them."""
+    shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
+    knobs = shown.add_argument_group("settings (flag over environment over stored over default)")
+    for name, field in TABLE.items():
+        knobs.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")
+    return shown.format_help()
+
 
 class NexusCommand(BaseCommand):
-    """A command whose `run` may raise NexusError; `examples` end its --help."""
+    """A command whose `run` may raise NexusError; `examples` follow the options in its --help.
+
+    The first sentence of `help` is its line in `nexus --help`.
+    """
 
     requires_system_checks: list[str] = []
+    group = Group.TEAM
     examples = ""
+    parser_class = Parser
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        parser = Parser(
-            prog=f"nexus {subcommand}",
+        parser = self.parser_class(
+            prog=f"nexus {subcommand.replace('_', '-')}",
             description=self.help,
             epilog=self.examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,10 +82,6 @@ class NexusCommand(BaseCommand):
         )
         self.add_arguments(parser)
         parser.usage = parser.format_usage().removeprefix("usage: ").rstrip() + " [settings]"
-        knobs = parser.add_argument_group("settings (flag over environment over stored over default)")
-        for name, field in TABLE.items():
-            # Parsed before Django starts; listed here for --help.
-            knobs.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")
         for name in ("force_color", "no_color", "skip_checks", "traceback"):
             parser.set_defaults(**{name: False})
         parser.set_defaults(verbosity=1, settings=None, pythonpath=None)
@@ -63,12 +89,17 @@ class NexusCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            for app in nexus_apps():
+                app.check_settings()
             self.run(**options)
         except NexusError as error:
-            self.stderr.write(f"[nexus] {error.code}: {error.message}")
+            self.stderr.write(f"[nexus] {error.code}: {as_commands(error.message)}")
             sys.exit(1)
         except BrokenPipeError:  # `| head` has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except EOFError:  # Ctrl-D where a question was asked
+            self.stderr.write("\n[nexus] No answer was given: nothing was changed.")
             sys.exit(1)
 
     def run(self, *args: Any, **options: Any) -> None:
@@ -95,16 +126,48 @@ class OperatorCommand(NexusCommand):
     def call(self, name: str, **arguments: Any) -> Data:
         """The data of an operation, called as the operator; None is not given. Raises its error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = Caller(transport="cli", operator=login())
+        caller = Caller(transport="cli", operator=login(), connection=of_process("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, indent=2))
 
+    def print_facts(self, data: Mapping[str, Any]) -> None:
+        """Names and values, one a line; a text of several lines stands indented below its name."""
+        width = max(map(len, data), default=0)
+        for name, value in data.items():
+            text = spelled(value)
+            lines = text.splitlines() if len(text.splitlines()) > 1 or len(text) > LONG else []
+            self.stdout.write(f"{name.replace('_', ' '):<{width}}  {'' if lines else one_line(text, LONG)}".rstrip())
+            for line in lines:
+                self.stdout.write(f"  {one_line(line, widest=10_000) if line else ''}".rstrip())
+
+    def warn(self, data: Mapping[str, Any]) -> None:
+        """Say on stderr what an answer warns of."""
+        if "warning" in data:
+            self.stderr.write(as_commands(data["warning"]))
+
+    def ask(self, question: str) -> bool:
+        """Whether the person at the terminal agrees. Raises CONFIG_ERROR where nobody can be asked."""
+        if not sys.stdin.isatty():
+            raise NexusError(Code.CONFIG_ERROR, "Nothing was changed: nobody is there to ask. Pass --yes to do it.")
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
     def print_table(self, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         listed = list(rows)
         for line in table(headings, listed) if listed else ["none"]:
             self.stdout.write(line)
+
+
+def spelled(value: Any) -> str:
+    """A value as people write it: no brackets of a programming language."""
+    if value is None or value == "" or value == [] or value == {}:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+        return ", ".join(map(spelled, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def login() -> str:
@@ -120,11 +183,25 @@ def add_project_root(parser: CommandParser) -> None:
     parser.add_argument("--project-root", default=".", help="The project's directory. Default: the current one.")
 
 
+def text_of(given: str) -> str:
+    """The text of an argument; `-` is standard input to its end. Raises VALIDATION_ERROR when nothing was typed."""
+    if given != "-":
+        return given
+    typed = sys.stdin.isatty()
+    if typed:
+        sys.stderr.write("[nexus] Type the text; Ctrl-D on a line of its own ends it, Ctrl-C drops it.\n")
+    text = sys.stdin.read()
+    if typed and not text:
+        raise invalid("No text was typed: nothing was done.")
+    return text
+
+
 def positive(text: str) -> int:
     """The type of an argument that is a count."""
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 10**6:
+    number = whole_number(text, 10**6 - 1)
+    if not number:
         raise argparse.ArgumentTypeError("use a whole number from 1")
-    return int(text)
+    return number
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, dataclass_transform
@@ -25,13 +25,15 @@ def setting(
     minimum: int | None = None,
     maximum: int = LARGEST,
     choices: tuple[str, ...] = (),
+    check: Callable[[str], object] | None = None,
     live: bool = True,
 ) -> Any:
     """Declare one setting: its default, bounds and the sentence that documents it.
 
-    One that is not `live` is read once, at start, before the store is open: only a flag or a variable sets it.
+    A text of a form of its own has a `check`, which raises ValueError with what to write instead. A setting that is not
+    `live` is read once, at start, before the store is open: only a flag or a variable sets it.
     """
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "live": live}
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "check": check, "live": live}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -115,6 +117,12 @@ def parse(name: str, text: str, origin: str) -> Any:
     if meta["choices"]:
         if text not in meta["choices"]:
             raise refuse(f"use one of {', '.join(meta['choices'])}")
+        return text
+    if meta["check"]:
+        try:
+            meta["check"](text)
+        except ValueError as error:
+            raise refuse(str(error)) from None
         return text
     if isinstance(field.default, bool):
         if text.lower() not in TRUE | FALSE:

@@ -12,6 +12,9 @@ class Domain(Protocol):
     def agent_of_key(self, key: str) -> str | None:
         """The agent that an API key is for; None when it is unknown or deactivated."""
 
+    def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
+        """The names of the toolsets that are chosen for an agent; None when none are."""
+
     def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
         """Append to the log, inside the caller's transaction, that an operator used an agent's verb."""
 

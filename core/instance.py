@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from core import files
 from core.operations.errors import Code, NexusError
 
 LOCK, HOLDER, SECRET = "serve.lock", "serve.json", "secret_key"
@@ -44,7 +45,7 @@ def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
         ) from None
     try:
         (home / HOLDER).unlink(missing_ok=True)  # of a server that was killed
-        yield lambda host, port: _write(home / HOLDER, json.dumps(asdict(Holder(os.getpid(), host, port))))
+        yield lambda host, port: files.replace(home / HOLDER, _spelled(Holder(os.getpid(), host, port)))
     finally:
         (home / HOLDER).unlink(missing_ok=True)
         lock.release()
@@ -67,11 +68,9 @@ def secret_key(home: Path) -> str:
     path = home / SECRET
     if not path.exists():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = home / f"{SECRET}.{os.getpid()}"
-        _write(draft, secrets.token_urlsafe(50))
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)  # whole and once, whoever else starts now
-        draft.unlink()
+        with files.draft(path) as draft, contextlib.suppress(FileExistsError):
+            draft.write_text(secrets.token_urlsafe(50))
+            files.publish(draft, path)  # whole and once, whoever else starts now
     return path.read_text()
 
 
@@ -82,7 +81,5 @@ def _read(home: Path) -> Holder | None:
         return None
 
 
-def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w") as file:  # noqa: PTH123  # a descriptor, for its mode
-        file.write(text)
+def _spelled(holder: Holder) -> bytes:
+    return json.dumps(asdict(holder)).encode()

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
 
 from django.conf import settings
+from django.contrib import messages
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
+from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
 from core.access import LOCAL_OPERATOR, Approach, Refused, identify
+from core.database import store
+
+log = logging.getLogger(__name__)
 
 # The theme's Alpine compiles the expressions in its templates, hence 'unsafe-eval'; the theme sets its colours in a
 # style element, hence 'unsafe-inline' for styles. No inline script runs, and nothing comes from another host.
@@ -40,7 +47,23 @@ class LocalOperator(MiddlewareMixin):
             return
         with contextlib.suppress(Refused):
             if identify(Approach.of_request(request), transport="admin").operator == LOCAL_OPERATOR:
-                request.user = _local_user()
+                request.user = _local_user(request)
+
+
+class StoreTrouble(MiddlewareMixin):
+    """What a page says when the store takes no write, and the page instead of one that it does not even answer."""
+
+    def process_view(self, request: HttpRequest, *view: Any) -> None:
+        if problem := getattr(request, "store_problem", None):
+            messages.warning(request, f"You can look, and change nothing now. {problem}")
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        known = store().failure(exception) if isinstance(exception, DatabaseError) else None
+        if known is None or not request.path.startswith("/admin/"):
+            return None
+        log.warning("%s could not be made: %s", request.path, known.message)
+        page = loader.render_to_string("500.html", {"problem": known.message})
+        return HttpResponse(page, status=known.code.status)
 
 
 class ContentSecurityPolicy(MiddlewareMixin):
@@ -51,13 +74,21 @@ class ContentSecurityPolicy(MiddlewareMixin):
         return response
 
 
-def _local_user() -> Any:
-    """The account behind local requests; it has no usable password, so nobody can log in as it."""
+def _local_user(request: HttpRequest) -> Any:
+    """The account behind local requests; it has no usable password, so nobody can log in as it.
+
+    Where it cannot be stored (a full disk, say) it is for this request alone, and the page says what is wrong.
+    """
     from django.contrib.auth.models import User
 
-    user = User.objects.filter(username=LOCAL_OPERATOR).first()
-    if user is None:
-        user, _ = User.objects.get_or_create(
-            username=LOCAL_OPERATOR, defaults={"is_staff": True, "is_superuser": True, "password": "!"}
+    rights = {"is_staff": True, "is_superuser": True, "password": "!"}
+    try:
+        return (
+            User.objects.filter(username=LOCAL_OPERATOR).first()
+            or User.objects.get_or_create(username=LOCAL_OPERATOR, defaults=rights)[0]
         )
-    return user
+    except DatabaseError as error:
+        known = store().failure(error)
+        problem = known.message if known else "The store refuses to be written; the hub's log has the cause."
+        request.store_problem = problem  # type: ignore[attr-defined]
+        return User(username=LOCAL_OPERATOR, **rights)

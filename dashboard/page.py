@@ -5,26 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.template.response import TemplateResponse
 
-from coordination.models import Event
+from coordination.log.selectors import newest_event_id
 from coordination.toolset import run
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_operator
 from core.operations.replies import Body
 from dashboard.forms.base import OperationForm
 
 
 def render(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
     """A page in the admin's frame. `cursor` is the newest event it can know of: where its live connection starts."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
-    frame = {"cursor": newest, **admin.site.each_context(request), "title": title}
+    frame = {"cursor": newest_event_id(), **admin.site.each_context(request), "title": title}
     return TemplateResponse(request, f"dashboard/{template}.html", {**frame, **context})
+
+
+def posted(request: HttpRequest) -> QueryDict | None:
+    """What a form was sent with; None where none was sent."""
+    return request.POST if request.method == "POST" else None
 
 
 def operator(request: HttpRequest) -> Caller:
     """The person at the page, as the operations know them."""
-    return Caller(transport="admin", operator=request.user.get_username())
+    name = request.user.get_username()
+    return Caller(transport="admin", operator=name, connection=of_operator(name))
 
 
 def operate(request: HttpRequest, name: str, done: str, form: OperationForm | None = None, **arguments: Any) -> Body:

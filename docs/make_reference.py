@@ -13,16 +13,16 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
 django.setup()
 
-from django.core.management import get_commands, load_command_class  # noqa: E402  # the apps first
-from django.core.management.base import CommandParser  # noqa: E402
+from django.core.management.base import CommandParser  # noqa: E402  # the apps first
 from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 
 from coordination.log import websocket  # noqa: E402
 from coordination.log.sse import stream  # noqa: E402
 from coordination.toolset import COORDINATION  # noqa: E402
+from core import overview  # noqa: E402
+from core.operations.toolsets import default  # noqa: E402
 from docs import reference_pages  # noqa: E402
 from mcp_bridge import resources  # noqa: E402
-from nexus_site.launch import APPS  # noqa: E402
 from nexus_site.serving import health  # noqa: E402
 from nexus_site.settings import BASE_DIR  # noqa: E402
 
@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def pages() -> dict[str, str]:
     """The pages by file name, as they should be."""
+    choice = default()
     schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     return {
         "operations.md": reference_pages.operations(COORDINATION.operations),
@@ -61,14 +62,17 @@ def pages() -> dict[str, str]:
         "settings.md": reference_pages.settings(),
         "rest.md": reference_pages.rest(schema, {path: inspect.getdoc(view) or "" for path, view in VIEWS.items()}),
         "mcp.md": reference_pages.mcp(
-            {name: resources.text(name) for name in ("instructions", *resources.REFERENCES)},
+            {
+                "instructions": resources.instructions(choice),
+                **{page.name: page.text() for toolset in choice for page in toolset.references},
+            },
             [
-                *((resource.uri, resource.description or "") for resource in resources.resources()),
-                *((template.uri_template, template.description or "") for template in resources.templates()),
+                *((resource.uri, resource.description or "") for resource in resources.resources(choice)),
+                *((template.uri_template, template.description or "") for template in resources.templates(choice)),
             ],
             [
                 (prompt.name, prompt.description or "", [argument.name for argument in prompt.arguments or ()])
-                for prompt in resources.prompts()
+                for prompt in resources.prompts(choice)
             ],
         ),
         "commands.md": reference_pages.commands(parsers()),
@@ -77,8 +81,7 @@ def pages() -> dict[str, str]:
 
 def parsers() -> dict[str, CommandParser]:
     """The parser of each command, by the name people type."""
-    own = {name.replace("_", "-"): load_command_class(app, name) for name, app in get_commands().items() if app in APPS}
-    return {name: command.create_parser("nexus", name) for name, command in own.items()}
+    return {name: command.create_parser("nexus", name) for name, command in overview.commands().items()}
 
 
 def _current(name: str) -> str | None:

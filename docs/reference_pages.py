@@ -288,13 +288,15 @@ def commands(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
     )
 
 
-def command_block(name: str, parser: argparse.ArgumentParser) -> str:
+def command_block(name: str, parser: argparse.ArgumentParser, level: int = 2) -> str:
     own = [action for action in parser._actions if not _shared(action)]
-    parts = [f"## nexus {name}", " ".join((parser.description or "").split())]
-    if own:
+    parts = [f"{'#' * level} nexus {name}", " ".join((parser.description or "").split())]
+    verbs = next((dict(action.choices) for action in own if isinstance(action, argparse._SubParsersAction)), {})
+    if own and not verbs:
         parts.append(table(["argument", "meaning"], [[_spelled(action), _explained(action, parser)] for action in own]))
     if parser.epilog:
         parts.append(f"```text\n{parser.epilog.rstrip()}\n```")
+    parts += [command_block(f"{name} {verb}", own_parser, level + 1) for verb, own_parser in verbs.items()]
     return "\n\n".join(parts)
 
 

@@ -10,6 +10,11 @@ from core.contributions import DoctorCheck, ExportKind, ImpossibleState
 class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
 
+    def streams(self) -> Mapping[str, str]:
+        from handoffs.models import STREAM
+
+        return {STREAM: "the life of handoffs"}
+
     def export_kinds(self) -> Sequence[ExportKind]:
         from handoffs.history import KINDS
 
@@ -27,6 +32,15 @@ class HandoffsConfig(NexusAppConfig):
 
     def clock_columns(self) -> Mapping[str, str]:
         return {"handoffs": "updated_at"}
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "handoff_create": "nexus handoffs create",
+            "handoff_cancel": "nexus handoffs cancel",
+            "handoff_withdraw": "nexus handoffs cancel",
+            "handoff_get": "nexus handoffs show",
+            "handoff_list_available": "nexus handoffs --for",
+        }
 
     def metrics(self) -> Iterable[Any]:
         from handoffs.metrics import collect

@@ -9,6 +9,8 @@ from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Sight, Task, Workspace, not_empty, one_of
 
+STREAM = "handoff"  # of the log
+
 
 class HandoffQuerySet(models.QuerySet["Handoff"]):
     """Handoffs by state."""

@@ -10,19 +10,19 @@ from pydantic import Field
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.models import Event, Stream
+from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
 from coordination.services import workspaces
 from coordination.toolset import operation
-from core.clock import iso
+from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
-from handoffs import selectors, services
+from handoffs import lifecycle, selectors, services
 from handoffs.errors import HandoffCode
-from handoffs.models import HandoffStatus
+from handoffs.models import STREAM, Handoff, HandoffStatus
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
@@ -97,7 +97,7 @@ def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
     workspace_id = workspaces.locate(p.project_root).workspace_id
 
     def interested(event: Event) -> bool:
-        return event.stream == Stream.HANDOFF and event.workspace_id == workspace_id
+        return event.stream == STREAM and event.workspace_id == workspace_id
 
     return interested
 
@@ -227,6 +227,51 @@ def handoff_cancel(p: HandoffWithReason, caller: Caller) -> Data:
     """Retract an open handoff you created."""
     services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
     return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
+
+
+class HandoffList(Params):
+    project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
+    status: Annotated[
+        Literal["OPEN", "CLAIMED", "COMPLETED", "REJECTED", "CANCELLED"] | None,
+        Field(description="Those in this state, newest first; none: the open and claimed ones, oldest first."),
+    ] = None
+    limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
+
+
+@operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def handoff_list(p: HandoffList, caller: Caller) -> Data:
+    """Handoffs as they count now, of any workspace or of one: a claim that has lapsed is no claim."""
+    workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
+    rows = selectors.listed(workspace_id=workspace_id, status=p.status, limit=min(p.limit, MAX_LIMIT))
+    return {"handoffs": [_whole(handoff) for handoff in rows]}
+
+
+class HandoffId(Params):
+    handoff_id: Id
+
+
+@operation(HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def handoff_read(p: HandoffId, caller: Caller) -> Data:
+    """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
+    handoff = selectors.found(p.handoff_id)
+    return {**_whole(handoff), "outcome": selectors.outcome(handoff)}
+
+
+def _whole(handoff: Handoff) -> dict[str, Any]:
+    open_again = lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now())
+    return {
+        "handoff_id": handoff.handoff_id,
+        "status": HandoffStatus.OPEN.value if open_again else handoff.status,
+        "from_agent_id": handoff.from_agent_id,
+        "target": handoff.target,
+        "visibility": handoff.visibility,
+        "claimed_by": None if open_again else handoff.claimed_by,
+        "lease_expires_at": None if open_again else iso(handoff.lease_expires_at),
+        "payload": handoff.payload,
+        "created_at": iso(handoff.created_at),
+        "updated_at": iso(handoff.updated_at),
+        "project_root": handoff.workspace.root_realpath,
+    }
 
 
 class HandoffWithdraw(Params):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Min
 
 from coordination import selectors as agents_known
+from coordination.models import Event
 from coordination.routing import Profile, can_see, is_eligible, next_opening
-from core.clock import now
+from core.clock import iso, now
+from core.operations.errors import not_found
 from handoffs.models import Handoff, HandoffStatus
 
 READ_AT_ONCE = 200
@@ -71,3 +74,42 @@ def next_change(workspace_id: str) -> datetime | None:
         if opening := next_opening(target, created_at=created_at, now=moment):
             moments.append(opening)
     return min(moments, default=None)
+
+
+def listed(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
+    """Handoffs for an operator: those in a state, newest first, or those that are not settled, oldest first."""
+    if status is None:
+        live = [HandoffStatus.OPEN, HandoffStatus.CLAIMED]
+        rows = Handoff.objects.filter(status__in=live).order_by("created_event_id")
+    else:
+        rows = Handoff.objects.in_state(status, now()).order_by("-created_event_id")
+    if workspace_id is not None:
+        rows = rows.filter(workspace_id=workspace_id)
+    return list(rows.select_related("workspace")[:limit])
+
+
+def found(handoff_id: str) -> Handoff:
+    """The handoff of any workspace. Raises NOT_FOUND."""
+    handoff = Handoff.objects.filter(pk=handoff_id).select_related("workspace").first()
+    if handoff is None:
+        raise not_found("handoff", handoff_id)
+    return handoff
+
+
+def outcome(handoff: Handoff) -> dict[str, Any] | None:
+    """How a settled handoff ended: `by` whom, `at`, and its `result` or the `reason`; None for one that did not yet.
+
+    Who it was stands in the log alone, and why it was cancelled, too: null once retention took that event.
+    """
+    if handoff.status in (HandoffStatus.OPEN, HandoffStatus.CLAIMED):
+        return None
+    type = f"handoff.{handoff.status.lower()}"
+    event = Event.objects.filter(handoff_id=handoff.handoff_id, type=type).order_by("event_id").last()
+    told = event.payload if event else {}
+    by = told.get("operator") or (event.actor_agent_id if event else None)
+    return {
+        "by": by or handoff.claimed_by,
+        "at": iso(handoff.updated_at),
+        "result": handoff.result,
+        "reason": handoff.rejected_reason or told.get("reason"),
+    }

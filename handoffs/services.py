@@ -12,7 +12,7 @@ from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Event, Stream
+from coordination.models import Event
 from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, workspaces
 from core.clock import now
@@ -23,7 +23,7 @@ from core.operations.errors import Code, NexusError, invalid, not_found
 from handoffs import lifecycle, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import STREAM, Handoff, HandoffStatus
 from inbox import services as mail
 
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
@@ -333,7 +333,7 @@ def _emit(
 ) -> Event:
     return emit(
         workspace_id=workspace_id,
-        stream=Stream.HANDOFF,
+        stream=STREAM,
         type=f"handoff.{what}",
         actor=actor,
         payload={"handoff_id": handoff_id, "target": target, "visibility": visibility, **more},

@@ -6,16 +6,16 @@ import contextlib
 import copy
 import difflib
 import json
-import os
 import re
 import shutil
-import tempfile
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from core import files
 from core.operations.errors import Code, NexusError
 from hooks import clients
 from hooks.clients import SERVER, Format
@@ -81,16 +81,12 @@ def apply(change: Change) -> Path | None:
         if current != change.before:
             _refuse(file, "was changed by somebody else meanwhile; run this again")
         file.parent.mkdir(parents=True, exist_ok=True)
-        backup = None
+        backup, mode = None, files.PRIVATE  # a key may stand in it
         if current is not None:
+            mode = stat.S_IMODE(file.stat().st_mode)
             backup = file.with_name(f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup")
             shutil.copy2(file, backup)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # a key may stand in it: 0600
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(change.after.encode())
-        if current is not None:
-            shutil.copymode(file, temporary)
-        Path(temporary).replace(file)
+        files.replace(file, change.after.encode(), mode=mode)
     except (OSError, UnicodeDecodeError) as error:
         _refuse(file, f"cannot be written ({type(error).__name__})")
     return backup

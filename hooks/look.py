@@ -8,7 +8,7 @@ from typing import Any
 from coordination import toolset
 from core.config import CoreSettings
 from core.database import store
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
 from hooks import memory, notice
 from hooks.harness import Call
@@ -64,4 +64,5 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
 
 
 def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
-    return toolset.call(Caller(transport="hook", agent_id=call.agent_id), name, arguments)
+    caller = Caller(transport="hook", agent_id=call.agent_id, connection=of_process("hook"))
+    return toolset.call(caller, name, arguments)

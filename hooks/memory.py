@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core import files
 from hooks.harness import Call
 from hooks.signal_files import private_directory
 
@@ -50,10 +50,7 @@ def _load(file: Path) -> dict[str, Any]:
 
 def _save(file: Path, content: dict[str, Any]) -> None:
     private_directory(file.parent)
-    handle, temporary = tempfile.mkstemp(dir=file.parent)  # readable by its owner alone
-    with os.fdopen(handle, "w") as stream:
-        json.dump(content, stream)
-    Path(temporary).replace(file)
+    files.replace(file, json.dumps(content).encode())
 
 
 @contextlib.contextmanager

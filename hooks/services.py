@@ -11,13 +11,14 @@ from django.db.models import F
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log import selectors as log
-from coordination.models import Agent, Event, Stream
+from coordination.models import Agent, Event
 from coordination.routing import Profile
 from coordination.rows import event_data
 from coordination.services import audit, workspaces
 from core.clock import iso, now
 from core.database import write
 from core.operations.errors import not_found
+from handoffs.models import STREAM
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
@@ -48,7 +49,6 @@ def add(
             raise not_found("agent", agent_id)
         if place is not None:
             workspaces.ensure(place, moment)
-        newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first()
         webhook = Webhook.objects.create(
             webhook_id=new_id("whk"),
             url=url,
@@ -57,7 +57,7 @@ def add(
             workspace_id=place.workspace_id if place else None,
             types=list(types) if types else None,
             allow_private=allow_private,
-            cursor=newest or 0,
+            cursor=log.newest_event_id(),
             created_at=moment,
         )
         # The host alone: a path or a query may hold a token.
@@ -90,7 +90,7 @@ def redeliver(*, webhook_id: str, operator: str) -> int:
 
 def enqueue(webhook_id: str) -> bool:
     """Turn events after a webhook's cursor into deliveries, as many as it has room for; whether to call again."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = log.newest_event_id()
     if not Webhook.objects.filter(pk=webhook_id, cursor__lt=newest).exists():
         return False  # what only looks must not take the writer's lock
     moment = now()
@@ -132,7 +132,7 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
         return True
     if event.type == "message.created":
         return agent.agent_id in event.payload["recipients"]
-    return event.stream == Stream.HANDOFF and log.event_visible(event, event.workspace_id, agent, moment)
+    return event.stream == STREAM and log.event_visible(event, agent, moment)
 
 
 def claim(webhook_id: str) -> WebhookDelivery | None:

@@ -33,6 +33,15 @@ class InboxConfig(NexusAppConfig):
 
         return TRIGGERS
 
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "message_create": "nexus send",
+            "inbox_peek": "nexus inbox",
+            "inbox_pull": "nexus inbox --pull",
+            "inbox_ack": "nexus inbox --ack",
+            "inbox_history": "nexus inbox --history",
+        }
+
     def metrics(self) -> Iterable[Any]:
         from inbox.metrics import collect
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
 
+from core import cursors
 from core.database.prepared import Select, Slot
 from core.operations.errors import invalid, not_found
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
@@ -96,22 +95,19 @@ def history(agent_id: str, limit: int, cursor: str | None) -> History:
 
 def _encode(last: Delivery) -> str:
     assert last.read_at is not None
-    return base64.urlsafe_b64encode(json.dumps([last.read_at.isoformat(), last.delivery_id]).encode()).decode()
+    return cursors.encode(last.read_at, last.delivery_id)
 
 
 def _decode(cursor: str) -> tuple[datetime, str]:
     try:
-        read_at, delivery_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        moment = datetime.fromisoformat(read_at)
-        if moment.tzinfo != UTC or not isinstance(delivery_id, str) or not delivery_id.isascii():
-            raise ValueError
-    except (ValueError, TypeError, RecursionError):
+        read_at, delivery_id = cursors.decode(cursor, datetime, str)
+        return read_at, delivery_id
+    except ValueError:
         raise invalid(
             "cursor is not one of inbox_history (numeric offsets are no longer taken): "
             "pass next_cursor back as it came, or leave it out to start at the newest.",
             field="cursor",
         ) from None
-    return moment, delivery_id
 
 
 def deliveries_of(message_id: str) -> tuple[Message, list[Delivery]]:

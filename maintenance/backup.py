@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core import instance
+from coordination.models import Stream
+from core import files, instance
 from core.apps import own_labels
 from core.clock import now
 from core.database import sqlite, store
@@ -18,6 +20,8 @@ from maintenance import store_file
 from maintenance.store_file import Progress
 
 PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
+UNREAD_IDS = 1_000_000  # that a store may have given out since its backup, where it cannot be asked
+RESTORED = "history.restored"  # the event that tells every follower
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,9 @@ def restore(
     A healthy store is written over in one transaction, which processes that have it open survive; a damaged one is
     moved aside with its log. Without `into_running` a store that is in use is refused.
 
+    No id is given out twice: the log goes on above the former store's, and its first events are `history.restored`, one
+    in each stream of each workspace, so that whoever follows from a cursor of the former history is told.
+
     Raises VALIDATION_ERROR for no backup, MIGRATION_ERROR for one of a newer version, DB_ERROR for a damaged one or a
     store in use.
     """
@@ -116,6 +123,7 @@ def restore(
             aside = database.with_name(f"{database.name}.replaced-{stamp()}")
             in_place = _write_over(partial, database, aside)
             if not in_place:
+                _go_on_above(partial, database, damaged=database.exists())
                 _swap(partial, database, aside)
     return Restored(made.rows, aside if aside.exists() else None, in_place)
 
@@ -157,6 +165,45 @@ def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
     )
 
 
+def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
+    """Let the event ids of a copy go on above those the former store gave out, and say in its log what happened.
+
+    Of a damaged store that cannot be known; then they go on far above.
+    """
+    with closing(store_file.open_store(copy)) as restored:
+        restored_to = _given_out(restored)
+        head = max(restored_to, _given_out_of(former))
+        head += UNREAD_IDS if damaged else 0
+        restored.execute("BEGIN IMMEDIATE")
+        if head > restored_to:
+            if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
+                restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
+            # This is how `nexus doctor` knows up to where ids are missing.
+            restored.execute(f"PRAGMA user_version = {min(head, 2**31 - 1):d}")
+        payload = json.dumps({"restored_to": restored_to, "former": head})
+        restored.executemany(
+            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+            " SELECT workspace_id, ?, ?, ?, 'public', ? FROM workspaces ORDER BY workspace_id",
+            [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in Stream.values],
+        )
+        restored.execute("COMMIT")
+
+
+def _given_out_of(former: Path) -> int:
+    if not former.exists():
+        return 0
+    try:
+        with closing(store_file.open_to_look(former)) as store:
+            return _given_out(store)
+    except sqlite3.DatabaseError:
+        return 0
+
+
+def _given_out(connection: sqlite3.Connection) -> int:
+    """The highest event id that a store gave out."""
+    return int(connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()[0] or 0)
+
+
 def _write_over(copy: Path, database: Path, aside: Path) -> bool:
     """Write the copy over the store in one transaction, the former state kept as `aside`; False if too damaged."""
     if not database.exists():
@@ -172,12 +219,13 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
             with closing(store_file.open_store(database)) as former:
                 store_file.copy(former, kept)
             store_file.publish(kept, aside)
+        _go_on_above(copy, aside)  # changes the copy: SQLite begins with it anew, and keeps the lock
 
     try:
         sqlite.refuse_damaged(database)
         with (
             closing(store_file.open_store(database)) as present,
-            closing(store_file.open_store(copy, "immutable=1")) as source,
+            closing(store_file.open_store(copy)) as source,
         ):
             source.backup(present, pages=PAGES_A_STEP, progress=keep)
     except (sqlite3.DatabaseError, NexusError) as error:
@@ -197,4 +245,4 @@ def _swap(copy: Path, database: Path, aside: Path) -> None:
     if database.exists():
         os.link(database, aside)
     copy.rename(database)
-    store_file.sync(database.parent)
+    files.sync(database.parent)

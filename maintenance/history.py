@@ -15,7 +15,8 @@ from django.db import IntegrityError, connection, models, transaction
 from django.db.models import Q, QuerySet
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from coordination.models import Agent, Event, Workspace
+from coordination.log.selectors import newest_event_id
+from coordination.models import Agent, Workspace
 from core.apps import nexus_apps
 from core.clock import iso
 from core.contributions import ExportKind
@@ -91,11 +92,12 @@ def replay(path: Path) -> dict[str, int]:
         with path.open("rb") as file:
             _compare(file, export(playing.workspace_id))
         # Where other workspaces' events were, ids are missing; this is how `nexus doctor` knows up to where.
-        newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+        newest = newest_event_id()
         with connection.cursor() as cursor:
-            # A store that was emptied would go on where it was: the log goes on where the history ends.
-            cursor.execute("UPDATE sqlite_sequence SET seq = %s WHERE name = 'events'", [newest])
-            cursor.execute(f"PRAGMA user_version = {min(newest, 2**31 - 1):d}")
+            # A store that was emptied goes on above its own ids: a follower of it is behind what comes.
+            cursor.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'")
+            given_out = max(newest, cursor.fetchone()[0] or 0)
+            cursor.execute(f"PRAGMA user_version = {min(given_out, 2**31 - 1):d}")
     return playing.counts
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any, Literal
 
+from django.db import DatabaseError, connection
 from pydantic import Field, create_model
 
 from coordination.errors import CoordinationCode
@@ -18,6 +20,8 @@ from core.operations.parameters import Params
 from core.operations.registry import OPERATORS_ONLY
 from core.operations.replies import Data
 from maintenance import reset, retention
+
+log = logging.getLogger(__name__)
 
 Days = Annotated[int | None, Field(ge=0, le=36_500, description="Instead of the setting, for this call.")]
 
@@ -72,9 +76,22 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
         "more": more,
     }
     if p.vacuum and not p.dry_run and not more:
-        before, after = store().compact()
-        data["vacuum"] = {"bytes_before": before, "bytes_after": after}
+        data["vacuum"] = _compacted()
     return data
+
+
+def _compacted() -> dict[str, Any]:
+    """What giving free room back did. What comes before it is committed: that it fails is told, and no failure."""
+    before = store().size_on_disk()
+    try:
+        before, after = store().compact()
+    except DatabaseError as error:
+        connection.close()
+        known = store().failure(error)
+        why = known.message if known else "The store refused it; the server's log has the cause."
+        log.warning("The store was not compacted (%s).", error)
+        return {"bytes_before": before, "bytes_after": store().size_on_disk(), "problem": why}
+    return {"bytes_before": before, "bytes_after": after}
 
 
 class DatabaseReset(Params):
@@ -86,4 +103,5 @@ class DatabaseReset(Params):
 def database_reset(p: DatabaseReset, caller: Caller) -> Data:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
     assert caller.operator is not None, "the runner admits operators only"
-    return {"deleted": reset.reset(keep_agents=p.keep_agents, operator=caller.operator)}
+    deleted = reset.reset(keep_agents=p.keep_agents, operator=caller.operator)
+    return {"deleted": deleted, "vacuum": _compacted()}

@@ -8,7 +8,7 @@ from coordination.models import Agent, AgentKey, RetentionPass, StoredSetting
 from coordination.services import audit
 from core.apps import nexus_apps
 from core.clock import now
-from core.database import store
+from core.database import write
 from inbox import search
 
 ALWAYS_KEPT = (StoredSetting,)  # settings are the hub's, not the team's
@@ -16,7 +16,7 @@ IDENTITIES = (Agent, AgentKey)
 
 
 def reset(*, keep_agents: bool, operator: str) -> int:
-    """Delete every row of Nexus's own tables, then compact the file; how many rows went.
+    """Delete every row of Nexus's own tables; how many rows went.
 
     Operators' accounts and stored settings stay, and agents with their keys if asked. Event ids go on from where they
     were, so that a listener's cursor stays behind what comes. The first event of the empty log says who did it.
@@ -24,7 +24,7 @@ def reset(*, keep_agents: bool, operator: str) -> int:
     kept = {*ALWAYS_KEPT, *(IDENTITIES if keep_agents else ())}
     models = [model for app in nexus_apps() for model in app.get_models()]
     gone = 0
-    with store().write(), connection.cursor() as cursor:
+    with write(), connection.cursor() as cursor:
         cursor.execute("PRAGMA defer_foreign_keys = ON")
         RetentionPass.objects.create()
         with search.emptied():
@@ -34,5 +34,4 @@ def reset(*, keep_agents: bool, operator: str) -> int:
                     gone += cursor.rowcount
         RetentionPass.objects.all().delete()
         audit.record(operator, "database.reset", now(), rows=gone, kept_agents=keep_agents)
-    store().compact()
     return gone

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from django.apps import apps
 from django.db import connection
 
-from core.apps import nexus_apps, own_labels
+from core.apps import database_objects, nexus_apps, own_labels
 from core.contributions import Finding
+from core.database import sqlite
 from core.database.migrations import shipped_migrations
 from maintenance import store_file
 from maintenance.findings import Examination
@@ -44,14 +45,14 @@ def schema(examination: Examination) -> Iterator[Finding]:
     if _own(store_file.migrations(examination.connection)) != _own(shipped_migrations()):
         return  # the models describe another version
     present = {name for _, name, _ in store_file.schema(examination.connection)}
-    for name, statement in ((n, sql) for app in nexus_apps() for n, sql in app.database_objects().items()):
-        if name not in present:
-            yield Finding(
-                f"The trigger {name} is missing.",
-                "It keeps the event log append-only or the search in step; without it history can be changed.",
-                examination.repair(statement),
-                "the trigger was made again",
-            )
+    triggers = database_objects()
+    for name in sqlite.absent(examination.connection, triggers):
+        yield Finding(
+            f"The trigger {name} is {'not as it should be' if name in present else 'missing'}.",
+            "It keeps the event log append-only or the search in step; without it history can be changed.",
+            examination.repair(f"DROP TRIGGER IF EXISTS {name}", triggers[name]),
+            "the trigger was made again",
+        )
     for model in (model for app in own_labels() for model in apps.get_app_config(app).get_models()):
         if model._meta.db_table not in present:
             yield Finding(f"The table {model._meta.db_table} is missing.", "Restore a backup.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from core import files
 from core.database import sqlite, store
 from core.operations.errors import Code, NexusError
 
@@ -126,35 +126,19 @@ def holders(database: Path) -> dict[int, str]:
 @contextmanager
 def partial_file(destination: Path) -> Iterator[Path]:
     """A private temporary file in the directory of `destination`, gone at the end unless it was moved away."""
-    handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent)
-    os.close(handle)
-    path = Path(name)
-    try:
-        yield path
-    finally:
-        for leftover in (path, path.with_name(path.name + "-journal")):
-            leftover.unlink(missing_ok=True)
+    with files.draft(destination) as path:
+        try:
+            yield path
+        finally:
+            path.with_name(path.name + "-journal").unlink(missing_ok=True)  # SQLite's, of a copy that was cut short
 
 
 def publish(path: Path, destination: Path) -> None:
     """Give a finished file its name, atomically and durably. Raises VALIDATION_ERROR when the name is taken."""
-    sync(path)
     try:
-        os.link(path, destination)  # unlike a rename, a link never replaces
+        files.publish(path, destination)
     except FileExistsError:
         raise taken(destination) from None
-    except OSError:  # a file system without links
-        path.rename(destination)
-    sync(destination.parent)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or a directory's entries, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def taken(destination: Path) -> NexusError:

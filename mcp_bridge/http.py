@@ -1,10 +1,16 @@
-"""MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake (contract: Running It)."""
+"""MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake (contract: Running It).
+
+`/mcp/{toolset}` and `/mcp?toolsets=a,b` choose toolsets; a URL that does not has those of the key's agent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
+from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -12,12 +18,18 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from core.access import Approach, Refused, aidentify
+from core import waiting
+from core.access import Approach, aidentify
+from core.operations import toolsets
 from core.operations.caller import Caller
-from core.operations.replies import failure
+from core.operations.errors import Code, NexusError, invalid
+from core.operations.replies import Outcome, failure
+from core.operations.toolsets import Choice
+from mcp_bridge import choices
+from mcp_bridge.config import names
 from mcp_bridge.server import Context, build_server
 
-CALLER = "nexus.caller"
+CALLER, CHOICE = "nexus.caller", "nexus.choice"
 
 
 class Endpoint:
@@ -33,7 +45,7 @@ class Endpoint:
         async with self._started:
             if self._sessions is not None:
                 return
-            server = build_server(_caller)
+            server = build_server(_caller, _choice)
             server.get_tool_input_schema = lambda name: None  # no tool has header parameters; else each call lists all
             # One JSON body per call: a call has no notifications of its own, and subscriptions keep their stream.
             manager = StreamableHTTPSessionManager(server, json_response=True)
@@ -51,16 +63,23 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             caller = await aidentify(Approach.of_scope(scope), transport="http", key_required=True)
-        except Refused as refusal:
-            headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else None
-            body = json.dumps(failure(refusal))
-            await Response(body, refusal.status, headers, "application/json")(scope, receive, send)
+            assert caller.agent_id is not None
+            named = _named(scope)
+            choice = named or await waiting.in_thread(waiting.READERS, partial(choices.of_agent, caller.agent_id))
+        except NexusError as error:
+            outcome = Outcome(error=error)
+            headers = {"www-authenticate": "Bearer"} if outcome.status == 401 else None
+            body = json.dumps(failure(error))
+            await Response(body, outcome.status, headers, "application/json")(scope, receive, send)
             return
         await self.start()
-        assert self._manager is not None and caller.agent_id is not None
-        # The SDK holds a session to the agent that opened it; the key itself goes no further.
-        token = AccessToken(token="", client_id=caller.agent_id, scopes=[])
-        await self._manager.handle_request({**scope, "user": AuthenticatedUser(token), CALLER: caller}, receive, send)
+        assert self._manager is not None
+        # The SDK holds a session to the agent that opened it, and to the choice in its URL; the key goes no further.
+        subject = ",".join(toolset.name for toolset in named) if named else None
+        token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
+        await self._manager.handle_request(
+            {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, send
+        )
 
 
 async def _hold(manager: StreamableHTTPSessionManager, ready: asyncio.Future[None]) -> None:
@@ -73,4 +92,32 @@ def _caller(context: Context) -> Caller:
     caller: Any = context.request.scope[CALLER] if context.request else None
     if not isinstance(caller, Caller):
         raise RuntimeError("a request reached /mcp without its caller")
-    return caller
+    session = context.session._connection.session_id  # the SDK offers no public way to it
+    return replace(caller, connection=f"mcp:{session}") if session else caller
+
+
+def _choice(context: Context) -> Choice:
+    request: Any = context.request
+    choice: Choice = request.scope[CHOICE]
+    return choice
+
+
+def _named(scope: Scope) -> Choice | None:
+    """The choice that a URL makes, if it makes one.
+
+    Raises NOT_FOUND for a path of no toolset, VALIDATION_ERROR for a query that names unknown ones, CONFIG_ERROR for
+    toolsets that clash.
+    """
+    path = scope["path"].removeprefix("/mcp").strip("/")
+    queries = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get("toolsets", [])
+    if path and queries:
+        raise invalid("Choose toolsets by the path or by ?toolsets=, not by both.", field="toolsets")
+    if path:
+        return toolsets.choose([path], unknown=Code.NOT_FOUND)
+    if not queries:
+        return None
+    try:
+        chosen = names(",".join(queries))
+    except ValueError as error:
+        raise invalid(f"toolsets: {error}.", field="toolsets") from None
+    return toolsets.choose(chosen, unknown=Code.VALIDATION_ERROR)

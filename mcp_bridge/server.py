@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+)
 from mcp_types import (
     INVALID_PARAMS,
     SERVER_INFO_META_KEY,
@@ -33,36 +40,63 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from coordination.toolset import COORDINATION, arun
 from core.operations.caller import Caller
-from core.operations.errors import invalid, not_found
-from core.operations.replies import failure
+from core.operations.errors import NexusError, invalid, not_found
+from core.operations.registry import TOOLSETS, Toolset
+from core.operations.replies import Outcome, Reply
+from core.operations.runner import aperform
+from core.operations.toolsets import Choice, add, default, find_tool
+from core.operations.validation import validated
 from core.version import package_version
 from mcp_bridge import resources
-from mcp_bridge.subscriptions import InboxBus
-from mcp_bridge.tools import result, tools, wire
+from mcp_bridge.choices import ENABLE, Enable, enabling, offered
+from mcp_bridge.subscriptions import ResourceBus, subscriber
+from mcp_bridge.tools import result, tool, tools, wire
 
 Context = ServerRequestContext[Any, Any]
 
 
-def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
-    """The server whose every request acts as the caller that `caller_of` finds in its context."""
-    bus = InboxBus()
+def build_server(
+    caller_of: Callable[[Context], Caller], choice_of: Callable[[Context], Choice] = lambda context: default()
+) -> Server[Any]:
+    """The server whose every request acts as the caller that `caller_of` finds in its context.
+
+    A connection begins with the toolsets that `choice_of` finds in the first request of a session, or in each request
+    where there are no sessions; `toolset_enable` adds to them for as long as the `connection` of its caller lasts.
+    """
+    bus = ResourceBus()
+    added: dict[str | None, Choice] = {}  # by connection, what it enabled
     listen = ListenHandler(bus)
     subscribed: dict[tuple[int, str], Callable[[], None]] = {}
     sendings: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
-    async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=tools())
+    def choice(ctx: Context) -> Choice:
+        state = ctx.session._connection.state  # no public way leads there; without sessions it is new each time
+        if "choice" not in state:
+            state["choice"] = choice_of(ctx)
+        chosen: Choice = state["choice"]
+        for toolset in added.get(caller_of(ctx).connection, ()) if added else ():
+            with contextlib.suppress(NexusError):  # enabled beside another choice, and clashes with this one
+                chosen = add(chosen, toolset)
+        return chosen
 
-    async def perform(ctx: Context, name: str, arguments: dict[str, Any] | None) -> dict[str, Any]:
-        operation = COORDINATION.operations.get(name)
-        if operation is None or not operation.tool:
-            return failure(not_found("tool", name[:200]))
-        return await arun(caller_of(ctx), name, arguments)
+    async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        chosen = choice(ctx)
+        more = [tool(enabling(chosen, lambda toolset: None))] if offered(chosen) else []
+        return ListToolsResult(tools=[*tools(chosen), *more])
+
+    async def perform(ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
+        chosen = choice(ctx)
+        operation = find_tool(chosen, name)
+        if operation is not None:
+            toolset = operation.toolset
+            return toolset.reply, await aperform(toolset, caller_of(ctx), name, arguments)
+        if name == ENABLE and len(TOOLSETS) > 1:
+            return chosen[0].reply, await enable(ctx, chosen, arguments)
+        return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        return result(await perform(ctx, params.name, params.arguments))
+        return result(*await perform(ctx, params.name, params.arguments))
 
     async def call_tool_at_once(ctx: Context, call_next: CallNext) -> HandlerResult:
         """A plain call is answered on the wire's terms: the SDK would check it twice and copy the result four times."""
@@ -72,38 +106,67 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
         name, arguments = params.get("name"), params.get("arguments")
         if not (isinstance(name, str) and isinstance(arguments, dict | None)):
             error = invalid("Call a tool by its name, with its arguments as an object.")
-            return as_sent(ctx, failure(error))
+            return as_sent(ctx, choice(ctx)[0].reply, Outcome(error=error))
         plain = params.keys() <= {"name", "arguments", "_meta"} and ("_meta" not in params or ctx.meta is not None)
         if not plain or ctx.session.client_params is None:  # what else there is, and who has not said hello
             return await call_next(ctx)
-        return as_sent(ctx, await perform(ctx, name, arguments))
+        return as_sent(ctx, *await perform(ctx, name, arguments))
 
-    def as_sent(ctx: Context, envelope: dict[str, Any]) -> dict[str, Any]:
-        answer = wire(envelope)
+    def as_sent(ctx: Context, reply: Reply, outcome: Outcome) -> dict[str, Any]:
+        answer = wire(reply, outcome)
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             answer |= {"resultType": "complete", "_meta": {SERVER_INFO_META_KEY: server.server_info_stamp}}
         return answer
 
+    async def enable(ctx: Context, chosen: Choice, arguments: dict[str, Any] | None) -> Outcome:
+        connection = caller_of(ctx).connection
+        new: list[Toolset] = []
+        operation = enabling(chosen, new.append)
+        try:
+            data = operation.call(cast(Enable, validated(operation, arguments)), caller_of(ctx))
+        except NexusError as error:
+            return Outcome(error=error)
+        for toolset in new:
+            if toolset not in chosen:
+                added[connection] = (*added.get(connection, ()), toolset)
+                if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                    ctx.session._connection.exit_stack.callback(added.pop, connection, None)
+                await tell(ctx, connection, toolset)
+        return Outcome(data)
+
+    async def tell(ctx: Context, connection: str | None, toolset: Toolset) -> None:
+        """That the lists are longer now: to a session by itself, else to those who listen for this connection."""
+        told: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
+            (toolset.operations, ToolsListChanged(), ctx.session.send_tool_list_changed),
+            (toolset.prompts, PromptsListChanged(), ctx.session.send_prompt_list_changed),
+            (toolset.references, ResourcesListChanged(), ctx.session.send_resource_list_changed),
+        ]
+        for any_of, event, send in told:
+            if any_of and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                bus.tell(connection, event)
+            elif any_of:
+                await send()
+
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return ListResourcesResult(resources=resources.resources())
+        return ListResourcesResult(resources=resources.resources(choice(ctx)))
 
     async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=resources.templates())
+        return ListResourceTemplatesResult(resource_templates=resources.templates(choice(ctx)))
 
     async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await resources.read(str(params.uri), caller_of(ctx))
+        return await resources.read(choice(ctx), str(params.uri), caller_of(ctx))
 
     async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
-        return ListPromptsResult(prompts=resources.prompts())
+        return ListPromptsResult(prompts=resources.prompts(choice(ctx)))
 
     async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
-        return resources.prompt(params.name, params.arguments)
+        return resources.prompt(choice(ctx), params.name, params.arguments)
 
     async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
         uri = str(params.uri)
-        _check_inbox(uri, caller_of(ctx))
-        connection = ctx.session._connection  # the SDK offers no public way to a connection's end
+        _check_own(choice(ctx), uri, caller_of(ctx))
+        connection = ctx.session._connection
         key = (id(connection), uri)
         if key in subscribed:
             return EmptyResult()
@@ -134,15 +197,25 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
     async def listen_to(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Clients of the current protocol: updates ride the response of this request."""
         for uri in params.notifications.resource_subscriptions or ():
-            _check_inbox(str(uri), caller_of(ctx))
+            _check_own(choice(ctx), str(uri), caller_of(ctx))
         await bus.start()
+        subscriber.set(caller_of(ctx).connection)
         return await listen(ctx, params)
+
+    async def introduce(ctx: Context, call_next: CallNext) -> HandlerResult:
+        """What a client is told when it connects, which follows its choice."""
+        answer = await call_next(ctx)
+        if ctx.method not in ("initialize", "server/discover") or not isinstance(answer, dict):
+            return answer
+        if ctx.method == "initialize" and len(TOOLSETS) > 1:
+            for name in ("tools", "prompts", "resources"):
+                answer["capabilities"][name]["listChanged"] = True
+        return {**answer, "instructions": resources.instructions(choice(ctx))}
 
     server = Server[Any](
         "nexus",
         version=package_version(),
         title="Nexus",
-        instructions=resources.text("instructions"),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -154,13 +227,15 @@ def build_server(caller_of: Callable[[Context], Caller]) -> Server[Any]:
         on_unsubscribe_resource=unsubscribe,
         on_subscriptions_listen=listen_to,
     )
-    server.middleware.append(call_tool_at_once)
+    server.middleware += [call_tool_at_once, introduce]
     return server
 
 
-def _check_inbox(uri: str, caller: Caller) -> None:
-    agent_id = resources.agent_of_inbox(uri)
-    if agent_id is None:
-        raise MCPError(INVALID_PARAMS, "Only nexus://inbox/{agent_id} can be subscribed to.", {"uri": uri[:200]})
+def _check_own(choice: Choice, uri: str, caller: Caller) -> None:
+    own = resources.agent_of(choice, uri)
+    if own is None:
+        those = ", ".join(template.uri_template for template in resources.templates(choice)) or "nothing"
+        raise MCPError(INVALID_PARAMS, f"This cannot be subscribed to; what can: {those}.", {"uri": uri[:200]})
+    resource, agent_id = own
     if caller.agent_id is not None and caller.agent_id != agent_id:
-        raise MCPError(INVALID_PARAMS, f"This connection may follow the inbox of {caller.agent_id!r} only.")
+        raise MCPError(INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only.")

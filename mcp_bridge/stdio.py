@@ -22,19 +22,22 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, Req
 from pydantic import ValidationError
 
 from core.operations.errors import invalid
-from core.operations.replies import failure
+from core.operations.replies import Outcome, Reply
 from mcp_bridge.tools import wire
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
 
 
-async def serve(server: Server[Any]) -> None:
-    """Serve one client until stdin closes or the task is cancelled; nothing but protocol reaches its stdout."""
+async def serve(server: Server[Any], reply: Reply) -> None:
+    """Serve one client until stdin closes or the task is cancelled; nothing but protocol reaches its stdout.
+
+    A call that cannot be read is answered in the form of `reply`.
+    """
     wire = os.dup(1)
     os.dup2(2, 1)  # stray output goes to stderr
     try:
         async with stdio_server(await _lines(), await _output(wire)) as (read, write):
-            await server.run(cast(Any, _Answered(read, write)), write, server.create_initialization_options())
+            await server.run(cast(Any, _Answered(read, write, reply)), write, server.create_initialization_options())
     finally:
         os.dup2(wire, 1)
         os.close(wire)
@@ -79,13 +82,13 @@ def _is_pipe(descriptor: int) -> bool:
 class _Answered:
     """The SDK's read stream, with an answer for the lines that it would drop because their JSON cannot be parsed."""
 
-    def __init__(self, read: Any, write: Any) -> None:
-        self._read, self._write = read, write
+    def __init__(self, read: Any, write: Any, reply: Reply) -> None:
+        self._read, self._write, self._reply = read, write, reply
 
     async def __aiter__(self) -> AsyncIterator[SessionMessage]:
         async for item in self._read:
             if isinstance(item, Exception):
-                await self._write.send(SessionMessage(_answer(item)))
+                await self._write.send(SessionMessage(_answer(item, self._reply)))
             else:
                 yield item
 
@@ -93,14 +96,14 @@ class _Answered:
         await self._read.aclose()
 
 
-def _answer(error: Exception) -> JSONRPCResponse | JSONRPCError:
-    """A tool call gets the envelope, anything else JSON-RPC's parse error."""
+def _answer(error: Exception, reply: Reply) -> JSONRPCResponse | JSONRPCError:
+    """A tool call gets a reply, anything else JSON-RPC's parse error."""
     line = error.errors()[0]["input"] if isinstance(error, ValidationError) else ""
     text = line.decode(errors="replace") if isinstance(line, bytes) else str(line)
     request_id = _request_id(text)
     message = "This is not JSON that can be taken: check its syntax, nesting, numbers and escapes."
     if request_id is not None and re.search(r'"method"\s*:\s*"tools/call"', text):
-        answer = wire(failure(invalid(message)))
+        answer = wire(reply, Outcome(error=invalid(message)))
         return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer)
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=message))
 

@@ -1,40 +1,44 @@
-"""Inbox subscriptions: one watch of the event log per server, however many clients listen."""
+"""Subscriptions: one watch of the event log per server, however many clients listen."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
 
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 
-from coordination.models import Event
+from core.operations.registry import TOOLSETS
 from core.waiting import waiter
-from mcp_bridge.resources import INBOX, inbox_uri
 
 Listener = Callable[[ServerEvent], None]
 
+# Whose listener is being registered: the SDK's handler does not tell the bus.
+subscriber: ContextVar[str | None] = ContextVar("subscriber", default=None)
 
-class InboxBus:
-    """The SDK's SubscriptionBus over the event log: mail by any process becomes a ResourceUpdated here."""
+
+class ResourceBus:
+    """The SDK's SubscriptionBus over the event log: what any process changes becomes a ResourceUpdated here."""
 
     def __init__(self) -> None:
-        self._listeners: dict[object, Listener] = {}
+        self._listeners: dict[object, tuple[str | None, Listener]] = {}
         self._updated: set[str] = set()
         self._following: asyncio.Task[None] | None = None
         self._parked = asyncio.Event()
 
     async def start(self) -> None:
-        """Begin to watch; on return, no mail that arrives is missed."""
+        """Begin to watch; on return, no change is missed."""
         if self._following is None or self._following.done():
             self._parked = asyncio.Event()
             self._following = asyncio.create_task(self._follow())
         await self._parked.wait()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Register a listener, after `start`; the callable that is returned ends it."""
+        """Register a listener of the connection `subscriber`, after `start`; the callable that is returned ends it."""
         token = object()
-        self._listeners[token] = listener
+        self._listeners[token] = (subscriber.get(), listener)
 
         def unsubscribe() -> None:
             self._listeners.pop(token, None)
@@ -46,8 +50,14 @@ class InboxBus:
 
     async def publish(self, event: ServerEvent) -> None:
         """Hand an event to every listener."""
-        for listener in list(self._listeners.values()):
+        for _, listener in list(self._listeners.values()):
             listener(event)
+
+    def tell(self, connection: str | None, event: ServerEvent) -> None:
+        """Hand an event to the listeners of one connection."""
+        for whose, listener in list(self._listeners.values()):
+            if whose == connection:
+                listener(event)
 
     async def _follow(self) -> None:
         async with waiter().park(self._note) as parked:
@@ -58,8 +68,14 @@ class InboxBus:
                 for uri in sorted(updated):
                     await self.publish(ResourceUpdated(uri=uri))
 
-    def _note(self, event: Event) -> bool:
-        recipients = event.payload.get("recipients", ()) if event.type == "message.created" else ()
-        for agent_id in recipients:  # a client may have spelt the id with or without percent-encoding
-            self._updated |= {inbox_uri(agent_id), INBOX + agent_id}
-        return bool(recipients)
+    def _note(self, event: Any) -> bool:
+        changed = [
+            uri
+            for toolset in TOOLSETS.values()
+            for resource in toolset.agent_resources
+            for agent_id in resource.changed(event)
+            # A client may have spelt the id with or without percent-encoding.
+            for uri in (resource.uri(agent_id), resource.prefix + agent_id)
+        ]
+        self._updated.update(changed)
+        return bool(changed)

@@ -1,45 +1,39 @@
-"""Operations as MCP tools: names, short schemas, annotations, and the envelope as a tool's result."""
+"""Operations as MCP tools: names, short schemas, annotations, and how an outcome becomes a tool's result."""
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
-from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+from mcp_types import CallToolResult, Tool, ToolAnnotations
 
-from coordination.toolset import COORDINATION
 from core.operations.registry import Operation
+from core.operations.replies import Outcome, Reply
+from core.operations.toolsets import Choice
 
 Schema = dict[str, Any]
 
 
 @cache
-def tools() -> list[Tool]:
-    """Every operation that agents get, in the order of the registry."""
-    return [_tool(operation) for operation in COORDINATION.operations.values() if operation.tool]
+def tools(choice: Choice) -> list[Tool]:
+    """Every operation of the chosen toolsets that agents get, in the order of the registry."""
+    return [tool(operation) for toolset in choice for operation in toolset.operations.values() if operation.tool]
 
 
-def result(envelope: dict[str, Any]) -> CallToolResult:
-    """An envelope as a tool's result: as structured content and, for older clients, as JSON text."""
-    return CallToolResult(
-        content=[TextContent(type="text", text=_text(envelope))],
-        structured_content=envelope,
-        is_error=not envelope["ok"],
-    )
+def result(reply: Reply, outcome: Outcome) -> CallToolResult:
+    """An outcome in a toolset's form: its body as structured content, its text for models and older clients."""
+    return CallToolResult.model_validate(wire(reply, outcome))
 
 
-def wire(envelope: dict[str, Any]) -> dict[str, Any]:
+def wire(reply: Reply, outcome: Outcome) -> dict[str, Any]:
     """The same as it goes over the wire."""
-    content = [{"type": "text", "text": _text(envelope)}]
-    return {"content": content, "structuredContent": envelope, "isError": not envelope["ok"]}
+    body = reply.body(outcome)
+    content = [{"type": "text", "text": reply.text(outcome, body)}]
+    return {"content": content, "structuredContent": body, "isError": outcome.error is not None}
 
 
-def _text(envelope: dict[str, Any]) -> str:
-    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
-
-
-def _tool(operation: Operation[Any]) -> Tool:
+def tool(operation: Operation[Any]) -> Tool:
+    """An operation as clients are told of it."""
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     if not operation.read_only:
         hints = ToolAnnotations(

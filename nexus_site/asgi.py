@@ -70,7 +70,7 @@ class Hub:
                 await self.lifespan(receive, send)
             case "websocket":
                 await self.websockets(scope, receive, send)
-            case _ if scope["path"].rstrip("/") == "/mcp":
+            case _ if scope["path"] == "/mcp" or scope["path"].startswith("/mcp/"):
                 await self.mcp(scope, receive, send)
             case _:
                 await self.django(scope, receive, send)
@@ -79,6 +79,8 @@ class Hub:
         """Startup brings the store to this version; shutdown lets every parked wait answer."""
         await receive()
         try:
+            for app in nexus_apps():
+                app.check_settings()
             await asyncio.to_thread(store().prepare)
             for app in nexus_apps():
                 await waiting.in_thread(waiting.SLOW, app.on_start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -24,9 +25,11 @@ APPS = [
     "maintenance",
     "nexus_site",
 ]
+INTERRUPTED = 130  # exit code: ended by SIGINT, as shells count it
 AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
+    *("workspaces", "artifacts", "settings"),
 }
 
 LOGGING = {
@@ -97,23 +100,58 @@ def choose_settings(command: str) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command. Exit code 1 with `CONFIG_ERROR` on stderr when the configuration is invalid."""
-    argv = list(sys.argv if argv is None else argv)
-    command = argv[1] if len(argv) > 1 else "help"
+    """Run one command. Exit code 1 with `CONFIG_ERROR` on stderr when the configuration is invalid, 130 at Ctrl-C."""
+    try:
+        _main(list(sys.argv if argv is None else argv))
+    except KeyboardInterrupt:
+        sys.exit(interrupted())
+
+
+def interrupted() -> int:
+    """Say so in one line; the exit code of a program that SIGINT ended."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write("\n[nexus] Interrupted.\n")
+    return INTERRUPTED
+
+
+def _main(argv: list[str]) -> None:
+    command, arguments = argv[1] if len(argv) > 1 else "--help", argv[2:]
+    if command == "help" and arguments[:1]:
+        command, arguments = arguments[0], ["--help"]
     command = command if command.startswith("-") else command.replace("-", "_")  # as the command's module is named
-    if command == "hook" and _hooked(argv[2:]):
+    if command == "hook" and _hooked(arguments):
         return
     try:
-        _, rest = configure(argv[2:])
+        _, rest = configure(arguments)
     except NexusError as error:
         sys.exit(f"[nexus] {error.code}: {error.message}")
     choose_settings(command)
     if command == "runmcp":
         gc.set_threshold(5_000, 10, 1000)  # what is imported stays: a search for garbage in all of it finds none
 
-    from django.core.management import execute_from_command_line
+    import django
+    from django.core.management import execute_from_command_line, get_commands
 
+    django.setup()
+    if command in OVERVIEW or command not in get_commands():
+        sys.exit(_about(command))
     execute_from_command_line([argv[0], command, *rest])
+
+
+OVERVIEW = ("help", "version", "-h", "--help", "--version")
+
+
+def _about(command: str) -> str | None:
+    """What to say of all commands, or of one that is not there."""
+    from core import overview
+
+    if command in OVERVIEW:
+        print(overview.version() if "version" in command else overview.overview())
+        return None
+    head = command.partition("=")[0]
+    if head in map(flag, declared()):
+        return f"[nexus] {Code.CONFIG_ERROR}: {head} comes after the command: nexus status {head} …"
+    return overview.unknown(command.replace("_", "-"))
 
 
 def _hooked(arguments: list[str]) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 from django.db import transaction
 from django.dispatch import Signal
 
-from coordination.models import Event, Sight, Stream
+from coordination.log.streams import streams
+from coordination.models import Event, Sight
 from coordination.routing import Target
 from core.database.prepared import insert
 from core.operations.errors import Code, NexusError
@@ -21,8 +22,8 @@ committed = Signal()  # sent in this process, with the `event`, once its transac
 
 def emit(
     *,
-    workspace_id: str,
-    stream: Stream,
+    workspace_id: str | None,
+    stream: str,
     type: str,
     actor: str | None,
     payload: Mapping[str, Any],
@@ -31,8 +32,11 @@ def emit(
     target: Target | None = None,
     handoff_id: str | None = None,
 ) -> Event:
-    """Append one event. Raises INTERNAL_ERROR, before anything is written, for what no reader could understand."""
-    if stream not in Stream.values or visibility not in Sight.values or not type.strip():
+    """Append one event; one that belongs to no workspace has None for it.
+
+    Raises INTERNAL_ERROR, before anything is written, for what no reader could understand.
+    """
+    if stream not in streams() or visibility not in Sight.values or not type.strip():
         raise NexusError(
             Code.INTERNAL_ERROR,
             "An event outside the vocabulary was refused.",

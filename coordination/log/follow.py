@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from coordination.log.selectors import event_visible, newest_event_id
-from coordination.models import Event, Stream
+from coordination.log.streams import streams
+from coordination.models import Event
 from coordination.selectors import profile_of
 from core.clock import now
 from core.operations.caller import Caller
@@ -39,8 +40,8 @@ class Filters:
         if unknown := [name for name in given if name not in known]:
             raise invalid(f"Unknown filter {str(unknown[0])[:200]!r}; the filters are {', '.join(known)}.")
         filters = cls(**{name: _values(name, value) for name, value in given.items()})
-        if strangers := sorted(filters.stream - set(Stream.values)):
-            raise invalid(f"No such stream: {strangers[0]!r}; use {', '.join(Stream.values)}.", field="stream")
+        if strangers := sorted(filters.stream - streams().keys()):
+            raise invalid(f"No such stream: {strangers[0]!r}; use {', '.join(streams())}.", field="stream")
         return filters
 
     def as_data(self) -> dict[str, list[str]]:
@@ -94,7 +95,7 @@ def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:
     if caller.agent_id is None:
         return list(events)
     agent, moment = profile_of(caller.agent_id), now()
-    return [event for event in events if event_visible(event, event.workspace_id, agent, moment)]
+    return [event for event in events if event_visible(event, agent, moment)]
 
 
 class Follower:

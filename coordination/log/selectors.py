@@ -10,7 +10,7 @@ from functools import cache
 from django.db.models import QuerySet
 
 from coordination.models import Event
-from coordination.routing import Profile, can_see
+from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
 from core.database.prepared import Select, Slot
@@ -69,7 +69,7 @@ def event_page(
     examined = cursor
     while batch := matching(at_once, after=examined, head=head, **columns):
         for event in batch:
-            if event_visible(event, workspace_id, agent, moment):
+            if event_visible(event, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
@@ -79,15 +79,13 @@ def event_page(
     return EventPage(found, max(cursor, head), has_more=False)
 
 
-def event_visible(event: Event, workspace_id: str, agent: Profile, moment: datetime) -> bool:
-    """Whether an agent, looking from a workspace, sees an event."""
-    return can_see(
+def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
+    """Whether an agent sees an event, looking from the event's own workspace; one of none is seen from anywhere."""
+    return is_shown_to(
+        agent,
         visibility=event.visibility,
         target=event.target,
         actor=event.actor_agent_id,
-        item_workspace=event.workspace_id,
-        workspace=workspace_id,
-        agent=agent,
         created_at=event.created_at,
         now=moment,
     )
@@ -119,7 +117,7 @@ def events_after(event_id: int, limit: int) -> Sequence[Event]:
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
     """What an agent did last, newest first, among the newest events of the log (or those after an id)."""
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
 

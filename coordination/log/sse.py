@@ -15,7 +15,7 @@ from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_data
 from core.access import Approach, Refused, identify
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
@@ -36,8 +36,10 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         return JsonResponse(failure(error), status=405, headers={"Allow": "GET"})
     approach = Approach.of_request(request, await request.auser())
 
+    connection = of_its_own("sse")
+
     def who() -> Caller:
-        return identify(approach, transport="sse")
+        return identify(approach, transport="sse", connection=connection)
 
     try:
         await in_thread(READERS, who)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +20,12 @@ from coordination.log import follow as log
 from coordination.log.follow import Filters, Page
 from coordination.models import Event
 from coordination.rows import event_data
+from core import files
 from core.cli import one_line
 from core.database import store
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_INTEGER
+from core.operations.parameters import whole_number
 from core.waiting import READERS, in_thread, waiter
 
 BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between looks at a busy store; then it is an error
@@ -121,26 +120,18 @@ class CursorFile:
             return None
         except (OSError, UnicodeError):
             text = ""
-        if not text.isdigit() or len(text) > 19 or int(text) > MAX_INTEGER:
+        cursor = whole_number(text)
+        if cursor is None:
             raise NexusError(
                 Code.CONFIG_ERROR,
                 f"--cursor-file: {self.path} holds no cursor. Remove it to start from --from, or name another file.",
             )
-        return int(text)
+        return cursor
 
     def save(self, cursor: int) -> None:
         """Replace the file in one step that survives a power cut. Raises CONFIG_ERROR where it cannot be written."""
         try:
-            handle, draft = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            try:
-                with os.fdopen(handle, "w") as file:
-                    file.write(f"{cursor}\n")
-                    file.flush()
-                    os.fsync(handle)
-                Path(draft).replace(self.path)
-            except BaseException:
-                Path(draft).unlink(missing_ok=True)
-                raise
+            files.replace(self.path, f"{cursor}\n".encode(), durable=True)
         except OSError as error:
             raise NexusError(
                 Code.CONFIG_ERROR, f"--cursor-file: {self.path} cannot be written: {error.strerror}."

@@ -23,7 +23,7 @@ from coordination.log.sse import FILTERS, OTHERS
 from coordination.models import Event
 from coordination.rows import event_data
 from core.access import Approach, Refused, identify
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
@@ -44,8 +44,10 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
     async def connect(self) -> None:
         approach = Approach.of_scope(self.scope, self.scope["user"])
 
+        connection = of_its_own("websocket")
+
         def who() -> Caller:
-            return identify(approach, transport="websocket")
+            return identify(approach, transport="websocket", connection=connection)
 
         try:
             await in_thread(READERS, who)

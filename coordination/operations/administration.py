@@ -8,16 +8,16 @@ from pydantic import Field
 
 from coordination.models import Agent
 from coordination.rows import agent_data
-from coordination.services import keys, roster, settings
+from coordination.services import keys, operators, roster, settings
 from coordination.toolset import operation
 from core.clock import iso
 from core.operations.caller import Caller
-from core.operations.errors import Code
+from core.operations.errors import Code, NexusError
 from core.operations.parameters import Id, Label, Nothing, Params
-from core.operations.registry import OPERATORS_ONLY
+from core.operations.registry import OPERATORS_ONLY, Guard, Operation
 from core.operations.replies import Data
 
-PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE)
+PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
 
 class AgentProfile(Params):
@@ -25,11 +25,16 @@ class AgentProfile(Params):
     role: Label | None = None
     capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
     metadata: Any = None
+    toolsets: Annotated[
+        list[Label] | None,
+        Field(max_length=100, description="What its connections have that choose nothing; none: the default ones."),
+    ] = None
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the call named."""
-        return {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+        """What the call named; no toolsets are no choice."""
+        named = {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
+        return {**named, "toolsets": self.toolsets or None} if "toolsets" in named else named
 
 
 @operation(AgentProfile, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
@@ -41,7 +46,7 @@ def agent_create(p: AgentProfile, caller: Caller) -> Data:
 
 @operation(AgentProfile, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_update(p: AgentProfile, caller: Caller) -> Data:
-    """Change an agent's role, capabilities or metadata. What is left out keeps its value."""
+    """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
     return _profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
 
 
@@ -96,10 +101,54 @@ def settings_update(p: SettingsUpdate, caller: Caller) -> Data:
     return {"updated": sorted(p.values)}
 
 
+def _must_be_at_the_machine(operation: Operation[Any], params: Any, caller: Caller) -> None:
+    if caller.transport != "cli":
+        raise NexusError(
+            Code.NOT_OWNER, f"{operation.name} is for whoever runs `nexus operators` on the hub's machine."
+        )
+
+
+# An account is lasting power over the hub: who was let in for an hour must not make one.
+AT_THE_MACHINE = Guard("at the command line of the hub's machine", _must_be_at_the_machine)
+ACCOUNTS = (OPERATORS_ONLY, AT_THE_MACHINE)
+
+
+@operation(Nothing, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, read_only=True)
+def operator_list(p: Nothing, caller: Caller) -> Data:
+    """Every account of the dashboard."""
+    return {
+        "operators": [
+            {
+                "operator": user.get_username(),
+                "active": user.is_active and user.is_staff,
+                "last_login_at": iso(user.last_login),
+                "created_at": iso(user.date_joined),
+            }
+            for user in operators.accounts()
+        ]
+    }
+
+
+class OperatorRef(Params):
+    operator: Annotated[Id, Field(description="The login.")]
+
+
+@operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, guards=ACCOUNTS, tool=False)
+def operator_create(p: OperatorRef, caller: Caller) -> Data:
+    """Make an account of the dashboard. The answer shows its password, and nothing shows it again."""
+    return {"operator": p.operator, "password": operators.create(name=p.operator, operator=_operator(caller))}
+
+
+@operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, destructive=True)
+def operator_password_reset(p: OperatorRef, caller: Caller) -> Data:
+    """Give an account a new password, shown this once. Every login with the old one ends."""
+    return {"operator": p.operator, "password": operators.reset_password(name=p.operator, operator=_operator(caller))}
+
+
 def _operator(caller: Caller) -> str:
     assert caller.operator is not None, "the runner lets operators alone come here"
     return caller.operator
 
 
 def _profile(agent: Agent) -> dict[str, Any]:
-    return {**agent_data(agent), "updated_at": iso(agent.updated_at)}
+    return {**agent_data(agent), "toolsets": agent.toolsets, "updated_at": iso(agent.updated_at)}

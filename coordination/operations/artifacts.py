@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coordination.errors import CoordinationCode
+from coordination.models import Artifact
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.rows import artifact_data
 from coordination.services import artifacts
@@ -14,6 +15,7 @@ from coordination.toolset import operation
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Label, Params
+from core.operations.registry import OPERATORS_ONLY
 from core.operations.replies import Data
 
 
@@ -55,3 +57,48 @@ def artifact_get(p: ArtifactGet, caller: Caller) -> Data:
     artifact = artifacts.get(project_root=p.project_root, artifact_id=p.artifact_id)
     place = {"path": artifact.path} if artifact.stored == "path" else {"content": artifact.content}
     return {**artifact_data(artifact), "name": artifact.name, "metadata": artifact.metadata, **place}
+
+
+class ArtifactList(Params):
+    project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+@operation(
+    ArtifactList,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    Code.VALIDATION_ERROR,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    read_only=True,
+)
+def artifact_list(p: ArtifactList, caller: Caller) -> Data:
+    """The newest artifacts, of any workspace or of one, without their content."""
+    return {
+        "artifacts": [
+            {**_described(artifact), "project_root": artifact.workspace.root_realpath}
+            for artifact in artifacts.newest(project_root=p.project_root, limit=p.limit)
+        ]
+    }
+
+
+class ArtifactRef(Params):
+    artifact_id: Id
+
+
+@operation(ArtifactRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def artifact_read(p: ArtifactRef, caller: Caller) -> Data:
+    """Any artifact, in any workspace, as an operator: its content when inline, its path otherwise."""
+    artifact = artifacts.find(artifact_id=p.artifact_id)
+    content = {} if artifact.stored == "path" else {"content": artifact.content}
+    return {**_described(artifact), "project_root": artifact.workspace.root_realpath, **content}
+
+
+def _described(artifact: Artifact) -> dict[str, Any]:
+    return {
+        **artifact_data(artifact),
+        "name": artifact.name,
+        "path": artifact.path if artifact.stored == "path" else None,
+        "metadata": artifact.metadata,
+    }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
 from coordination.log import selectors
+from coordination.log.streams import streams
 from coordination.parameters import ProjectRoot
 from coordination.rows import event_data
 from coordination.services import agents, workspaces
@@ -21,10 +22,23 @@ from core.operations.replies import Data
 
 DEFAULT_EVENT_LIMIT = 100
 
+
+def _declared(stream: str) -> str:
+    if stream not in streams():
+        raise ValueError(f"must be one of {', '.join(streams())}")
+    return stream
+
+
+def _name_the_streams(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(streams())
+    schema["description"] = "; ".join(f"{name}: {holds}" for name, holds in streams().items()) + "."
+
+
 StreamName = Annotated[
-    Literal["workspace", "agent", "handoff"],
+    str,
     FieldErrors(absent=CoordinationCode.INVALID_STREAM, malformed=CoordinationCode.INVALID_STREAM, rank=1),
-    Field(description="workspace: sessions, messages, artifacts; handoff: handoffs."),
+    AfterValidator(_declared),
+    Field(json_schema_extra=_name_the_streams),
 ]
 
 

@@ -16,6 +16,8 @@ from core.database import write
 from core.database.prepared import Select, Slot, Update
 from core.database.sqlite import without_waiting
 from core.limits import json_within_limit
+from core.operations.errors import Code
+from core.operations.toolsets import choose
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
 
@@ -40,7 +42,10 @@ def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
 
 
 def check_profile(given: dict[str, Any]) -> None:
-    """Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata."""
+    """Raises VALIDATION_ERROR for malformed capabilities and unknown toolsets, CONTENT_TOO_LARGE for oversized
+    capabilities or metadata, CONFIG_ERROR for toolsets that clash."""
+    if given.get("toolsets"):
+        choose(given["toolsets"], unknown=Code.VALIDATION_ERROR)
     capability_set(given.get("capabilities"))
     for field in ("capabilities", "metadata"):
         json_within_limit(given.get(field), field)

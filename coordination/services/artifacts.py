@@ -89,6 +89,22 @@ def get(*, project_root: str, artifact_id: str) -> Artifact:
     return artifact
 
 
+def find(*, artifact_id: str) -> Artifact:
+    """One artifact of any workspace. Raises NOT_FOUND."""
+    artifact = Artifact.objects.filter(pk=artifact_id).select_related("workspace").first()
+    if artifact is None:
+        raise not_found("artifact", artifact_id)
+    return artifact
+
+
+def newest(*, project_root: str | None, limit: int) -> list[Artifact]:
+    """The newest artifacts of one project or of all. Raises WORKSPACE_UNRESOLVED."""
+    rows = Artifact.objects.select_related("workspace").order_by("-created_at", "-artifact_id")
+    if project_root is not None:
+        rows = rows.filter(workspace_id=workspaces.locate(project_root).workspace_id)
+    return list(rows[:limit])
+
+
 def _require_json(content: str) -> None:
     try:
         json.loads(content, parse_constant=_refuse_constant, parse_int=str)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError
 
 from coordination.models import AgentKey
 from coordination.services import audit
 from core.clock import now
 from core.database import write
+from core.operations.errors import invalid, not_found
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 FIRST = "operator"
 
@@ -19,7 +27,7 @@ def create_first() -> tuple[str, str] | None:
     """
     from django.contrib.auth.models import User  # an agent's stdio process does without it
 
-    password, moment = secrets.token_urlsafe(24), now()
+    password, moment = _new_password(), now()
     with write():
         able = [user for user in User.objects.filter(is_active=True, is_staff=True) if user.has_usable_password()]
         if able or AgentKey.objects.exists():
@@ -30,3 +38,53 @@ def create_first() -> tuple[str, str] | None:
         user.save()
         audit.record(FIRST, "operator.created", moment)
     return FIRST, password
+
+
+def create(*, name: str, operator: str) -> str:
+    """A new account that may log in and do everything; its password, shown this once.
+
+    Raises VALIDATION_ERROR for a name that is taken or that no account may have.
+    """
+    from django.contrib.auth.models import User
+
+    validator = User._meta.get_field("username")
+    password, moment = _new_password(), now()
+    try:
+        validator.run_validators(name)
+    except ValidationError as error:
+        raise invalid(f"operator: {error.messages[0]}", field="operator") from None
+    try:
+        with write():
+            User.objects.create_superuser(name, password=password)
+            audit.record(operator, "operator.created", moment, name=name)
+    except IntegrityError:
+        raise invalid(
+            f"There is an operator {name!r} already: operator_password_reset lets one in again.", field="operator"
+        ) from None
+    return password
+
+
+def reset_password(*, name: str, operator: str) -> str:
+    """A new password for an account, shown this once; sessions under the old one end. Raises NOT_FOUND."""
+    from django.contrib.auth.models import User
+
+    password, moment = _new_password(), now()
+    with write():
+        user = User.objects.filter(username=name).first()
+        if user is None:
+            raise not_found("operator", name)
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        audit.record(operator, "operator.password_reset", moment, name=name)
+    return password
+
+
+def accounts() -> list[User]:
+    """Every account, oldest first."""
+    from django.contrib.auth.models import User
+
+    return list(User.objects.order_by("date_joined", "pk"))
+
+
+def _new_password() -> str:
+    return secrets.token_urlsafe(24)

@@ -33,7 +33,7 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
 
 
 def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
-    """Change what `given` names of role, capabilities and metadata. Raises NOT_FOUND and as `agents.register` does."""
+    """Change what `given` names of the profile. Raises NOT_FOUND and as `agents.register` does."""
     moment = now()
     agents.check_profile(given)
     with write():

@@ -35,7 +35,10 @@ class Store(Protocol):
         """
 
     def pending(self) -> bool:
-        """Whether a migration of this version is not applied. Raises as `prepare` does."""
+        """Whether a migration of this version is not applied, or a trigger not as it should be.
+
+        Raises as `prepare` does.
+        """
 
     def is_busy(self, error: Exception) -> bool:
         """Whether another connection's lock is all that is wrong."""

@@ -26,6 +26,7 @@ except ImportError:  # not on Windows
 from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
+from core.apps import database_objects
 from core.config import CoreSettings
 from core.database.migrations import refuse_newer, shipped_migrations
 from core.operations.errors import Code, NexusError
@@ -184,17 +185,21 @@ def _disk_is_full() -> bool:
 
 
 def pending() -> bool:
-    """Whether a migration on disk is not applied. Reads file names and one table: a start must stay quick."""
+    """Whether a migration on disk is not applied, or a process died before it had made the triggers again.
+
+    Reads file names and two small tables: a start must stay quick.
+    """
     database = CoreSettings.current().database
     try:
         with closing(sqlite3.connect(database, timeout=CoreSettings.current().busy_timeout_ms / 1000)) as store:
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
+            incomplete = bool(absent(store, database_objects()))
     except sqlite3.Error as error:
         raise _cannot_open(database, error) from None
     applied = {(app, name) for app, name in rows}
     refuse_newer(database, applied)
-    return bool(shipped_migrations() - applied)
+    return incomplete or bool(shipped_migrations() - applied)
 
 
 def _cannot_open(database: Path, error: Exception) -> NexusError:
@@ -431,6 +436,12 @@ def disk_used() -> float:
     """The used share of the disk the store is on, 0 to 1."""
     usage = shutil.disk_usage(CoreSettings.current().database.parent)
     return 1 - usage.free / usage.total
+
+
+def absent(store: sqlite3.Connection, objects: Mapping[str, str]) -> list[str]:
+    """Which triggers, by name, a store does not have, or has with another text."""
+    present = dict(store.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall())
+    return [name for name, statement in objects.items() if present.get(name, "").split() != statement.split()]
 
 
 def install(objects: Mapping[str, str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -11,10 +14,37 @@ class Caller:
 
     Bound to `agent_id`, the connection acts as that agent only. Bound to none it is a trusted local process, which
     names the acting agent with each call. `operator` names the person behind an administrative connection.
-    `connection` tells one connection from another for as long as it lasts: a stdio process, an MCP session, a REST key.
+
+    `connection` tells one connection from another for as long as it lasts, and is no secret. Every transport fills it:
+
+    - `stdio:<process>`, `cli:<process>`, `hook:<process>`, `demo:<process>`: a process, its number and a random part;
+    - `mcp:<session>`: a session of MCP over HTTP, by the id that the SDK gave it;
+    - `key:<digest>`: whoever holds a key, where requests stand alone: REST, and MCP over HTTP without sessions;
+    - `websocket:<random>`, `sse:<random>`: one socket, one stream;
+    - `operator:<name>`: a person at the dashboard or over REST, logged in or at this machine.
     """
 
     transport: str
     agent_id: str | None = None
     operator: str | None = None
     connection: str | None = None
+
+
+def of_operator(name: str) -> str:
+    """The connection of a person, whichever pages and requests it takes."""
+    return f"operator:{name}"
+
+
+def of_process(kind: str) -> str:
+    """The connection that is this process."""
+    return f"{kind}:{_process()}"
+
+
+def of_its_own(kind: str) -> str:
+    """A new connection, such as a socket."""
+    return f"{kind}:{secrets.token_hex(8)}"
+
+
+@cache
+def _process() -> str:
+    return f"{os.getpid()}-{secrets.token_hex(4)}"  # numbers come again, and other machines have the same

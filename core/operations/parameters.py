@@ -64,7 +64,8 @@ def whole_number(text: Any, highest: int = MAX_INTEGER) -> int | None:
 
 def parse_cursor(given: Any) -> int:
     """A cursor that comes as text or as a number. Raises VALIDATION_ERROR."""
-    number = whole_number(str(given)) if isinstance(given, str | int) else None
+    whole = type(given) is int and 0 <= given <= MAX_INTEGER
+    number = given if whole else whole_number(given)
     if number is None:
         raise invalid("cursor must be a whole number, 0 or more; pass back the one you were given.", field="cursor")
-    return number
+    return int(number)

@@ -11,6 +11,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code, ErrorCode, NexusError, not_found
 from core.operations.parameters import Params
 from core.operations.replies import ENVELOPE, Data, Reply
+from core.operations.resources import AgentResource, Prompt, Reference, Text
 
 P = TypeVar("P", bound=Params)
 
@@ -82,7 +83,11 @@ class Toolset:
     name: str
     description: str  # what an agent that does not have it yet is told of it
     reply: Reply = ENVELOPE
-    text: Callable[[str], str] = lambda name: ""  # a text for agents by its name; `instructions` is one
+    default: bool = False  # whether a connection that chooses nothing has it
+    instructions: Text = str  # what an agent that has it is told when it connects
+    references: list[Reference] = field(default_factory=list, repr=False)
+    agent_resources: list[AgentResource] = field(default_factory=list, repr=False)
+    prompts: list[Prompt] = field(default_factory=list, repr=False)
     operations: dict[str, Operation[Any]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

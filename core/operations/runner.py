@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 
 from core import waiting
 from core.config import CoreSettings
@@ -156,13 +156,21 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
 
 
 def _retried(call: Callable[[], Data]) -> Data:
-    """The call, tried again while another process holds the store."""
+    """The call, tried again while another process holds the store, and only while nothing of it was committed."""
+    committed: list[bool] = []
+
+    def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+        if connection.in_atomic_block and not connection.run_on_commit:  # once a transaction is enough
+            transaction.on_commit(partial(committed.append, True))
+        return execute(sql, params, many, context)
+
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return call()
+            with connection.execute_wrapper(note):
+                return call()
         except DatabaseError as error:
             connection.close()  # the next attempt starts on a sound connection
-            if attempt == ATTEMPTS or not store().is_busy(error):
+            if attempt == ATTEMPTS or committed or not store().is_busy(error):
                 raise
             time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311  # spreads the retries of many processes
     raise AssertionError("unreachable")

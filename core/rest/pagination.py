@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
-from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import DateTimeField, IntegerField, Q, QuerySet
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core import cursors
 from core.operations.errors import invalid
+from core.operations.parameters import whole_number
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 EXAMINED_AT_ONCE = 2000  # rows a request looks at, seen or not: a short page with a cursor says to go on
@@ -83,9 +83,10 @@ def page_size(text: str | None) -> int:
     """The page size that a query asked for. Raises VALIDATION_ERROR."""
     if text is None:
         return DEFAULT_LIMIT
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_LIMIT:
+    size = whole_number(text, MAX_LIMIT)
+    if not size:
         raise invalid(f"limit must be a number from 1 to {MAX_LIMIT}.", field="limit")
-    return int(text)
+    return size
 
 
 def _beyond(rows: QuerySet[Any], column: str, descending: bool, last: Position | None) -> QuerySet[Any]:
@@ -100,20 +101,23 @@ def _beyond(rows: QuerySet[Any], column: str, descending: bool, last: Position |
 
 
 def _encode(ordering: str, last: Position | None) -> str | None:
-    if last is None:
-        return None
-    text = json.dumps([ordering, *(part if isinstance(part, int) else str(part) for part in last)])
-    return base64.urlsafe_b64encode(text.encode()).decode()
+    return None if last is None else cursors.encode(ordering, *last)
 
 
 def _decode(cursor: str | None, ordering: str, queryset: QuerySet[Any]) -> Position | None:
     if not cursor:
         return None
     fields = queryset.model._meta
-    try:
-        made_for, value, key = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
-        if made_for == ordering and value is not None and key is not None:
-            return fields.get_field(ordering.removeprefix("-")).to_python(value), fields.pk.to_python(key)
-    except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError, ValidationError):
-        pass
+    with suppress(ValueError):
+        column = fields.get_field(ordering.removeprefix("-"))
+        made_for, value, key = cursors.decode(cursor, str, _kind(column), _kind(fields.pk))
+        if made_for == ordering:
+            return value, key
     raise invalid("cursor is not one of this list and ordering; pass next_cursor back as it came.", field="cursor")
+
+
+def _kind(column: Any) -> type:
+    """The type of a column's values, as a cursor holds them."""
+    if isinstance(column, DateTimeField):
+        return datetime
+    return int if isinstance(column, IntegerField) else str

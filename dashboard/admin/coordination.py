@@ -6,9 +6,11 @@ import json
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 
+from coordination.log.streams import streams
 from coordination.models import Artifact, Channel, Event, Session, Task, Workspace
 from dashboard.admin import records
 from dashboard.admin.records import RecordAdmin, code, link, moment
@@ -234,12 +236,24 @@ class TaskAdmin(InWorkspace):
         return records.body(row.description or "")
 
 
+class StreamFilter(admin.SimpleListFilter):
+    """By stream; which there are the apps declare, and the store is not asked."""
+
+    title, parameter_name = "stream", "stream"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in streams()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        return queryset.filter(stream=self.value()) if self.value() else queryset
+
+
 @admin.register(Event)
 class EventAdmin(InWorkspace):
     """The log as a table; the Events page follows it live."""
 
     list_display = ("number", "kind", "stream", "who", "place", "created_plain")
-    list_filter = ("stream",)
+    list_filter = (StreamFilter,)
     search_fields = ("event_id__exact",)
     search_help_text = "An event id; the Search page finds words"
     ordering = ("-event_id",)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from django import forms
 from django.http import QueryDict
 
-from coordination.models import Channel, Stream, Workspace
+from coordination.log.streams import streams
+from coordination.models import Channel, Workspace
 from dashboard.forms.base import NumberField
 from dashboard.templatetags.nexus import plain
 
@@ -99,7 +100,7 @@ class GraphFilters(PlaceFilters):
 
 
 class EventFilters(PlaceFilters):
-    stream = _choice(choices=[("", "All streams"), *((name, name) for name in Stream.values)])
+    stream = _choice()
     type = _line("message.created")
     agent = _line(label="Actor")
     handoff = _line()
@@ -107,6 +108,10 @@ class EventFilters(PlaceFilters):
     before = _number()
     after = _number()
     format = _hidden()
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        _offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
 
 
 class MailFilters(PlaceFilters):

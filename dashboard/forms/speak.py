@@ -9,7 +9,6 @@ from django import forms
 
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
-from coordination.services.audit import home_id
 from core.access import OPERATOR_AGENT
 from dashboard.forms.base import KnownField, LinesField, OperationForm
 from dashboard.forms.filters import OFFERED
@@ -54,9 +53,7 @@ class SpeakForm(OperationForm):
             else None
         )
         super().__init__(data, initial={**self._answering(), **(initial or {})})
-        workspaces = {
-            row.pk: row for row in Workspace.objects.exclude(pk=home_id()).order_by("-last_seen_at")[:OFFERED]
-        }
+        workspaces = {row.pk: row for row in Workspace.objects.order_by("-last_seen_at")[:OFFERED]}
         if self.answered is not None:
             workspaces[self.answered.workspace_id] = self.answered.workspace
             self._choices("what", [MESSAGE])
@@ -65,7 +62,7 @@ class SpeakForm(OperationForm):
         agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", "role")
         self._offer("to", [agent_id for agent_id, _ in agents])
         self._offer("role", sorted({role for _, role in agents if role}))
-        self._offer("capability", capabilities())
+        self._offer("capability", list(capabilities()))
 
     def _answering(self) -> dict[str, str]:
         message = self.answered

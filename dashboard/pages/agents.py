@@ -11,13 +11,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from coordination import presence
-from coordination.log.selectors import events_by
-from coordination.models import Agent, AgentKey, Event, Session
+from coordination.log.selectors import events_by, newest_event_id
+from coordination.models import Agent, AgentKey, Session
 from coordination.routing import capability_set
 from core.clock import now
 from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionForm, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
-from dashboard.page import operate, render
+from dashboard.page import operate, posted, render
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_overview
 from hooks.clients import APP_DATA, CLIENTS, snippet
@@ -56,7 +56,7 @@ def _searchable(row: dict[str, Any]) -> str:
 @never_cache
 def new(request: HttpRequest) -> HttpResponse:
     """Create an agent; the answer to the form is the one page that shows its key."""
-    form = NewAgentForm(request.POST or None)
+    form = NewAgentForm(posted(request))
     if form.is_valid():
         envelope = operate(request, "agent_create", "The agent is created.", form, **form.profile())
         if envelope["ok"]:
@@ -68,7 +68,7 @@ def new(request: HttpRequest) -> HttpResponse:
 def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
     """One agent: profile, key, sessions, inbox, latest events; POST changes the profile."""
     row = _found(agent_id)
-    form = ProfileForm(request.POST or None, initial=profile_of(row))
+    form = ProfileForm(posted(request), initial=profile_of(row))
     if form.is_valid():
         saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.profile())
         if saved["ok"]:
@@ -132,10 +132,9 @@ def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
 def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
     row = _found(agent_id)
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
     since = ArrivalFilters(request.GET).number("since")
     if since is None:
-        return redirect(f"{request.path}?since={newest}")
+        return redirect(f"{request.path}?since={newest_event_id()}")
     events = events_by(agent_id, SHOWN_EVENTS, after=since)
     called = bool(events) or row.last_seen_at is not None
     return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, events=events)

@@ -12,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponseBadRequest, StreamingH
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
+from coordination.log.selectors import newest_event_id
 from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import event_data
 from dashboard.forms.filters import EventFilters
@@ -54,7 +55,6 @@ def events(request: HttpRequest) -> TemplateResponse:
     if before is not None:
         rows = rows.filter(event_id__lt=before)
     page = list(rows.order_by("-event_id")[: PAGE + 1])
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
     return render(
         request,
         "events",
@@ -64,17 +64,15 @@ def events(request: HttpRequest) -> TemplateResponse:
         query=filters.query("before"),
         filters=filters,
         tailing=before is None and not words and filters.is_valid(),
-        newest=newest,
+        newest=newest_event_id(),
     )
 
 
-def tail(request: HttpRequest) -> HttpResponseBase:
+def tail(request: HttpRequest) -> TemplateResponse:
     """The rows after `?after=`, for the live tail; at most 200, then it is asked again."""
     filters = EventFilters(request.GET)
-    if not filters.is_valid():
-        return _refused(filters)
     after = filters.number("after") or 0
-    newest = Event.objects.order_by("-event_id").values_list("event_id", flat=True).first() or 0
+    newest = newest_event_id()
     rows = list(_filtered(filters).filter(event_id__gt=after, event_id__lte=newest).order_by("event_id")[: TAIL + 1])
     more = len(rows) > TAIL
     rows = rows[:TAIL]
@@ -93,8 +91,8 @@ def event(request: HttpRequest, event_id: int) -> TemplateResponse:
 def export(request: HttpRequest) -> HttpResponseBase:
     """What the filters choose, oldest first, as NDJSON or (`?format=csv`) CSV."""
     filters = EventFilters(request.GET)
-    if not filters.is_valid():
-        return _refused(filters)
+    if not filters.is_valid():  # a file must hold what was asked for, and says nothing beside it
+        return HttpResponseBadRequest(filters.errors.as_text(), content_type="text/plain; charset=utf-8")
     rows = _in_order(_filtered(filters), filters.text("q"))
     if filters.text("format") == "csv":
         lines, kind, name = _csv(rows), "text/csv; charset=utf-8", "events.csv"
@@ -103,11 +101,6 @@ def export(request: HttpRequest) -> HttpResponseBase:
     response = StreamingHttpResponse(lines, content_type=kind)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
-
-
-def _refused(filters: EventFilters) -> HttpResponseBadRequest:
-    """What is not a page says in its text which filter is malformed: what it gives must be what was asked for."""
-    return HttpResponseBadRequest(filters.errors.as_text(), content_type="text/plain; charset=utf-8")
 
 
 def _filtered(filters: EventFilters) -> QuerySet[Event]:

@@ -59,7 +59,7 @@ def _picture(
     states: list[AgentState], flows: list[Flow], live: list[Handoff], activity: Counter[str]
 ) -> dict[str, Any]:
     sheet = chart.sheet_for(len(states))
-    busiest = max(MODEST, *activity.values())
+    busiest = max([MODEST, *activity.values()])
     radii = [chart.scaled(activity[state.agent_id], busiest, 7, 20) for state in states]
     spots = dict(zip((state.agent_id for state in states), chart.circle(sheet, radii), strict=True))
     offered = Counter(handoff.from_agent_id for handoff in live if handoff.status == HandoffStatus.OPEN)

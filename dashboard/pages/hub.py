@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from coordination.toolset import COORDINATION, run
 from core.config import CoreSettings
 from dashboard.forms.hub import ResetForm, RetentionForm, SettingsForm
-from dashboard.page import operate, operator, render
+from dashboard.page import operate, operator, posted, render
 
 BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page shows how far it is
 
@@ -23,7 +23,7 @@ BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page show
 def settings(request: HttpRequest) -> HttpResponse:
     """Every setting with its source and bounds; POST stores those that were changed."""
     listed = run(operator(request), "settings_list", {})["data"]["settings"]
-    form = SettingsForm(listed, request.POST or None)
+    form = SettingsForm(listed, posted(request))
     if "default" in request.POST or form.is_valid():
         values = form.changes()
         if not values:
@@ -37,7 +37,7 @@ def settings(request: HttpRequest) -> HttpResponse:
 
 def retention(request: HttpRequest) -> HttpResponse:
     """Retention: a dry run counts, a run deletes a step at a time and shows how far it is."""
-    form = RetentionForm(request.POST or None)
+    form = RetentionForm(posted(request))
     return _retention(request, **(_pruned(request, form.cleaned_data) if form.is_valid() else {}))
 
 
@@ -72,12 +72,11 @@ def _pruned(request: HttpRequest, step: dict[str, Any]) -> dict[str, Any]:
 def reset(request: HttpRequest) -> HttpResponse:
     """Empty the database; the operation checks the typed confirmation again."""
     form = ResetForm(request.POST)
-    if (
-        form.is_valid()
-        and operate(request, "database_reset", "The database is empty.", form, **form.cleaned_data)["ok"]
-    ):
-        return redirect("admin:retention")
-    return _retention(request, reset=form)
+    if form.is_valid():
+        envelope = operate(request, "database_reset", "The database is empty.", form, **form.cleaned_data)
+        if problem := envelope.get("data", {}).get("vacuum", {}).get("problem"):
+            messages.warning(request, f"The file was not shrunk. {problem}")
+    return _retention(request, reset=form) if form.errors else redirect("admin:retention")
 
 
 def help(request: HttpRequest) -> TemplateResponse:

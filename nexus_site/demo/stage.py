@@ -15,7 +15,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from coordination.toolset import run
 from core.instance import Holder
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_process
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.settings import BASE_DIR
 
@@ -57,7 +57,7 @@ def hub(holder: Holder, database: Path) -> Stage:
 
 def _key(agent_id: str) -> str:
     """A new key for a member of the team."""
-    operator = Caller(transport="demo", operator="demo")
+    operator = Caller(transport="demo", operator="demo", connection=of_process("demo"))
     made = run(operator, "agent_create", {"agent_id": agent_id})
     if not made["ok"]:  # it is there from an earlier demo
         made = run(operator, "agent_key_issue", {"agent_id": agent_id})

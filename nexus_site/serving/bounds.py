@@ -9,6 +9,7 @@ from typing import Any
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
 from core.operations.errors import Code, NexusError
+from core.operations.parameters import whole_number
 from core.operations.replies import failure
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -55,7 +56,7 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
         nonlocal left, complete
         if complete:
             return await receive()
-        if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+        if declared.isdigit() and whole_number(declared.decode(), MAX_BODY_BYTES) is None:
             raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
         try:
             async with asyncio.timeout_at(deadline):

@@ -10,13 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
+from websockets.sync.client import connect
 
 from tests.acceptance.hub import ROOT, Hub
+from tests.acceptance.processes import Raw
 
 WRITERS, BACKUPS = 3, 3
 
@@ -91,9 +95,13 @@ def check_consistent(database: Path) -> set[str]:
         told = "SELECT json_extract(payload, '$.message_id') FROM events WHERE type = 'message.created'"
         assert {row[0] for row in store.execute(told)} == messages
         assert {row[0] for row in store.execute("SELECT message_id FROM message_deliveries")} == messages
-        newest, count = store.execute("SELECT max(event_id), count(*) FROM events").fetchone()
-        assert newest == count
     return messages
+
+
+def events_of(database: Path) -> dict[int, str]:
+    """By event id, what the event is of."""
+    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as store:
+        return dict(store.execute("SELECT event_id, type || payload || created_at FROM events"))
 
 
 def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
@@ -119,7 +127,11 @@ def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
         writer.process.send_signal(signal.SIGKILL)
         writer.process.wait()
     assert check_consistent(tmp_path / "0.db") < check_consistent(hub.home / "nexus.db")
-    replaced = check_consistent(Path(json.loads(done.stdout)["replaced"]))
+    aside = Path(json.loads(done.stdout)["replaced"])
+    replaced = check_consistent(aside)
+    former, present = events_of(aside), events_of(hub.home / "nexus.db")
+    assert not {event_id for event_id in former.keys() & present.keys() if former[event_id] != present[event_id]}
+    assert "history.restored" in present[max(former) + 1], "nobody wrote between the former state and the restored one"
     kept = replaced | check_consistent(hub.home / "nexus.db")
     assert set[str]().union(*(writer.acknowledged() for writer in writers)) <= kept
     examined = nexus(hub.home, "doctor")
@@ -138,3 +150,38 @@ def test_it_refuses_to_restore_under_a_hub_unless_told(hub: Hub, project: str, t
     assert nexus(hub.home, "restore", str(tmp_path / "copy.db"), "--into-running").returncode == 0
     assert "later" not in str(hub.call("agent_list"))
     assert hub.call("agent_register", agent_id="again")
+
+
+def test_every_follower_with_a_cursor_is_told_that_history_was_replaced(hub: Hub, project: str, tmp_path: Path) -> None:
+    workspace_id = hub.call("workspace_resolve", project_root=project)["workspace_id"]
+    hub.call("agent_register", agent_id="fay")
+    assert nexus(hub.home, "backup", str(tmp_path / "early.db")).returncode == 0
+    note = {"project_root": project, "from_agent_id": "fay", "subject": "s", "body": "b"}
+    for _ in range(5):
+        hub.call("message_create", **note, target={"strategy": "broadcast"})
+    where = {"project_root": project, "agent_id": "fay", "stream": "agent"}
+    head = max(events_of(hub.home / "nexus.db"))
+    stream = f"{hub.url}/api/v1/stream?cursor={head}&workspace={workspace_id}"
+    with (
+        ThreadPoolExecutor() as pool,
+        connect(f"ws://{hub.authority}/ws/events/?cursor={head}&workspace={workspace_id}") as socket,
+        httpx.stream("GET", stream, timeout=60) as listening,
+        Raw(hub.home) as agent,
+    ):
+        lines = listening.iter_lines()
+        next(lines)
+        agent.greet()
+        waits = [
+            pool.submit(hub.call, "event_wait", **where, cursor=head, timeout_seconds=30),
+            pool.submit(lambda: agent.call("event_wait", {**where, "cursor": head, "timeout_seconds": 30})["data"]),
+        ]
+        assert nexus(hub.home, "restore", str(tmp_path / "early.db"), "--into-running").returncode == 0
+        for wait in waits:
+            [event] = wait.result()["events"]
+            assert (event["type"], event["payload"]["former"]) == ("history.restored", head)
+            assert event["event_id"] > head
+        assert "history.restored" in next(line for line in lines if line.startswith("data:"))
+        told = (json.loads(frame) for frame in socket)
+        assert next(frame for frame in told if frame["type"] == "event")["event"]["type"] == "history.restored"
+    again = hub.call("message_create", **note, target={"strategy": "broadcast"})
+    assert again and max(events_of(hub.home / "nexus.db")) > head + 3

@@ -143,7 +143,7 @@ def test_it_filters_by_equality_and_all_at_once(log: Any, read: Read, workspace:
 
 def test_it_keeps_streams_and_workspaces_apart(log: Any, read: Read, call: Call, tmp_path: Path) -> None:
     here = log()
-    handoff = log(stream=Stream.HANDOFF)
+    handoff = log(stream="handoff")
     elsewhere = call("workspace_resolve", project_root=str(tmp_path))["workspace_id"]
     there = log(workspace_id=elsewhere)
     assert ids(read()) == [here.event_id]
@@ -239,7 +239,7 @@ def test_it_gives_the_cursor_to_follow_from_now(log: Any, call: Call, read: Read
     assert call("event_cursor", **where) == {"cursor": 0}
     log()
     newest = log(visibility="private", target=FOR_BOB)
-    log(stream=Stream.HANDOFF)
+    log(stream="handoff")
     cursor = call("event_cursor", **where)["cursor"]
     assert cursor == newest.event_id
     later = log()

@@ -139,7 +139,6 @@ def test_it_leaves_no_gap_when_a_transaction_is_rolled_back(committed: None, cal
     ("model", "column"),
     [
         (Session, "status"),
-        (Event, "stream"),
         (Event, "visibility"),
         (Task, "status"),
         (Artifact, "artifact_type"),

@@ -17,6 +17,7 @@ from core.operations.caller import Caller
 from tests.conftest import Call
 
 KEY = "nxs_" + "0123456789ab" * 4
+OTHER_KEY = "nxs_" + "ba9876543210" * 4
 LOCAL = {"host": "localhost:8420"}
 
 
@@ -45,7 +46,7 @@ def keyed(call: Call) -> None:
 @pytest.mark.parametrize("host", ["localhost:8420", "127.0.0.1", "[::1]:8420", "LOCALHOST"])
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
 def test_it_takes_a_direct_local_request_for_the_operators(host: str, peer: str) -> None:
-    assert who(approach(peer, host=host)) == Caller("rest", operator="local")
+    assert who(approach(peer, host=host)) == Caller("rest", operator="local", connection="operator:local")
 
 
 def test_it_takes_the_same_origin_and_refuses_a_foreign_one() -> None:
@@ -103,8 +104,18 @@ def test_it_asks_local_requests_for_a_key_too_while_bound_beyond_loopback(settin
     ],
 )
 def test_it_binds_a_key_to_its_agent_wherever_it_stands(keyed: None, where: dict[str, str]) -> None:
-    assert who(approach("192.168.1.7", **where), key_required=True) == Caller("rest", agent_id="ana")
-    assert who(approach(**where)) == Caller("rest", agent_id="ana")  # and never the operator, local as it is
+    caller = who(approach("192.168.1.7", **where), key_required=True)
+    assert (caller.agent_id, caller.operator) == ("ana", None)
+    assert who(approach(**where)) == caller  # and never the operator, local as it is
+
+
+def test_it_tells_the_holders_of_different_keys_apart_and_shows_no_key(keyed: None) -> None:
+    first = who(approach(x_api_key=KEY)).connection
+    AgentKey.objects.update(key_hash=hash_secret(OTHER_KEY))
+    second = who(approach(x_api_key=OTHER_KEY)).connection
+    assert first and second and first != second
+    assert first.startswith("key:") and KEY[4:20] not in first
+    assert who(approach(x_api_key=OTHER_KEY), connection="sse:1").connection == "sse:1", "a stream is its own"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +142,7 @@ def test_it_refuses_a_deactivated_key(keyed: None) -> None:
 
 
 def test_it_takes_a_logged_in_operator_by_name_from_anywhere_but_not_where_a_key_is_needed() -> None:
-    assert who(approach("192.168.1.7", staff="olga")) == Caller("rest", operator="olga")
+    assert who(approach("192.168.1.7", staff="olga")) == Caller("rest", operator="olga", connection="operator:olga")
     assert status(approach(staff="olga"), key_required=True) == 401
     assert status(approach(staff="olga", origin="http://evil.example")) == 403
 

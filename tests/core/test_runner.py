@@ -12,6 +12,8 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import DatabaseError, connection
 
+from coordination.models import Agent, StoredSetting
+from coordination.services import agents
 from coordination.toolset import COORDINATION, arun, run
 from core.operations.caller import Caller
 from core.operations.parameters import Params
@@ -258,6 +260,23 @@ def test_it_gets_through_when_the_writer_lets_go_in_time(
 ) -> None:
     monkeypatch.setattr("core.operations.runner.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
     assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
+
+
+def test_it_repeats_nothing_that_was_committed(
+    committed: None, busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deed(p: Params, caller: Caller) -> Data:
+        agents.register(agent_id=f"agent-{Agent.everyone.count()}", given={})
+        busy.execute("BEGIN IMMEDIATE")
+        return {"agents": StoredSetting.objects.update(value="")}
+
+    once = replace(COORDINATION.operations["agent_register"], params=Params, call=deed, acts_as=None)
+    monkeypatch.setitem(COORDINATION.operations, "deed", once)
+    monkeypatch.setattr("core.operations.runner.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
+    busy.execute("ROLLBACK")
+    error = run(LOCAL, "deed", {})["error"]
+    assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True})
+    assert Agent.everyone.count() == 1
 
 
 @pytest.mark.parametrize("name", ["event_get", "inbox_pull", "inbox_peek", "inbox_count", "agent_list", "event_cursor"])

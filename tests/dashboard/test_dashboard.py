@@ -312,8 +312,16 @@ def test_it_stores_a_setting_and_shows_why_one_is_refused(committed: None, brows
     assert settings.NEXUS.handoff_lease_ttl_seconds == 120
     refused = browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "0"}).content.decode()
     assert "use a number from 1" in refused and 'aria-invalid="true"' in refused
+    for text in ("+-5", "--5", "-", "9" * 5000, "1.5"):
+        assert 'aria-invalid="true"' in browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": text}).text
     browser.post("/admin/settings/", {"default": "handoff_lease_ttl_seconds"})
     assert settings.NEXUS.handoff_lease_ttl_seconds == 300
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "-1", "+1", "x", "9" * 19])
+def test_it_takes_what_is_no_number_in_a_query_for_none(team: Ids, browser: Client, number: str) -> None:
+    for path in ("/admin/events/?before=", "/admin/events/tail/?after=", "/admin/find/?q=x&before="):
+        assert browser.get(path + number).status_code == 200, path
 
 
 def test_it_counts_before_it_prunes(team: Ids, browser: Client) -> None:

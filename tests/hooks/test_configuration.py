@@ -170,6 +170,18 @@ def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path, format: clien
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_it_leaves_no_draft_where_the_file_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change = configuration.plan(tmp_path / "mcp.json", "json", configuration.put_server("cursor", {"key": "secret"}))
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(NexusError):
+        configuration.apply(change)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_keeps_a_backup_the_mode_and_the_link(tmp_path: Path) -> None:
     real = tmp_path / "dotfiles" / "settings.json"
     real.parent.mkdir()

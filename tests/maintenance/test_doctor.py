@@ -178,6 +178,17 @@ def test_it_makes_missing_triggers_and_indexes_again(home: Home, findings: Findi
     )
 
 
+def test_it_finds_a_trigger_that_was_changed(home: Home, findings: Findings) -> None:
+    home.sql(
+        "DROP TRIGGER events_refuse_update",
+        "CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events BEGIN SELECT 1; END",
+    )
+
+    [finding] = findings("--fix")
+    assert finding["problem"] == "The trigger events_refuse_update is not as it should be."
+    assert findings() == []
+
+
 def test_it_finds_a_missing_table(home: Home, findings: Findings) -> None:
     home.sql("DROP TABLE artifacts")
 

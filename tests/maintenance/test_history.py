@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from coordination.models import Agent, Event, Session, Workspace
 from coordination.paths import workspace_id_of
@@ -103,6 +103,19 @@ def test_it_goes_on_after_the_last_event(replay: Replay, exported: str, call: Ca
 
     assert newest
     assert Event.objects.order_by("-event_id").first().event_id == newest.event_id + 1  # type: ignore[union-attr]
+
+
+def test_it_goes_on_above_the_ids_of_a_store_that_was_emptied(
+    replay: Replay, exported: str, call: Call, project: str
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
+        cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', 5000)")
+    assert replay(exported).code == 0
+
+    call("message_create", project_root=project, from_agent_id="ana", subject="On", body="we go")
+
+    assert Event.objects.order_by("-event_id").first().event_id == 5001  # type: ignore[union-attr]
 
 
 def test_it_lets_nobody_in_with_a_replayed_session(replay: Replay, exported: str, refused: Call) -> None:

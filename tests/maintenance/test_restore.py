@@ -46,6 +46,36 @@ def test_it_brings_the_backup_back_and_keeps_the_store_it_replaces(home: Home, n
     assert nexus("doctor").code == 0
 
 
+def test_it_gives_out_no_event_id_twice_and_says_in_every_stream_what_happened(
+    home: Home, nexus: Nexus, backup: Path
+) -> None:
+    [(before,)] = home.sql("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+    home.sql(
+        "UPDATE sqlite_sequence SET seq = seq + 40 WHERE name = 'events'"
+    )  # as 40 events that were pruned leave it
+
+    assert nexus("restore", str(backup)).code == 0
+
+    told = home.sql("SELECT event_id, workspace_id, stream, payload FROM events WHERE type = 'history.restored'")
+    workspaces = home.sql("SELECT workspace_id FROM workspaces")
+    assert {(workspace, stream) for _, workspace, stream, _ in told} == {
+        (workspace, stream) for (workspace,) in workspaces for stream in ("workspace", "agent", "handoff")
+    }
+    assert min(event_id for event_id, *_ in told) == before + 41
+    assert json.loads(told[0][3]) == {"restored_to": before, "former": before + 40}
+    assert nexus("doctor").code == 0
+
+
+def test_it_goes_on_far_above_a_store_that_cannot_tell_its_ids(home: Home, nexus: Nexus, backup: Path) -> None:
+    [(before,)] = home.sql("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+    home.database.write_bytes(b"garbage")
+
+    assert nexus("restore", str(backup)).code == 0
+
+    assert home.sql("SELECT min(event_id) FROM events WHERE type = 'history.restored'") == [(before + 1_000_001,)]
+    assert nexus("doctor").code == 0
+
+
 def test_it_keeps_what_the_replaced_store_had_in_its_log(
     crashed: Home, nexus: Nexus, written: Path, tmp_path: Path
 ) -> None:

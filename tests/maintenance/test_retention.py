@@ -287,3 +287,31 @@ def test_it_shrinks_the_file(committed: None, busy_team: Callable[[float], None]
     data = prune(vacuum=True, max_batches=10)
     assert data["vacuum"]["bytes_after"] < data["vacuum"]["bytes_before"]
     assert "vacuum" not in prune(vacuum=True, dry_run=True)
+
+
+@pytest.fixture
+def busy_compaction(committed: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A store that others hold whenever it is to be compacted, and that an agent joins then; how often that was."""
+    met: list[int] = []
+
+    def compact() -> tuple[int, int]:
+        met.append(len(met))
+        Agent.objects.create(agent_id=f"late-{len(met)}", created_at=NOW, updated_at=NOW)
+        source = sqlite3.OperationalError("database is locked")
+        source.sqlite_errorcode = sqlite3.SQLITE_BUSY
+        raise OperationalError("database is locked") from source
+
+    monkeypatch.setattr("core.database.sqlite.compact", compact)
+    return met
+
+
+def test_it_resets_once_and_tells_that_the_file_could_not_be_shrunk(busy_compaction: list[int]) -> None:
+    data = run(OPERATOR, "database_reset", {"confirm": "reset"})["data"]
+    assert "busy" in data["vacuum"]["problem"]
+    assert busy_compaction == [0]
+    assert list(Agent.objects.values_list("agent_id", flat=True)) == ["late-1"]
+
+
+def test_it_prunes_and_tells_that_the_file_could_not_be_shrunk(busy_compaction: list[int]) -> None:
+    assert "busy" in prune(vacuum=True)["vacuum"]["problem"]
+    assert busy_compaction == [0]

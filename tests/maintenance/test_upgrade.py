@@ -158,6 +158,33 @@ def test_it_migrates_a_store_of_every_earlier_schema(
     assert examined.code == 0, examined.out
 
 
+HOME, USED = "b" * 64, "c" * 64
+
+
+def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_home(
+    tmp_path: Path, configure: Callable[..., None], nexus: Nexus
+) -> None:
+    home = Home(tmp_path / "home")
+    before = [step for step in STEPS if step < ("coordination", "0004") or step[0] != "coordination"]
+    write_store(home, before)
+    for workspace in (HOME, USED):
+        home.sql(
+            f"INSERT INTO workspaces VALUES ('{workspace}', NULL, '/srv/{workspace[0]}', '{THEN}', '{THEN}')",
+            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at) "
+            f"VALUES ('{workspace}', 'agent', 'agent.created', '{{\"operator\": \"olga\"}}', 'private', '{THEN}')",
+        )
+    home.sql(f"INSERT INTO channels VALUES ('chn_2', 'general', '{THEN}', '{USED}')")
+    told = home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id")
+
+    assert home.process("export", "--workspace-id", WORKSPACE).returncode == 0
+
+    assert home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id") == told
+    assert home.sql("SELECT workspace_id FROM events ORDER BY event_id") == [(WORKSPACE,), (None,), (None,)]
+    assert home.sql("SELECT workspace_id FROM workspaces ORDER BY workspace_id") == [(WORKSPACE,), (USED,)]
+    configure(home=home.path, db_path=None)
+    assert nexus("doctor").code == 0
+
+
 @pytest.mark.parametrize("command", ["runmcp", "export --workspace-id x", "serve"])
 def test_it_refuses_a_store_that_a_newer_version_wrote(home: Home, command: str) -> None:
     home.sql("INSERT INTO django_migrations (app, name, applied) VALUES ('handoffs', '0999_later', '2030-01-01')")

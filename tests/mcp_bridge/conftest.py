@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 from mcp.client.client import Client
 
-from core.operations.caller import Caller
+from coordination.toolset import run
+from core.operations import toolsets
+from core.operations.caller import Caller, of_its_own
 from mcp_bridge.server import build_server
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
@@ -16,10 +19,23 @@ Connect = Callable[..., AbstractAsyncContextManager[Client]]
 
 @pytest.fixture
 def connect(committed: None) -> Connect:
-    """Connect a client; bound to an agent when one is named."""
+    """Connect a client; bound to an agent when one is named, with the toolsets that are chosen."""
 
-    def client(agent_id: str | None = None, mode: str = "auto") -> Client:
-        caller = Caller(transport="memory", agent_id=agent_id)
-        return Client(build_server(lambda context: caller), mode=mode)
+    def client(agent_id: str | None = None, mode: str = "auto", chosen: Sequence[str] = ()) -> Client:
+        caller = Caller(transport="memory", agent_id=agent_id, connection=of_its_own("memory"))
+        choice = toolsets.choose(chosen) if chosen else toolsets.default()
+        return Client(build_server(lambda context: caller, lambda context: choice), mode=mode)
 
     return client
+
+
+@pytest.fixture
+def operate() -> Callable[..., Any]:
+    """Call an operation as an operator: its data, or with `fails` its error."""
+
+    def call(name: str, *, fails: bool = False, **arguments: Any) -> Any:
+        envelope = run(Caller(transport="memory", operator="olga"), name, arguments)
+        assert envelope["ok"] is not fails, envelope
+        return envelope["error"] if fails else envelope["data"]
+
+    return call

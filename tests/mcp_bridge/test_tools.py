@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from mcp_types import Tool
 
 from coordination.toolset import COORDINATION
-from mcp_bridge.resources import text
+from core.operations import toolsets
+from mcp_bridge.resources import instructions
 from mcp_bridge.tools import tools
 from tests.mcp_bridge.conftest import Connect
 
+CHOICE = toolsets.default()
 BUDGET = 28_000  # characters that every agent's context pays for
 SURFACE = {  # each tool with its parameters: * is required, = a default that is not null
     "nexus_info": "",
@@ -72,14 +74,14 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools()]
-    size = len(text("instructions")) + len(json.dumps({"tools": listed}, ensure_ascii=False))
+    listed = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools(CHOICE)]
+    size = len(instructions(CHOICE)) + len(json.dumps({"tools": listed}, ensure_ascii=False))
     with capsys.disabled():
         print(f"\ninstructions and tools/list: {size} of {BUDGET} characters")
     assert size < BUDGET
 
 
-@pytest.mark.parametrize("tool", tools(), ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", tools(CHOICE), ids=lambda tool: tool.name)
 def test_it_takes_the_parameters_of_the_contract_and_no_other(tool: Tool) -> None:
     properties, required = tool.input_schema.get("properties", {}), tool.input_schema.get("required", [])
     spelled = {
@@ -91,7 +93,7 @@ def test_it_takes_the_parameters_of_the_contract_and_no_other(tool: Tool) -> Non
 
 def test_it_describes_every_tool_and_says_what_it_does_to_the_world() -> None:
     said: dict[str, set[str]] = {"read only": set(), **{trait: set() for trait in WRITES}}
-    for tool in tools():
+    for tool in tools(CHOICE):
         assert tool.description and len(tool.description) > 20, tool.name
         hints = tool.annotations
         assert hints is not None and hints.open_world_hint is False, tool.name
@@ -103,7 +105,7 @@ def test_it_describes_every_tool_and_says_what_it_does_to_the_world() -> None:
 
 
 def test_it_names_each_parameter_with_its_type_and_whether_it_is_required() -> None:
-    schema = next(tool.input_schema for tool in tools() if tool.name == "message_create")
+    schema = next(tool.input_schema for tool in tools(CHOICE) if tool.name == "message_create")
     assert schema["required"] == ["project_root", "from_agent_id", "subject", "body"]
     assert schema["properties"]["body"]["type"] == "string"
     assert schema["properties"]["target"]["type"] == "object"

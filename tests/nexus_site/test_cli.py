@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -11,10 +12,16 @@ from typing import Any, NamedTuple
 import pytest
 import time_machine
 from django.core.management import call_command
+from django.test import Client
 
 from coordination.models import AgentKey, Event
 from coordination.services.agents import agent_of_key
-from core.cli import ago, columns, one_line, table
+from coordination.toolset import run
+from core.apps import nexus_apps
+from core.cli import ago, columns, login, one_line, table
+from core.operations.caller import Caller
+from core.operations.registry import TOOLSETS
+from docs import make_reference, reference_pages
 from tests.conftest import Call
 
 pytestmark = pytest.mark.usefixtures("team")
@@ -85,9 +92,9 @@ def test_it_lists_agents_with_presence_and_mail(call: Call, project: str, mail: 
     ran = nexus("agents")
     assert ran.code == 0
     assert [row[:5] for row in ran.rows] == [
-        ["ana", "offline", "0", "0", "0"],
+        ["ana", "present", "0", "0", "0"],
         ["bob", "present", "1", "0", "0"],
-        ["cleo", "offline", "0", "0", "0"],
+        ["cleo", "present", "0", "0", "0"],
     ]
     bob = nexus("agents", "--json").json["agents"][1]
     assert (bob["presence"], bob["unread"], bob["capabilities"]) == ("present", 1, ["ocr", "python"])
@@ -99,6 +106,146 @@ def test_it_tells_who_is_present_in_one_project(call: Call, project: str, tmp_pa
     assert nexus("agents", "--project-root", project).rows[1][1] == "present"
     assert nexus("agents", "--project-root", str(tmp_path)).rows[1][1] == "offline"
     assert "WORKSPACE_UNRESOLVED" in nexus("agents", "--project-root", "/nowhere").err
+
+
+def created(*arguments: str) -> dict[str, Any]:
+    return nexus("agents", "create", *arguments, "--json").json
+
+
+def test_it_makes_shows_changes_and_deletes_an_agent(call: Call) -> None:
+    made = created("dora", "--role", "coder", "--capability", "python", "--capability", "go", "--metadata", '{"a": 1}')
+    assert (made["role"], made["capabilities"], made["metadata"]) == ("coder", ["python", "go"], {"a": 1})
+    assert agent_of_key(made["api_key"]) == "dora"
+    nexus("agents", "update", "dora", "--role", "reviewer")
+    shown = nexus("agents", "show", "dora", "--json").json
+    assert (shown["role"], shown["capabilities"]) == ("reviewer", ["python", "go"])
+    assert (shown["presence"], shown["reached_by_broadcasts"], shown["key"]) == ("offline", False, "active")
+    assert "python, go" in nexus("agents", "show", "dora").out
+    assert nexus("agents", "delete", "dora", "--yes").code == 0
+    assert "dora" not in [agent["agent_id"] for agent in call("agent_list")["agents"]]
+
+
+def test_it_gives_new_keys_and_takes_keys_out_of_service() -> None:
+    first = created("dora")["api_key"]
+    second = nexus("agents", "key", "dora", "--json").json["api_key"]
+    assert (agent_of_key(first), agent_of_key(second)) == (None, "dora")
+    assert nexus("agents", "key", "dora", "--deactivate").code == 0
+    assert agent_of_key(second) is None
+    assert nexus("agents", "key", "dora", "--activate").code == 0
+    assert agent_of_key(second) == "dora"
+
+
+@pytest.mark.parametrize("verb", ["show", "key", "delete", "update"])
+def test_it_says_that_an_agent_is_unknown(verb: str) -> None:
+    ran = nexus("agents", verb, "nobody")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "[nexus] NOT_FOUND: No such agent: 'nobody'.\n"
+
+
+def test_it_deletes_nothing_when_nobody_can_be_asked(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert "Pass --yes" in nexus("agents", "delete", "ana").err
+    assert call("agent_get", agent_id="ana")
+
+
+def test_it_names_the_way_in_the_words_of_a_terminal() -> None:
+    said = nexus("agents", "create", "ana").err
+    assert "`nexus agents update` changes it, `nexus agents key` gives it a key." in said
+    assert "agent_" not in said
+    assert "`nexus settings` names them all" in nexus("settings", "set", "bogus", "1").err
+
+
+def test_every_command_that_errors_may_name_is_one() -> None:
+    block = {name: reference_pages.command_block(name, parser) for name, parser in make_reference.parsers().items()}
+    for config in nexus_apps():
+        for operation, line in config.commands().items():
+            assert any(operation in toolset.operations for toolset in TOOLSETS.values()), operation
+            _, name, *words = line.split()
+            assert all(re.search(rf"(nexus {name} |`){word}\b", block[name]) for word in words), line
+
+
+# workspaces, artifacts
+
+
+def test_it_lists_projects_and_tells_their_ids(call: Call, project: str) -> None:
+    assert nexus("workspaces").code == 3
+    workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
+    assert nexus("workspaces").rows[0][0] == workspace_id[:12]
+    for place in (project, workspace_id, workspace_id[:12]):
+        assert nexus("workspaces", "show", place, "--json").json["workspace_id"] == workspace_id
+
+
+def test_it_makes_no_workspace_by_asking_for_one(project: str) -> None:
+    ran = nexus("workspaces", "show", project)
+    assert (ran.code, "NOT_FOUND" in ran.err) == (1, True)
+    assert nexus("workspaces").code == 3
+
+
+def test_it_lists_artifacts_and_shows_one(call: Call, project: str, tmp_path: Any) -> None:
+    call("artifact_put", project_root=project, artifact_type="file", path="notes/plan.md")
+    made = call("artifact_put", project_root=project, artifact_type="text", name="notes", content="a\nb")
+    artifact_id = made["artifact_id"]
+    assert next(row[0] for row in nexus("artifacts").rows) == artifact_id
+    assert nexus("artifacts", "--limit", "1", "--json").json["artifacts"][0]["project_root"] == project
+    assert nexus("artifacts", "--project-root", str(tmp_path)).code == 3
+    assert nexus("artifacts", "show", artifact_id, "--content").out == "a\nb"
+    assert "content\n  a\n  b\n" in nexus("artifacts", "show", artifact_id).out
+    assert "NOT_FOUND" in nexus("artifacts", "show", "art_x").err
+
+
+# settings
+
+
+def test_it_stores_a_setting_and_takes_it_back(django_capture_on_commit_callbacks: Any) -> None:
+    def holding(*arguments: str) -> tuple[Any, str]:
+        with django_capture_on_commit_callbacks(execute=True):
+            assert nexus("settings", *arguments).code == 0
+        listed = {row["name"]: row for row in nexus("settings", "list", "--json").json["settings"]}
+        return listed["max_event_limit"]["value"], listed["max_event_limit"]["source"]
+
+    before = holding()
+    assert holding("set", "max_event_limit", "7") == (7, "stored")
+    assert holding("unset", "max-event-limit") == before
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_event_limit", "many"), ("max_event_limit", "0"), ("bogus", "1")])
+def test_it_refuses_what_a_setting_cannot_be(name: str, value: str) -> None:
+    ran = nexus("settings", "set", name, value)
+    assert (ran.code, ran.err.startswith("[nexus] VALIDATION_ERROR")) == (1, True)
+
+
+def test_it_shows_no_bound_that_is_none() -> None:
+    assert "2147483647" not in nexus("settings").out
+
+
+# operators
+
+
+def test_it_makes_operators_and_lets_them_in_again(client: Client) -> None:
+    assert nexus("operators").code == 3
+    made = nexus("operators", "create", "maria", "--json").json
+    assert client.login(username="maria", password=made["password"])
+    anew = nexus("operators", "reset-password", "maria", "--json").json["password"]
+    assert not client.login(username="maria", password=made["password"])
+    assert client.login(username="maria", password=anew)
+    assert nexus("operators").rows[0][:2] == ["maria", "yes"]
+    events = Event.objects.filter(type__startswith="operator.").values_list("type", flat=True)
+    assert list(events) == ["operator.created", "operator.password_reset"]
+    assert made["password"] not in str(Event.objects.values())
+
+
+def test_it_refuses_accounts_that_cannot_be() -> None:
+    nexus("operators", "create", "maria")
+    assert "`nexus operators reset-password` lets one in again" in nexus("operators", "create", "maria").err
+    assert "VALIDATION_ERROR" in nexus("operators", "create", "a b").err
+    assert "NOT_FOUND" in nexus("operators", "reset-password", "nobody").err
+
+
+@pytest.mark.parametrize("name", ["operator_list", "operator_create", "operator_password_reset"])
+def test_it_makes_no_accounts_from_afar(db: None, name: str) -> None:
+    arguments = {} if name == "operator_list" else {"operator": "eve"}
+    answer = run(Caller(transport="rest", operator="ops"), name, arguments)
+    assert answer["error"]["code"] == "NOT_OWNER"
 
 
 # issue-keys
@@ -253,6 +400,45 @@ def test_it_lists_one_project(project: str, tmp_path: Any, offered: Callable[...
     assert nexus("handoffs", "--project-root", str(tmp_path)).code == 3
 
 
+@pytest.mark.parametrize("status", ["open", "Open", "OPEN"])
+def test_it_takes_a_status_in_any_case(offered: Callable[..., str], status: str) -> None:
+    handoff_id = offered(role="coder")
+    assert nexus("handoffs", "--status", status).rows[0][0] == handoff_id
+
+
+def test_it_offers_work_and_shows_it(call: Call, project: str) -> None:
+    ran = nexus("handoffs", "create", "--project-root", project, "--role", "coder", "--work", "Mend\nit", "--json")
+    assert ran.json["eligible_count"] == 1
+    handoff_id = ran.json["handoff_id"]
+    assert "Mend it" in nexus("handoffs").out
+    assert "work\n  Mend\n  it\n" in nexus("handoffs", "show", handoff_id).out
+    call("handoff_claim", project_root=project, handoff_id=handoff_id, agent_id="cleo")
+    call("handoff_complete", project_root=project, handoff_id=handoff_id, agent_id="cleo", result="done")
+    outcome = nexus("handoffs", "show", handoff_id, "--json").json["outcome"]
+    assert (outcome["by"], outcome["result"]) == ("cleo", "done")
+    assert "completed result" in nexus("handoffs", "show", handoff_id).out
+    assert nexus("inbox").code == 0
+
+
+def test_it_tells_what_became_of_a_cancelled_handoff(offered: Callable[..., str]) -> None:
+    handoff_id = offered(role="coder")
+    assert nexus("handoffs", "cancel", handoff_id, "--reason", "no longer needed").code == 0
+    outcome = nexus("handoffs", "show", handoff_id, "--json").json["outcome"]
+    assert (outcome["by"], outcome["reason"]) == (login(), "no longer needed")
+    assert "cancelled reason" in nexus("handoffs", "show", handoff_id).out
+    assert "INVALID_TRANSITION" in nexus("handoffs", "cancel", handoff_id).err
+
+
+def test_it_warns_of_work_that_nobody_may_take(project: str) -> None:
+    ran = nexus("handoffs", "create", "--project-root", project, "--role", "pilot", "--work", "fly")
+    assert "`nexus handoffs cancel` retracts it" in ran.err
+
+
+def test_it_says_that_a_handoff_or_an_agent_is_unknown(project: str) -> None:
+    assert "NOT_FOUND" in nexus("handoffs", "show", "hnd_x").err
+    assert "NOT_FOUND" in nexus("handoffs", "--for", "nobody", "--project-root", project).err
+
+
 # status
 
 
@@ -262,7 +448,7 @@ def test_it_tells_the_state_of_the_hub(call: Call, project: str, mail: str, offe
     ran = nexus("status", "--json")
     assert ran.code == 0
     data = ran.json
-    assert data["agents"] == {"present": 0, "stale": 0, "offline": 3}
+    assert data["agents"] == {"present": 3, "stale": 0, "offline": 0}
     assert data["mail"] == {"unread": 0, "in_flight": 1, "parked": 0}
     assert data["handoffs"] == {"open": 1, "claimed": 0}
     assert data["newest_event_id"] == Event.objects.latest("event_id").event_id

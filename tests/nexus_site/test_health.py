@@ -93,6 +93,13 @@ def test_it_tells_what_waits_in_inboxes_and_on_offer(client: Client, project: st
     assert value(client, 'nexus_database_bytes{file="database"}') > 0
 
 
+def test_it_counts_agents_by_presence(client: Client) -> None:
+    run(Caller("test"), "agent_register", {"agent_id": "ann"})
+    run(Caller("test", operator="ops"), "agent_create", {"agent_id": "bob"})
+    counted = [value(client, f'nexus_agents{{presence="{state}"}}') for state in ("present", "stale", "offline")]
+    assert counted == [1, 0, 1]
+
+
 def test_a_stranger_reads_no_metrics(client: Client) -> None:
     assert client.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 401
     assert client.get("/metrics", headers={"Origin": "http://evil.example"}).status_code == 403

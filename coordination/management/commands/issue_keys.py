@@ -8,10 +8,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination import selectors
-from core.cli import EXIT_CODES, OperatorCommand
+from core.cli import EXIT_CODES, Group, OperatorCommand
 
 
 class Command(OperatorCommand):
+    group = Group.CLIENTS
     help = (
         "Issue an API key to every agent that has none, or to those named. Keys there are stay as they are,\n"
         "so that running it again is safe. Each new key is shown this once; only its hash is kept."

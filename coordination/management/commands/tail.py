@@ -17,13 +17,14 @@ from django.core.management.base import CommandParser
 from coordination.errors import CoordinationCode
 from coordination.log.follow import Filters
 from coordination.log.selectors import newest_event_id
+from coordination.log.streams import streams
 from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
-from coordination.models import Event, Stream
+from coordination.models import Event
 from coordination.services import workspaces
 from core.cli import NexusCommand, add_project_root
 from core.database import store
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_INTEGER
+from core.operations.parameters import whole_number
 
 STDOUT = 1
 
@@ -51,7 +52,7 @@ exit codes:
         add_project_root(parser)
         parser.add_argument("--agent-id", required=True, help="Whose eyes to look with.")
         scope = parser.add_mutually_exclusive_group()
-        scope.add_argument("--stream", default="workspace", help=f"{', '.join(Stream.values)}. [workspace]")
+        scope.add_argument("--stream", default="workspace", help=f"{', '.join(streams())}. [workspace]")
         scope.add_argument(
             "--inbox", action="store_true", help="Only what lands in the agent's inbox, from any project."
         )
@@ -125,8 +126,8 @@ def _filters(options: dict[str, Any]) -> Filters:
     author = frozenset({options["from_agent"]} - {None})
     if options["inbox"]:  # an inbox knows no projects: mail from any lands in it
         return Filters(type=frozenset({"message.created"}), agent=author)
-    if options["stream"] not in Stream.values:
-        raise NexusError(CoordinationCode.INVALID_STREAM, f"--stream: use one of {', '.join(Stream.values)}.")
+    if options["stream"] not in streams():
+        raise NexusError(CoordinationCode.INVALID_STREAM, f"--stream: use one of {', '.join(streams())}.")
     workspace_id = workspaces.locate(options["project_root"]).workspace_id
     return Filters(workspace=frozenset({workspace_id}), stream=frozenset({options["stream"]}), agent=author)
 
@@ -135,9 +136,10 @@ def _parse_start(text: str) -> int | None:
     """Where to start: an event id to go on after, 0 for the beginning, None for the newest. Raises CONFIG_ERROR."""
     if text in ("latest", "beginning"):
         return 0 if text == "beginning" else None
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_INTEGER:
+    event_id = whole_number(text)
+    if event_id is None:
         raise NexusError(Code.CONFIG_ERROR, "--from: use latest, beginning, or an event_id.")
-    return int(text)
+    return event_id
 
 
 async def _follow(

@@ -1,51 +1,71 @@
-"""`nexus handoffs`: the work that is offered and who has it."""
+"""`nexus handoffs`: the work that is offered, who has it, and what came of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db.models import QuerySet
 
 from coordination.routing import in_words
-from coordination.services import workspaces
-from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago, positive
-from core.clock import iso, now
-from handoffs import lifecycle
-from handoffs.models import Handoff, HandoffStatus
+from coordination.target_options import add_target, target_of
+from core.access import OPERATOR_AGENT
+from core.cli import EXIT_CODES, NOTHING, add_project_root, ago, positive, text_of
+from core.operations.replies import Data
+from core.verbs import Verb, VerbsCommand, named
+from handoffs.models import HandoffStatus
+
+HANDOFF = named("handoff", "The handoff_id.")
 
 
-class Command(OperatorCommand):
-    help = "List the handoffs that are open or claimed, oldest first."
+class Command(VerbsCommand):
+    help = "List the handoffs that are open or claimed, show, offer and retract them. Without a verb it lists them."
     examples = f"""examples:
   nexus handoffs
-  nexus handoffs --project-root . --status COMPLETED --limit 10
-  nexus handoffs --project-root . --for builder --json
+  nexus handoffs --project-root . --status completed --limit 10
+  nexus handoffs create --capability review --work "Review the branch cache-key"
+  nexus handoffs show hnd_…
 
 {EXIT_CODES}
   {NOTHING}  none there"""
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--project-root", help="Only this project's.")
-        what = parser.add_mutually_exclusive_group()
-        what.add_argument("--for", dest="agent", metavar="AGENT", help="What this agent may claim in --project-root.")
-        what.add_argument("--status", choices=HandoffStatus.values, help="Those in this state, newest first.")
-        parser.add_argument("--limit", type=positive, default=100, help="Handoffs at most. [100]")
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb(
+                "list",
+                "List the handoffs that are open or claimed, oldest first.",
+                self.list,
+                _add_filters,
+                [
+                    "nexus handoffs list --status rejected",
+                    "nexus handoffs list --project-root . --for builder --json",
+                ],
+                nothing="none there",
+            ),
+            Verb("show", "Show a handoff: the work, who has it, what came of it.", self.show_one, HANDOFF,
+                 ["nexus handoffs show hnd_…", "nexus handoffs show hnd_… --json | jq -r .payload"]),
+            Verb(
+                "create",
+                "Offer work that exactly one agent takes.",
+                self.create,
+                _add_offer,
+                [
+                    'nexus handoffs create --capability review --work "Review the branch cache-key"',
+                    "git diff | nexus handoffs create --to reviewer --work -",
+                ],
+            ),
+            Verb("cancel", "Retract an open handoff, whoever offered it.", self.cancel, _add_reason,
+                 ['nexus handoffs cancel hnd_… --reason "No longer needed"']),
+        )  # fmt: skip
 
-    def act(self, options: Mapping[str, Any]) -> int:
-        if options["agent"] is not None:
-            root, limit = options["project_root"] or ".", options["limit"]
-            available = self.call("handoff_list_available", project_root=root, agent_id=options["agent"], limit=limit)
-            rows = available["handoffs"]
-        else:
-            rows = [handoff_data(handoff) for handoff in _chosen(options)]
+    def list(self, options: Mapping[str, Any]) -> int:
+        """Handoffs, one a row."""
+        data = self._found(options)
         if options["json"]:
-            self.print_json({"handoffs": rows})
+            self.print_json({"handoffs": data["handoffs"]})
         else:
             self.print_table(
-                ["handoff", "state", "from", "for", "claimed by", "lease ends", "offered", "project"],
+                ["handoff", "state", "from", "for", "claimed by", "lease ends", "offered", "work", "project"],
                 [
                     (
                         row["handoff_id"],
@@ -55,37 +75,79 @@ class Command(OperatorCommand):
                         row.get("claimed_by"),
                         ago(row.get("lease_expires_at")),
                         ago(row["created_at"]),
+                        row["payload"],
                         row.get("project_root"),
                     )
-                    for row in rows
+                    for row in data["handoffs"]
                 ],
             )
-        return 0 if rows else NOTHING
+        return 0 if data["handoffs"] else NOTHING
+
+    def _found(self, options: Mapping[str, Any]) -> Data:
+        root, limit = options["project_root"], options["limit"]
+        if options["agent"] is None:
+            return self.call("handoff_list", project_root=root, status=options["status"], limit=limit)
+        self.call("agent_get", agent_id=options["agent"])  # an unknown one is told, and not offered what is for all
+        return self.call("handoff_list_available", project_root=root or ".", agent_id=options["agent"], limit=limit)
+
+    def show_one(self, options: Mapping[str, Any]) -> int:
+        """All of one handoff."""
+        data = self.call("handoff_read", handoff_id=options["handoff"])
+        if options["json"]:
+            return self.show(options, data)
+        outcome = data["outcome"] or {}
+        shown = {
+            **{name: data[name] for name in ("handoff_id", "status", "from_agent_id")},
+            "for": in_words(data["target"]),
+            "seen_by": data["visibility"],
+            **{name: data[name] for name in ("claimed_by", "lease_expires_at") if data[name]},
+            **{name: data[name] for name in ("created_at", "updated_at", "project_root")},
+            "work": data["payload"],
+            **{f"{data['status'].lower()}_{name}": value for name, value in outcome.items() if value},
+        }
+        return self.show(options, shown)
+
+    def create(self, options: Mapping[str, Any]) -> int:
+        """A new handoff."""
+        self.call("agent_register", agent_id=OPERATOR_AGENT, role="operator")  # the outcome comes to its inbox
+        data = self.call(
+            "handoff_create",
+            project_root=options["project_root"],
+            from_agent_id=OPERATOR_AGENT,
+            target=target_of(options),
+            visibility=options["visibility"],
+            payload=text_of(options["work"]),
+        )
+        return self.show(options, data)
+
+    def cancel(self, options: Mapping[str, Any]) -> int:
+        """Retracted."""
+        data = self.call("handoff_withdraw", handoff_id=options["handoff"], reason=options["reason"])
+        return self.show(options, data)
 
 
-def _chosen(options: Mapping[str, Any]) -> QuerySet[Handoff]:
-    live = [HandoffStatus.OPEN, HandoffStatus.CLAIMED]
-    if options["status"]:
-        rows = Handoff.objects.in_state(options["status"], now()).order_by("-created_event_id")
-    else:
-        rows = Handoff.objects.filter(status__in=live).order_by("created_event_id")
-    if options["project_root"]:
-        rows = rows.filter(workspace_id=workspaces.locate(options["project_root"]).workspace_id)
-    return rows.select_related("workspace")[: options["limit"]]
+def _add_filters(parser: CommandParser) -> None:
+    parser.add_argument("--project-root", help="Only this project's.")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--for", dest="agent", metavar="AGENT", help="What this agent may claim in --project-root.")
+    what.add_argument(
+        "--status", type=str.upper, choices=HandoffStatus.values, help="Those in this state, newest first."
+    )
+    parser.add_argument("--limit", type=positive, default=100, help="Handoffs at most. [100]")
 
 
-def handoff_data(handoff: Handoff) -> dict[str, Any]:
-    """A handoff as it counts now: a claim that has lapsed is no claim, whether or not it was swept yet."""
-    open_again = lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now())
-    return {
-        "handoff_id": handoff.handoff_id,
-        "status": HandoffStatus.OPEN.value if open_again else handoff.status,
-        "from_agent_id": handoff.from_agent_id,
-        "target": handoff.target,
-        "visibility": handoff.visibility,
-        "claimed_by": None if open_again else handoff.claimed_by,
-        "lease_expires_at": None if open_again else iso(handoff.lease_expires_at),
-        "created_at": iso(handoff.created_at),
-        "updated_at": iso(handoff.updated_at),
-        "project_root": handoff.workspace.root_realpath,
-    }
+def _add_offer(parser: CommandParser) -> None:
+    add_project_root(parser)
+    add_target(parser, everybody="Whoever takes it first.")
+    parser.add_argument("--work", required=True, help="What there is to do; - reads it from standard input.")
+    parser.add_argument(
+        "--visibility",
+        choices=("public", "eligible", "private"),
+        default="public",
+        help="Who sees it: public, the whole project; else whom the target admits. [public]",
+    )
+
+
+def _add_reason(parser: CommandParser) -> None:
+    HANDOFF(parser)
+    parser.add_argument("--reason", help="Why, for the record.")

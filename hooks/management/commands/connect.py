@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.operations.errors import invalid
 from hooks import clients, configuration
 from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
@@ -15,7 +15,8 @@ from hooks.setup import add_setup_options, carry_out, program, project, settings
 class Command(NexusCommand):
     """Writes the entry, or prints it where no file is known."""
 
-    help = "Write Nexus's MCP entry into a coding client's configuration; shows the change first and keeps a backup."
+    group = Group.CLIENTS
+    help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
     examples = (
         "examples:\n"
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
@@ -16,7 +16,9 @@ from hooks.setup import add_setup_options, carry_out, program, project, settings
 class Command(NexusCommand):
     """Calls by a harness never come here: `hooks.entry` answers them before Django starts."""
 
+    group = Group.CLIENTS
     help = (
+        "Tell an agent of its mail at its turns; and install that in its client.\n"
         "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on\n"
         "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form\n"
         "that the harness puts before its agent. Prints nothing when there is nothing, and never fails."

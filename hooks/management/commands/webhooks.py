@@ -7,11 +7,12 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago
+from core.cli import EXIT_CODES, NOTHING, Group, OperatorCommand, ago
 from hooks import worker
 
 
 class Command(OperatorCommand):
+    group = Group.CLIENTS
     help = "Outgoing webhooks: signed calls of an address with events. A running server delivers them."
     examples = f"""examples:
   nexus webhooks add https://example.com/nexus --agent-id builder

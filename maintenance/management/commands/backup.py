@@ -8,13 +8,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.progress import Bar
 from maintenance import backup
 
 
 class Command(NexusCommand):
+    group = Group.STORE
     help = (
         "Copy the store as it is at one moment, while agents go on writing. The copy is checked (integrity,\n"
         "references, row counts, schema) before it gets its name; a file that exists is never written over.\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.operations.errors import NexusError
 from maintenance import doctor, salvage
@@ -19,8 +19,9 @@ HEALTHY, FINDINGS, UNEXAMINED = 0, 1, 2
 
 
 class Command(NexusCommand):
+    group = Group.STORE
     help = (
-        "Examine the store and its home: "
+        "Examine the store and its home, and mend what is safe. It looks at: "
         + ", ".join([*doctor.FILE_CHECKS, *doctor.STORE_CHECKS])
         + ".\nIt only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
         "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost, files left of\n"

@@ -9,15 +9,16 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.services.workspaces import locate
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.database import store
 from maintenance import history, store_file
 
 
 class Command(NexusCommand):
+    group = Group.STORE
     help = (
-        "Write one workspace's history as NDJSON: the workspace, the agents concerned, sessions, tasks, channels,\n"
-        "messages, deliveries, handoffs, artifacts and events, as of one moment, in an order of their own.\n"
+        "Write one workspace's history as NDJSON. That is the workspace, the agents concerned, sessions, tasks,\n"
+        "channels, messages, deliveries, handoffs, artifacts and events, as of one moment, in an order of their own.\n"
         "Keys and session secrets stay behind. `nexus replay` plays the file into an empty store."
     )
     examples = """examples:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, OperatorCommand, size
+from core.cli import EXIT_CODES, Group, OperatorCommand, size
 from core.config import flag
 from core.operations.replies import Data
 from maintenance.retention import lanes
@@ -16,8 +16,9 @@ BATCHES_A_CALL = 20  # per lane, between two lines of progress
 
 
 class Command(OperatorCommand):
+    group = Group.STORE
     help = (
-        "Delete events, acknowledged deliveries and closed sessions that are past their retention windows.\n"
+        "Delete events, acknowledged deliveries and closed sessions past their retention windows.\n"
         "The whole store is pruned, in short transactions beside running agents. What is not over is never deleted,\n"
         "nor is any message, handoff, task, channel, agent, workspace or artifact. Of the log the oldest unbroken run\n"
         "goes, so that what remains has no gap."
@@ -84,3 +85,5 @@ class Command(OperatorCommand):
         )
         if compacted := data.get("vacuum"):
             self.stdout.write(f"\nThe store: {size(compacted['bytes_before'])} → {size(compacted['bytes_after'])}")
+            if problem := compacted.get("problem"):
+                self.stdout.write(f"It was not shrunk: {problem}")

@@ -8,13 +8,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.database import store
 from core.operations.errors import invalid
 from maintenance import history
 
 
 class Command(NexusCommand):
+    group = Group.STORE
     help = (
         "Play a history that `nexus export` wrote into an empty store, all of it or nothing. Ids stay, those of\n"
         "events too, and a new export is the same file, byte for byte: that is checked before anything is committed.\n"

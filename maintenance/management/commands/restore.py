@@ -9,12 +9,13 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.progress import Bar
 from maintenance import backup
 
 
 class Command(NexusCommand):
+    group = Group.STORE
     help = (
         "Check a backup and put it in the place of the store, all of it or nothing. The former store is kept beside\n"
         "it as nexus.db.replaced-<time>. The next start migrates a backup of an older version; a newer one is refused."

@@ -12,22 +12,27 @@ from typing import Any
 
 from coordination.services.agents import agent_of_key
 from core.apps import nexus_apps
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.database import store
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
+from core.operations.toolsets import Choice
+from mcp_bridge import choices
 
 API_KEY = "NEXUS_API_KEY"
 
 
 class Command(NexusCommand):
+    group = Group.CLIENTS
     help = (
         "Serve MCP on stdin and stdout, as an agent's harness starts it.\n"
-        f"With {API_KEY} set, the connection acts as that key's agent only."
+        f"With {API_KEY} set, the connection acts as that key's agent only, and has the toolsets stored for it unless "
+        "--toolsets says otherwise."
     )
     examples = """examples:
   nexus runmcp
   nexus runmcp --home ~/team --trust-mode strict
+  nexus runmcp --toolsets all
   claude mcp add nexus -- nexus runmcp
 
 exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
@@ -36,9 +41,10 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         store().prepare()
         for app in nexus_apps():
             app.on_start()
-        caller = Caller(transport="stdio", agent_id=_bound_agent())
+        agent_id = _bound_agent()
+        caller = Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"))
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller))
+            asyncio.run(_serve(caller, choices.of_process(agent_id)))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still be blocked on its read
 
@@ -56,12 +62,12 @@ def _bound_agent() -> str | None:
     return agent_id
 
 
-async def _serve(caller: Caller) -> None:
+async def _serve(caller: Caller, choice: Choice) -> None:
     from mcp_bridge import stdio
     from mcp_bridge.server import build_server
 
     loop = asyncio.get_running_loop()
-    serving = asyncio.ensure_future(stdio.serve(build_server(lambda context: caller)))
+    serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
     gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, serving.cancel)

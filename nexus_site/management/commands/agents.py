@@ -1,55 +1,94 @@
-"""`nexus agents`: who is on the team, who is there, and whose mail waits."""
+"""`nexus agents`: who is on the team, who is there, and whose mail waits. It tells of mail too, so it stands here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from coordination import presence, routing
+from coordination.models import AgentKey
 from coordination.services import workspaces
-from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago
-from core.clock import now
+from core.cli import EXIT_CODES, NOTHING, ago
+from core.clock import iso, now
+from core.operations.errors import invalid
+from core.operations.replies import Data
+from core.verbs import Verb, VerbsCommand, named
 from inbox.monitoring import Inbox, inboxes
 
+AGENT = named("agent", "The agent's id.")
 
-class Command(OperatorCommand):
-    help = "List the agents with their presence and their mail."
+
+class Command(VerbsCommand):
+    help = "List the agents with presence and mail, make them, give them keys. Without a verb it lists them."
     examples = f"""examples:
   nexus agents
+  nexus agents create builder --role coder --capability python
   nexus agents --project-root . --json | jq -r '.agents[] | select(.presence == "present") | .agent_id'
 
 {EXIT_CODES}
   {NOTHING}  no agent is registered"""
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--project-root", help="Tell who is present in this project, not anywhere.")
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb(
+                "list",
+                "List the agents with their presence and their mail.",
+                self.list,
+                _add_project,
+                ["nexus agents list", "nexus agents list --project-root . --json"],
+                nothing="no agent is registered",
+            ),
+            Verb(
+                "create",
+                "Make an agent; its API key is shown this once.",
+                self.create,
+                _add_profile,
+                [
+                    "nexus agents create builder --role coder --capability python",
+                    "nexus agents create builder --json | jq -r .api_key",
+                ],
+            ),
+            Verb("show", "Show an agent: profile, presence, key, mail.", self.show_agent, AGENT,
+                 ["nexus agents show builder"]),
+            Verb("update", "Change an agent's role, capabilities or metadata.", self.update, _add_profile,
+                 ["nexus agents update builder --role reviewer"]),
+            Verb(
+                "key",
+                "Issue a new API key, shown this once; the one it had dies. Or take it out of and into service.",
+                self.key,
+                _add_key,
+                ["nexus agents key builder", "nexus agents key builder --deactivate"],
+            ),
+            Verb(
+                "delete",
+                "Take an agent out of the team: its key dies, its sessions close. Its mail and history stay.",
+                self.delete,
+                AGENT,
+                ["nexus agents delete builder", "nexus agents delete builder --yes --json"],
+                asks=True,
+            ),
+        )  # fmt: skip
 
-    def act(self, options: Mapping[str, Any]) -> int:
+    def list(self, options: Mapping[str, Any]) -> int:
+        """Every agent, one a row."""
         moment = now()
         root = options["project_root"]
         workspace_id = workspaces.locate(root).workspace_id if root else None
         states = {state.agent_id: state for state in presence.agent_states(moment, workspace_id=workspace_id)}
         mail = inboxes(moment)
-        agents = []
-        for agent in self.call("agent_list")["agents"]:
-            inbox = mail.get(agent["agent_id"], Inbox())
-            agents.append(
-                {
-                    **agent,
-                    "presence": states[agent["agent_id"]].presence,
-                    "unread": inbox.unread,
-                    "in_flight": inbox.in_flight,
-                    "parked": inbox.parked,
-                }
-            )
+        agents = [
+            _described(agent, states[agent["agent_id"]], mail.get(agent["agent_id"], Inbox()))
+            for agent in self.call("agent_list")["agents"]
+            if agent["agent_id"] in states  # made since
+        ]
         if options["json"]:
             self.print_json({"agents": agents})
         else:
             self.print_table(
-                ["agent", "presence", "unread", "in flight", "parked", "last action", "role", "capabilities"],
+                ["agent", "presence", "unread", "in flight", "parked", "last act", "role", "capabilities"],
                 [
                     (
                         agent["agent_id"],
@@ -57,7 +96,7 @@ class Command(OperatorCommand):
                         agent["unread"],
                         agent["in_flight"],
                         agent["parked"],
-                        ago(agent["last_seen_at"]),
+                        ago(agent["last_act_at"]),
                         agent["role"],
                         ", ".join(sorted(routing.capability_set(agent["capabilities"]))),
                     )
@@ -65,3 +104,80 @@ class Command(OperatorCommand):
                 ],
             )
         return 0 if agents else NOTHING
+
+    def create(self, options: Mapping[str, Any]) -> int:
+        """A new agent and its key."""
+        return self.show(options, self.call("agent_create", agent_id=options["agent"], **_profile(options)))
+
+    def update(self, options: Mapping[str, Any]) -> int:
+        """Another profile."""
+        return self.show(options, self.call("agent_update", agent_id=options["agent"], **_profile(options)))
+
+    def show_agent(self, options: Mapping[str, Any]) -> int:
+        """All there is to know of one agent."""
+        agent = self.call("agent_get", agent_id=options["agent"])
+        moment = now()
+        state = next(each for each in presence.agent_states(moment) if each.agent_id == agent["agent_id"])
+        data = _described(agent, state, inboxes(moment).get(agent["agent_id"], Inbox()))
+        key = AgentKey.objects.filter(agent_id=agent["agent_id"]).first()
+        data["key"] = "none" if key is None else "active" if key.is_active else "deactivated"
+        return self.show(options, data)
+
+    def key(self, options: Mapping[str, Any]) -> int:
+        """A new key, or the one there is out of and into service."""
+        if options["active"] is not None:
+            return self.show(
+                options, self.call("agent_key_set_active", agent_id=options["agent"], active=options["active"])
+            )
+        return self.show(options, self.call("agent_key_issue", agent_id=options["agent"]))
+
+    def delete(self, options: Mapping[str, Any]) -> int:
+        """Out of the team."""
+        self.call("agent_get", agent_id=options["agent"])  # an unknown one is no question
+        if not options["yes"] and not self.ask(f"Delete agent {options['agent']!r}?"):
+            self.stdout.write("Nothing was changed.")
+            return 0
+        return self.show(options, self.call("agent_delete", agent_id=options["agent"]))
+
+
+def _described(agent: Data, state: presence.AgentState, inbox: Inbox) -> dict[str, Any]:
+    return {
+        **agent,
+        "presence": state.presence.value,
+        "last_act_at": iso(state.last_act),
+        "reached_by_broadcasts": state.reached_by_broadcasts,
+        "unread": inbox.unread,
+        "in_flight": inbox.in_flight,
+        "parked": inbox.parked,
+    }
+
+
+def _add_project(parser: CommandParser) -> None:
+    parser.add_argument("--project-root", help="Tell who is present in this project, not anywhere.")
+
+
+def _add_profile(parser: CommandParser) -> None:
+    AGENT(parser)
+    parser.add_argument("--role", help="What a role target addresses.")
+    parser.add_argument("--capability", action="append", help="What a capability target addresses; repeat for more.")
+    parser.add_argument("--metadata", metavar="JSON", help="Anything else that others may see of it.")
+
+
+def _add_key(parser: CommandParser) -> None:
+    AGENT(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--deactivate", dest="active", action="store_false", default=None, help="Take its key out of service."
+    )
+    what.add_argument("--activate", dest="active", action="store_true", default=None, help="Take it back in.")
+
+
+def _profile(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given of a profile. Raises VALIDATION_ERROR for metadata that is no JSON."""
+    try:
+        metadata = None if options["metadata"] is None else json.loads(options["metadata"])
+    except (ValueError, RecursionError):
+        raise invalid(
+            "--metadata is no JSON; a text goes in quotes of its own: '\"text\"'.", field="metadata"
+        ) from None
+    return {"role": options["role"], "capabilities": options["capability"], "metadata": metadata}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand, positive
 from core.config import CoreSettings
 from core.instance import running
 from nexus_site.demo import team
@@ -31,9 +30,10 @@ CAST = {
 
 
 class Command(NexusCommand):
+    group = Group.HUB
     help = (
-        "Play a small team (a planner, two workers who race, a reviewer), each a real MCP client: on the hub that "
-        "serves this home, or else with a server process each in a throwaway home. "
+        "Play a small team at work, before your eyes. A planner, two workers who race and a reviewer, each a real MCP "
+        "client: on the hub that serves this home, or else with a server process each in a throwaway home. "
         "Exit code 1 if anything was lost or won twice."
     )
     examples = """examples:
@@ -43,7 +43,7 @@ class Command(NexusCommand):
 exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--rounds", type=_positive, default=8, help="handoffs to play (default: %(default)s)")
+        parser.add_argument("--rounds", type=positive, default=8, help="handoffs to play (default: %(default)s)")
         parser.add_argument("--pause", type=float, default=0.25, help="seconds between steps (default: %(default)s)")
 
     def run(self, *, rounds: int, pause: float, **options: Any) -> None:
@@ -93,9 +93,3 @@ async def _settled(agents: dict[str, Agent]) -> None:
         counts = [await agent.call("inbox_count", agent_id=agent.agent_id) for agent in agents.values()]
         if not any(received) and not any(count["unread"] + count["in_flight"] for count in counts):
             return
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError("must be a whole number from 1")
-    return int(text)

@@ -13,16 +13,18 @@ from django.core.management.base import CommandParser
 
 from coordination.services import operators, workspaces
 from core.access import allowed_hosts, is_loopback
-from core.cli import NexusCommand
+from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.database import store
 from core.instance import only_server
 from core.operations.errors import Code, NexusError
+from core.operations.parameters import whole_number
 
 BACKLOG = 1024  # connections that wait to be accepted
 
 
 class Command(NexusCommand):
+    group = Group.HUB
     help = "Serve MCP, REST, live events and the admin on one port."
     examples = """examples:
   nexus serve
@@ -67,9 +69,10 @@ def _lock_nobody_out() -> None:
 
 
 def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65_535:
+    port = whole_number(text, 65_535)
+    if port is None:
         raise ValueError(text)
-    return int(text)
+    return port
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,7 +12,7 @@ from typing import Any
 from coordination import presence
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
-from core.cli import EXIT_CODES, OperatorCommand, ago, size
+from core.cli import EXIT_CODES, Group, OperatorCommand, ago, size
 from core.clock import iso, now
 from core.config import CoreSettings
 from core.database import store
@@ -28,6 +28,7 @@ ORPHANS = 50  # handoffs that nobody may claim, at most counted
 
 
 class Command(OperatorCommand):
+    group = Group.HUB
     help = "Tell what is here: server, store, agents, mail, handoffs, and what needs a person."
     examples = f"""examples:
   nexus status

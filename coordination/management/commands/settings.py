@@ -1,0 +1,93 @@
+"""`nexus settings`: what holds on this hub, where it comes from, and changing it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from core.cli import EXIT_CODES, spelled
+from core.config import LARGEST
+from core.operations.replies import Data
+from core.verbs import Verb, VerbsCommand, named
+
+
+class Command(VerbsCommand):
+    help = "List, store and take back settings of this hub. Without a verb it lists them."
+    examples = f"""examples:
+  nexus settings
+  nexus settings set message_lease_ttl_seconds 600
+  nexus settings unset message_lease_ttl_seconds
+
+{EXIT_CODES}"""
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb("list", "List the settings: value, where it comes from, bounds.", self.list,
+                 examples=["nexus settings list", "nexus settings list --json | jq '.settings[] | select(.pinned)'"]),
+            Verb("set", "Store a setting; it holds in every process within about a second.", self.set, _add_value,
+                 ["nexus settings set message_lease_ttl_seconds 600", "nexus settings set trust_mode strict"]),
+            Verb("unset", "Take a stored setting back: its default holds again.", self.unset, SETTING,
+                 ["nexus settings unset message_lease_ttl_seconds"]),
+        )  # fmt: skip
+
+    def list(self, options: Mapping[str, Any]) -> int:
+        """Every setting, one a row."""
+        data = self.call("settings_list")
+        if options["json"]:
+            self.print_json(data)
+        else:
+            self.print_table(
+                ["setting", "value", "from", "may be", "meaning"],
+                [
+                    (row["name"], spelled(row["value"]), row["source"], _vocabulary(row), row["description"])
+                    for row in data["settings"]
+                ],
+            )
+        return 0
+
+    def set(self, options: Mapping[str, Any]) -> int:
+        """Store one, and tell what holds now."""
+        return self._update(options, options["value"])
+
+    def unset(self, options: Mapping[str, Any]) -> int:
+        """Take one back, and tell what holds now."""
+        return self._update(options, None)
+
+    def _update(self, options: Mapping[str, Any], value: str | None) -> int:
+        name = options["setting"].removeprefix("--").replace("-", "_")  # as the flag spells it is as good
+        known = {row["name"]: row for row in self.call("settings_list")["settings"]}
+        self.call("settings_update", values={name: None if value is None else _typed(known.get(name), value)})
+        row = next(row for row in self.call("settings_list")["settings"] if row["name"] == name)
+        return self.show(options, {key: row[key] for key in ("name", "value", "source", "description")})
+
+
+def _typed(setting: Data | None, text: str) -> Any:
+    """The text in the setting's own type; what does not fit stays a text, and the operation says why it is wrong."""
+    if setting is not None and isinstance(setting["default"], int):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        return value if isinstance(value, int) else text
+    return text
+
+
+def _vocabulary(row: Data) -> str:
+    if row["choices"]:
+        return ", ".join(row["choices"])
+    if isinstance(row["default"], bool):
+        return "true, false"
+    if row["minimum"] is None:
+        return ""
+    return f"{row['minimum']} or more" if row["maximum"] >= LARGEST else f"{row['minimum']}–{row['maximum']}"
+
+
+SETTING = named("setting", "Its name.")
+
+
+def _add_value(parser: CommandParser) -> None:
+    SETTING(parser)
+    named("value", "What shall hold.")(parser)

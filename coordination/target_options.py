@@ -1,0 +1,29 @@
+"""The options of a command that name whom something is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+
+def add_target(parser: CommandParser, *, everybody: str) -> None:
+    """One of --to, --role, --capability and --everybody; `everybody` tells what the last one means."""
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="AGENT", help="One agent, present or not.")
+    target.add_argument("--role", help="Every agent in this role.")
+    target.add_argument("--capability", help="Every agent that has this capability.")
+    target.add_argument("--everybody", action="store_true", help=everybody)
+
+
+def target_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The target that the options name."""
+    for strategy, field, value in (
+        ("direct", "agent_id", options["to"]),
+        ("role", "role", options["role"]),
+        ("capability", "capability", options["capability"]),
+    ):
+        if value is not None:
+            return {"strategy": strategy, field: value}
+    return {"strategy": "broadcast"}

@@ -1,0 +1,58 @@
+"""Files that are there whole or not at all. Standard library alone: a hook starts with it, before Django."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRIVATE = 0o600  # readable and writable by its owner alone
+
+
+@contextmanager
+def draft(destination: Path) -> Iterator[Path]:
+    """A private empty file beside `destination`, gone at the end unless it was moved away. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent)
+    os.close(handle)
+    path = Path(name)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def replace(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = False) -> None:
+    """Give `path` this content in one step: who reads it meanwhile gets the old content or the new.
+
+    `durable`: so does who reads it after a power cut. Raises OSError; the file is as it was then, and no draft is left.
+    """
+    with draft(path) as new:
+        new.write_bytes(content)
+        if mode != PRIVATE:
+            new.chmod(mode)
+        if durable:
+            sync(new)
+        new.replace(path)
+
+
+def publish(path: Path, destination: Path) -> None:
+    """Give a finished file its name, atomically and durably. Raises FileExistsError when the name is taken."""
+    sync(path)
+    try:
+        os.link(path, destination)  # unlike a rename, a link never replaces
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        path.rename(destination)
+    sync(destination.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or a directory's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,43 @@
+"""What agents read of this app: how delivery works, and their own inbox, to which they can subscribe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from coordination.models import Event
+from coordination.toolset import COORDINATION
+from core.operations import runner
+from core.operations.caller import Caller
+from core.operations.replies import Data
+from core.operations.resources import AgentResource, Reference, packaged
+
+
+async def pending(caller: Caller, agent_id: str) -> Data:
+    """The counts of an agent's inbox and its pending mail, none of it taken. Raises NOT_OWNER for another agent's."""
+    counts = await runner.aperform(COORDINATION, caller, "inbox_count", {"agent_id": agent_id})
+    mail = await runner.aperform(COORDINATION, caller, "inbox_peek", {"agent_id": agent_id})
+    return {**counts.result(), **mail.result()}
+
+
+def recipients(event: Event) -> Sequence[str]:
+    """The agents whose inbox an event changed."""
+    return cast(Sequence[str], event.payload.get("recipients", ())) if event.type == "message.created" else ()
+
+
+COORDINATION.references.append(
+    Reference(
+        "nexus://reference/delivery",
+        "delivery",
+        "Lanes, leases and dead letters of the inbox.",
+        packaged("inbox", "delivery"),
+    )
+)
+INBOX = AgentResource(
+    "nexus://inbox/",
+    "inbox",
+    "Pending mail of an agent. Subscribe to be notified when mail arrives.",
+    pending,
+    recipients,
+)
+COORDINATION.agent_resources.append(INBOX)

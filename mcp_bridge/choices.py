@@ -1,0 +1,96 @@
+"""Which toolsets a connection of MCP begins with, and the tool that adds one while it lasts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Annotated
+
+from django.conf import settings
+from pydantic import Field
+
+from core.domain import domain
+from core.operations import toolsets
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from core.operations.parameters import Label, Params
+from core.operations.registry import TOOLSETS, Operation, Toolset
+from core.operations.replies import Data
+from core.operations.toolsets import Choice
+from mcp_bridge.config import McpBridgeSettings, names
+
+log = logging.getLogger(__name__)
+
+ENABLE = "toolset_enable"
+
+
+def of_setting() -> Choice:
+    """What the setting says, else the default. Raises CONFIG_ERROR."""
+    text = McpBridgeSettings.current().toolsets
+    return toolsets.default() if text is None else toolsets.choose(names(text))
+
+
+def of_process(agent_id: str | None) -> Choice:
+    """The choice of a stdio process: its flag or variable, else its agent's, else the default. Raises CONFIG_ERROR."""
+    if agent_id is None or settings.NEXUS_SOURCES["toolsets"] != "default":
+        return of_setting()
+    return of_agent(agent_id)
+
+
+def of_agent(agent_id: str) -> Choice:
+    """The choice that is stored for an agent, else the setting's, else the default. Reads the store."""
+    stored = domain().toolsets_of(agent_id)
+    if stored is None:
+        return of_setting()
+    try:
+        return toolsets.choose(stored)
+    except NexusError as error:  # an app was taken out since: the agent still gets in
+        log.warning("the toolsets of agent %r cannot be had: %s", agent_id, error.message)
+        return of_setting()
+
+
+class Enable(Params):
+    name: Annotated[Label | None, Field(description="Left out: what there is.")] = None
+
+
+def enabling(choice: Choice, enable: Callable[[Toolset], None]) -> Operation[Enable]:
+    """The tool that adds a toolset to a choice by `enable`; it answers in the form of the first that is chosen."""
+
+    def toolset_enable(params: Enable, caller: Caller) -> Data:
+        if params.name is None:
+            return {"enabled": [toolset.name for toolset in choice], "available": _others(choice)}
+        if params.name not in TOOLSETS:
+            raise toolsets.no_such(params.name, Code.NOT_FOUND)
+        toolset = TOOLSETS[params.name]
+        chosen = toolsets.add(choice, toolset)
+        enable(toolset)
+        return {
+            "enabled": [each.name for each in chosen],
+            "available": _others(chosen),
+            "tools": [operation.name for operation in toolset.operations.values() if operation.tool],
+            "instructions": toolset.instructions(),
+        }
+
+    others = [name for name, toolset in TOOLSETS.items() if toolset not in choice]
+    return Operation(
+        toolset=choice[0],
+        name=ENABLE,
+        params=Enable,
+        call=toolset_enable,
+        description=f"Add a toolset's tools to this connection: {', '.join(others)}. Without a name: what each is for.",
+        errors=frozenset({Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.CONFIG_ERROR}),
+        idempotent=True,
+    )
+
+
+def offered(choice: Choice) -> bool:
+    """Whether there is a toolset that could be added."""
+    return len(choice) < len(TOOLSETS)
+
+
+def _others(choice: Choice) -> list[Data]:
+    return [
+        {"name": toolset.name, "description": toolset.description}
+        for toolset in TOOLSETS.values()
+        if toolset not in choice
+    ]

@@ -1,0 +1,25 @@
+"""The settings of this app."""
+
+from __future__ import annotations
+
+from core.config import Settings, section, setting
+
+
+def names(text: str) -> list[str]:
+    """The toolsets that a text names, between commas. Raises ValueError when it names none."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise ValueError("name toolsets, separated by commas, or all")
+    return found
+
+
+@section
+class McpBridgeSettings(Settings):
+    """What MCP connections get."""
+
+    toolsets: str | None = setting(
+        None,
+        "The toolsets of MCP connections that choose none, separated by commas, or all; runmcp's choice.",
+        check=names,
+        live=False,
+    )

@@ -1,0 +1,78 @@
+"""Presence as people look at it follows any act; whom a broadcast reaches follows heartbeats alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import time_machine
+from time_machine import Traveller
+
+from coordination import presence
+from coordination.models import Agent
+from coordination.toolset import run
+from core.clock import now
+from core.operations.caller import Caller
+from tests.conftest import Call
+
+
+@pytest.fixture
+def clock() -> Iterator[Traveller]:
+    """Time that moves only when told to."""
+    with time_machine.travel("2026-01-01T00:00:00Z", tick=False) as traveller:
+        yield traveller
+
+
+@pytest.fixture
+def session(clock: Traveller, call: Call, ann: str, workspace: str) -> dict[str, Any]:
+    return call("session_open", agent_id=ann, workspace_id=workspace)
+
+
+def seen(workspace_id: str | None = None) -> tuple[str, bool]:
+    """How ann is seen: her presence, and whether a broadcast reaches her."""
+    state = next(each for each in presence.agent_states(now(), workspace_id=workspace_id) if each.agent_id == "ann")
+    if workspace_id is None:
+        assert presence.state_of(Agent.objects.get(pk="ann"), now()) == state
+    return state.presence.value, state.reached_by_broadcasts
+
+
+def test_it_takes_any_act_for_a_sign_of_life(
+    session: dict[str, Any], clock: Traveller, call: Call, project: str, workspace: str
+) -> None:
+    clock.shift(4000)  # since the heartbeat
+    assert seen() == ("offline", False)
+    call("message_create", project_root=project, from_agent_id="ann", subject="s", body="b")
+    clock.shift(4)
+    assert seen() == seen(workspace) == ("present", False)
+    clock.shift(100)
+    assert seen() == ("stale", False)
+    call("session_heartbeat", session_id=session["session_id"])
+    assert seen() == ("present", True)
+
+
+def test_it_needs_no_session_to_be_there_but_has_one_in_a_project(clock: Traveller, ann: str, workspace: str) -> None:
+    assert seen() == ("present", False)
+    assert seen(workspace) == ("offline", False)
+
+
+def test_it_has_left_once_its_last_session_is_closed(session: dict[str, Any], clock: Traveller, call: Call) -> None:
+    call("session_close", session_id=session["session_id"])
+    assert seen() == ("offline", False)
+    clock.shift(1)
+    call("inbox_pull", agent_id="ann")  # and acts again
+    assert seen() == ("present", False)
+
+
+def test_it_does_not_take_what_an_operator_did_for_an_act_of_the_agent(db: None) -> None:
+    run(Caller("test", operator="ops"), "agent_create", {"agent_id": "ann"})
+    assert seen() == ("offline", False)
+
+
+def test_it_asks_the_store_no_more_often_for_more_agents(call: Call, ann: str, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(3):
+        presence.agent_states(now())
+    for number in range(5):
+        call("agent_register", agent_id=f"agent-{number}")
+    with django_assert_num_queries(3):
+        presence.agent_states(now())

@@ -1,0 +1,140 @@
+"""The streams of the log are those that the apps declare; an app that is added brings its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from coordination.log.emit import emit
+from coordination.log.follow import Filters, read
+from coordination.log.streams import streams
+from coordination.models import Event
+from coordination.operations.events import EventCursor
+from coordination.toolset import run
+from core.apps import NexusAppConfig
+from core.clock import now
+from core.operations.caller import Caller
+from core.operations.errors import NexusError
+from maintenance.history import export
+from tests.conftest import Call
+
+local = Client(headers={"host": "localhost"})
+
+
+class Toy(NexusAppConfig):
+    name = "toy"
+
+    def streams(self) -> Mapping[str, str]:
+        return {"toy": "what toys do"}
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An app more, that writes to a stream of its own."""
+    added = Toy("toy", sys.modules[__name__])
+    added.apps = apps
+    added.import_models()
+    monkeypatch.setitem(apps.app_configs, "toy", added)
+    streams.cache_clear()
+    yield
+    streams.cache_clear()
+
+
+def wind_up(workspace: str | None) -> Event:
+    return emit(workspace_id=workspace, stream="toy", type="toy.wound", actor="ann", payload={}, moment=now())
+
+
+def test_it_writes_and_reads_the_stream_of_an_added_app(toy: None, call: Call, project: str, workspace: str) -> None:
+    event = wind_up(workspace)
+    where = {"project_root": project, "agent_id": "bob", "stream": "toy"}
+    assert [row["event_id"] for row in call("event_get", **where)["events"]] == [event.event_id]
+    assert call("event_cursor", **where) == {"cursor": event.event_id}
+    assert call("event_get", **{**where, "stream": "workspace"})["events"] == []
+
+
+def test_it_filters_by_the_stream_of_an_added_app(toy: None, workspace: str) -> None:
+    event = wind_up(workspace)
+    assert Filters.parse({"stream": "toy"}).admit(event)
+    rows = local.get("/api/v1/events", {"stream": "toy"}).json()["data"]["results"]
+    assert [row["stream"] for row in rows] == ["toy"]
+    for path in ("/admin/events/?stream=toy", "/admin/coordination/event/?stream=toy"):
+        page = local.get(path)
+        assert "toy.wound" in page.content.decode()
+        assert "toy" in page.content.decode().split("<option", 1)[-1]
+
+
+def test_it_tells_of_every_stream_where_one_is_asked_for(toy: None, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = EventCursor.model_json_schema()["properties"]["stream"]
+    assert schema["enum"] == ["workspace", "agent", "handoff", "toy"]
+    assert "what toys do" in schema["description"]
+    with pytest.raises((SystemExit, CommandError)):
+        call_command("tail", "--help")
+    assert "workspace, agent, handoff, toy" in capsys.readouterr().out
+
+
+def test_it_refuses_a_stream_that_no_app_declares(refused: Call, project: str, workspace: str) -> None:
+    error = refused("event_get", project_root=project, agent_id="ann", stream="toy")
+    assert (error["code"], error["message"]) == ("INVALID_STREAM", "stream must be one of workspace, agent, handoff.")
+    assert local.get("/api/v1/events", {"stream": "toy"}).status_code == 400
+    with pytest.raises(NexusError, match="handoff"):
+        Filters.parse({"stream": ["toy"]})
+    with pytest.raises(NexusError, match="outside the vocabulary"):
+        wind_up(workspace)
+    assert not Event.objects.filter(stream="toy").exists()
+
+
+# Events of no workspace
+
+
+@pytest.fixture
+def deed(call: Call, db: None) -> Event:
+    """What an operator did."""
+    assert run(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})["ok"]
+    return Event.objects.get(type="agent.created")
+
+
+def test_it_needs_no_workspace_for_what_concerns_the_hub(deed: Event, call: Call, workspace: str) -> None:
+    assert deed.workspace_id is None
+    assert [row["workspace_id"] for row in call("workspace_list")["workspaces"]] == [workspace]
+    listed = local.get("/api/v1/workspaces").json()["data"]["results"]
+    assert [row["workspace_id"] for row in listed] == [workspace]
+    assert local.get(f"/api/v1/events/{deed.pk}").json()["data"]["workspace_id"] is None
+
+
+def test_it_shows_operators_the_events_of_no_workspace(deed: Event, workspace: str) -> None:
+    for path in (
+        "/admin/",
+        "/admin/events/",
+        f"/admin/events/{deed.pk}/",
+        "/admin/coordination/event/",
+        "/admin/find/?q=created",
+    ):
+        page = local.get(path)
+        assert page.status_code == 200, path
+        assert "agent.created" in page.content.decode(), path
+    record = local.get(f"/admin/coordination/event/{deed.pk}/change/")
+    assert "agent.created" in record.content.decode()
+    assert "agent.created" not in local.get(f"/admin/events/?workspace={workspace}").content.decode()
+    assert '"workspace_id": null' in local.get("/admin/events/export/").getvalue().decode()
+
+
+def test_it_keeps_the_events_of_no_workspace_out_of_every_workspace(
+    deed: Event, call: Call, project: str, workspace: str
+) -> None:
+    assert call("event_get", project_root=project, agent_id="ann", stream="agent")["events"] == []
+    assert not Filters.parse({"workspace": workspace}).admit(deed)
+    assert "agent.created" not in "".join(export(workspace))
+    shared = call("shared_md_render", workspace_id=workspace)
+    assert "agent.created" not in Path(shared["path"]).read_text()
+
+
+def test_it_shows_an_agent_an_event_of_no_workspace_where_its_visibility_does(deed: Event, workspace: str) -> None:
+    told = emit(workspace_id=None, stream="agent", type="news", actor=None, payload={}, moment=now())
+    seen = read(Caller("test", agent_id="bob"), Filters(), 0).events
+    assert [event.event_id for event in seen] == [told.event_id]

@@ -1,0 +1,129 @@
+"""Every page where there is little or nothing to show, and what a person sees when a page cannot be made."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.db import OperationalError, connection
+from django.test import Client
+from django.urls import NoReverseMatch, reverse
+
+from coordination.toolset import run
+from core.operations.caller import Caller
+from dashboard.urls import pages
+from tests.browser import scene
+from tests.dashboard.test_dashboard import LOCAL, do
+
+OPERATOR = Caller(transport="test", operator="olga")
+
+
+@pytest.fixture
+def browser() -> Client:
+    """A browser on this machine, which is shown the page for what failed."""
+    return Client(headers=LOCAL, raise_request_exception=False)
+
+
+@pytest.fixture
+def empty_home(committed: None) -> None:
+    """A store right after its first start."""
+
+
+@pytest.fixture
+def empty_workspace(committed: None, project: str) -> None:
+    """A project that is known, and two agents who have said nothing yet."""
+    do("workspace_resolve", project_root=project)
+    for agent_id in ("ann", "bob"):
+        do("agent_register", agent_id=agent_id)
+
+
+@pytest.fixture
+def reset_home(committed: None, tmp_path: Path) -> None:
+    """What a team left, emptied."""
+    scene.play(do, tmp_path)
+    assert run(OPERATOR, "database_reset", {"confirm": "reset", "keep_agents": True})["ok"]
+
+
+@pytest.fixture(params=["empty_home", "empty_workspace", "reset_home"])
+def little(request: pytest.FixtureRequest) -> None:
+    """Each of those."""
+    request.getfixturevalue(request.param)
+
+
+def addresses() -> tuple[list[str], list[str]]:
+    """Every page and list of the admin, and every page about one thing, which may be gone."""
+    plain, about = ["/admin/", "/admin/login/"], []
+    for page in pages(admin.site):
+        try:
+            plain.append(reverse(f"admin:{page.name}"))
+        except NoReverseMatch:
+            (argument,) = page.pattern.regex.groupindex
+            about.append(reverse(f"admin:{page.name}", args=[1 if argument == "event_id" else "ann"]))
+    for model in admin.site._registry:
+        plain.append(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"))
+    more = ["events/export/?format=csv", "graph/?hours=1", "graph/?agent=ann", "mail/?lane=nobody", "search/?s=x"]
+    return [*plain, *(f"/admin/{path}" for path in more)], about
+
+
+@pytest.mark.usefixtures("committed", "little")
+def test_it_answers_every_page_where_there_is_little_to_show(browser: Client) -> None:
+    plain, about = addresses()
+    assert {url: got for url in plain if (got := browser.get(url).status_code) not in (200, 302, 405)} == {}
+    assert {url: got for url in about if (got := browser.get(url).status_code) not in (200, 302, 404, 405)} == {}
+
+
+def broken(*args: Any, **kwargs: Any) -> Any:
+    raise ValueError("unexpected")
+
+
+def test_it_shows_our_page_with_a_way_back_where_a_page_fails(
+    committed: None, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.pages.graph.GraphFilters", broken)
+    answer = browser.get("/admin/graph/")
+    assert answer.status_code == 500
+    assert 'href="/admin/"' in answer.content.decode() and "hub's log" in answer.content.decode()
+
+
+def failing(code: int, text: str) -> OperationalError:
+    """Django's error for one of SQLite's."""
+    source = sqlite3.OperationalError(text)
+    source.sqlite_errorcode = code
+    error = OperationalError(text)
+    error.__cause__ = source
+    return error
+
+
+def test_it_says_what_is_wrong_with_the_store_where_that_is_the_cause(
+    committed: None, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise failing(sqlite3.SQLITE_CANTOPEN, "unable to open database file")
+
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "ensure_connection", away)
+        answers = [browser.get(url) for url in ("/admin/", "/admin/mail/", "/admin/inbox/message/")]
+    for answer in answers:
+        assert answer.status_code == 503
+        assert "The store cannot be opened" in answer.content.decode()
+        assert 'href="/admin/"' in answer.content.decode()
+
+
+def test_it_shows_every_page_on_a_full_disk_that_nobody_visited_before(committed: None, browser: Client) -> None:
+    def full(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith(("INSERT", "UPDATE", "DELETE")):
+            raise failing(sqlite3.SQLITE_FULL, "database or disk is full")
+        return execute(sql, *rest)
+
+    plain, _ = addresses()
+    with connection.execute_wrapper(full):
+        answers = {url: browser.get(url) for url in plain}
+        refused = browser.post("/admin/agents/+new/", {"agent_id": "ann"})
+    assert {url: got.status_code for url, got in answers.items() if got.status_code not in (200, 302, 405)} == {}
+    for page in (answers["/admin/"], answers["/admin/mail/"], answers["/admin/inbox/message/"], refused):
+        assert "The disk of the store is full" in page.content.decode()
+    assert "The disk of the store is full" not in browser.get("/admin/").content.decode()

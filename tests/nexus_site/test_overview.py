@@ -1,0 +1,69 @@
+"""What `nexus` says of itself: its commands in groups, its version, and the nearest to what is mistyped."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core import overview
+from core.cli import Group
+from tests.acceptance.processes import ROOT, environment
+
+
+def nexus(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    return subprocess.run(command, env=environment(home), text=True, capture_output=True, timeout=120)
+
+
+def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    said = nexus(home, "--help")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout == nexus(home).stdout == nexus(home, "help").stdout
+    lines = said.stdout.splitlines()
+    assert [line for line in lines if line in set(Group)] == list(Group)
+    listed = [found[1] for line in lines if (found := re.match(r"  ([a-z-]+) {2,}\S", line))]
+    assert sorted(listed) == sorted(overview.names()) and {"serve", "issue-keys", "agents"} <= set(listed)
+    assert "makemigrations" not in said.stdout and max(map(len, lines)) <= 110
+    assert not home.exists()
+
+
+def test_it_tells_its_own_version(tmp_path: Path) -> None:
+    assert re.fullmatch(r"nexus \S+\n", nexus(tmp_path, "--version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["agnets"], "There is no command 'agnets'; did you mean `nexus agents`?"),
+        (["issue-kes"], "did you mean `nexus issue-keys`?"),
+        (["zzz"], "There is no command 'zzz'; `nexus --help` lists them."),
+        (["--home", "/x", "status"], "--home comes after the command"),
+    ],
+)
+def test_it_says_that_a_command_is_unknown(tmp_path: Path, arguments: list[str], told: str) -> None:
+    said = nexus(tmp_path, *arguments)
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr.startswith("[nexus] CONFIG_ERROR: ") and told in said.stderr
+
+
+@pytest.mark.parametrize("name", overview.names())
+def test_it_shows_options_and_examples_before_the_settings(name: str) -> None:
+    command = overview.commands()[name]
+    shown = command.create_parser("nexus", name).format_help()
+    settings = shown.index("settings (flag over environment")
+    assert 0 < shown.index("options:") < shown.index("examples:") < shown.index("exit codes") < settings
+    assert overview.summary(command.help) in " ".join(shown.split())
+
+
+def test_it_shows_the_help_of_a_command_and_of_a_verb(tmp_path: Path) -> None:
+    assert nexus(tmp_path, "help", "agents").stdout == nexus(tmp_path, "agents", "--help").stdout
+    shown = nexus(tmp_path, "agents", "create", "--help").stdout
+    assert "--capability" in shown and "nexus agents create builder" in shown and "exit codes" in shown
+    assert "--busy-timeout-ms" not in shown
+    refused = nexus(tmp_path, "agents", "crate", "x")
+    assert refused.returncode == 1 and "'crate'" in refused.stderr and "create" in refused.stderr
