@@ -121,6 +121,7 @@ class MailFilters(PlaceFilters):
     lane = forms.ChoiceField(required=False, choices=list(LANES.items()), widget=forms.HiddenInput)
     before = _hidden()
     m = _hidden()
+    alone = forms.BooleanField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, data: QueryDict) -> None:
         super().__init__(data)

@@ -20,7 +20,8 @@ FOUND = 200  # search hits that a filter narrows down
 
 
 def mail(request: HttpRequest) -> TemplateResponse:
-    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open, `?before=` pages."""
+    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open (`alone=1`: without the
+    list), `?before=` pages."""
     filters = MailFilters(request.GET)
     wanted = MailFilter(
         workspace_id=filters.text("workspace"),
@@ -45,7 +46,8 @@ def mail(request: HttpRequest) -> TemplateResponse:
         "Mail",
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
         older=older,
-        query=filters.query("m", "before"),
+        query=filters.query("m", "before", "alone"),
+        alone=filters.is_valid() and filters.cleaned_data["alone"],
         filters=filters,
         lanes=LANES,
         wanted=wanted,
