@@ -7,16 +7,17 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from coordination.paths import resolve_root
-from core.config import flag
+from core.cli import NexusCommand
+from core.config import CoreSettings, flag
 from core.logs import redact
-from core.operations.errors import Code, NexusError
-from hooks import configuration
+from hooks import configuration, repository
 
+BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
 STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open
 
 
@@ -32,10 +33,21 @@ def program() -> list[str]:
     return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
 
 
-def settings_flags() -> list[str]:
-    """The flags that lead to the store this command was told of; none for the default one."""
-    chosen = [name for name in STORE_SETTINGS if settings.NEXUS_SOURCES[name] != "default"]
+def settings_flags(*more: str) -> list[str]:
+    """The flags that lead to the store this command was told of, and `more` it was told; none for a default."""
+    chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
     return [word for name in chosen for word in (flag(name), str(getattr(settings.NEXUS, name)))]
+
+
+def with_toolsets(url: str) -> str:
+    """An /mcp address with the toolsets that this command was told of; as it was where none were."""
+    if settings.NEXUS_SOURCES["toolsets"] == "default":
+        return url
+    parts = urlsplit(url)
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name != "toolsets"]
+    chosen: Any = settings.NEXUS  # every app's settings at once
+    query = urlencode([*others, ("toolsets", chosen.toolsets)], safe=",")
+    return urlunsplit(parts._replace(query=query))
 
 
 def project(options: Mapping[str, Any]) -> Path:
@@ -43,17 +55,16 @@ def project(options: Mapping[str, Any]) -> Path:
     return Path(resolve_root(options["project_root"] or str(Path.cwd())))
 
 
-def carry_out(command: BaseCommand, change: configuration.Change, *, yes: bool) -> None:
+def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool) -> None:
     """Show a change, ask, write it. Raises CONFIG_ERROR when nobody can be asked."""
     if not change.diff:
         command.stdout.write(f"{change.file} needs no change.")
         return
     command.stdout.write(redact(change.diff))
-    if not yes:
-        if not sys.stdin.isatty():
-            raise NexusError(Code.CONFIG_ERROR, "Nothing was written: nobody is there to ask. Pass --yes to write it.")
-        if input(f"Write this to {change.file}? [y/N] ").strip().lower() not in ("y", "yes"):
-            command.stdout.write("Nothing was written.")
-            return
-    backup = configuration.apply(change)
+    if not yes and not command.ask(f"Write this to {change.file}?"):
+        command.stdout.write("Nothing was written.")
+        return
+    # A backup in a repository would be committed with the next `git add`.
+    in_repository = repository.would_track(change.file)
+    backup = configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
     command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))

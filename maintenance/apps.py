@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
 from core.apps import NexusAppConfig
 
 
 class MaintenanceConfig(NexusAppConfig):
     name = "maintenance"
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from django.conf import settings
+
+        from core.work import work_forever
+        from maintenance.reaper import REAPER
+
+        return (partial(work_forever, REAPER),) if settings.NEXUS_REAPER else ()
 
     def on_start(self) -> None:
         from maintenance.retention import prune_on_start

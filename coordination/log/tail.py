@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection
 from coordination.log import follow as log
 from coordination.log.follow import Filters, Page
 from coordination.models import Event
-from coordination.rows import event_data
+from coordination.rows import event_row
 from core import files
 from core.cli import one_line
 from core.database import store
@@ -87,7 +87,7 @@ async def follow(
 
 def as_json(event: Event) -> str:
     """An event as one line of JSON, in ASCII: no character of it can end the line early or command a terminal."""
-    return json.dumps(event_data(event), separators=(",", ":"))
+    return json.dumps(event_row(event), separators=(",", ":"))
 
 
 def as_text(event: Event) -> str:

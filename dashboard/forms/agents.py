@@ -9,6 +9,8 @@ from django import forms
 
 from coordination.models import Agent
 from coordination.routing import capability_set
+from core.operations.registry import TOOLSETS
+from core.operations.toolsets import default
 from dashboard.forms.base import JSONTextField, NamesField, OperationForm
 
 
@@ -19,7 +21,14 @@ class ProfileForm(OperationForm):
         label="Capabilities, separated by commas",
         widget=forms.TextInput(attrs={"placeholder": "python, review"}),
     )
+    toolsets = NamesField(required=False)
     metadata = JSONTextField(label="Metadata (JSON)")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        field = self.fields["toolsets"]
+        field.label = f"Toolsets, separated by commas; of {', '.join(TOOLSETS)}, or all"
+        field.widget.attrs["placeholder"] = ", ".join(each.name for each in default())
 
     def profile(self) -> dict[str, Any]:
         """The profile as the operations take it; an empty role is none."""
@@ -38,6 +47,7 @@ def profile_of(agent: Agent) -> dict[str, str]:
     return {
         "role": agent.role or "",
         "capabilities": ", ".join(sorted(capability_set(agent.capabilities))),
+        "toolsets": ", ".join(agent.toolsets or ()),
         "metadata": "" if agent.metadata is None else json.dumps(agent.metadata, ensure_ascii=False),
     }
 

@@ -134,6 +134,7 @@ class ConversationFilters(Filters):
     peer = _hidden()
     tab = _hidden()
     before = _hidden()
+    whole = _hidden()
 
 
 class AgentFilters(Filters):
