@@ -65,7 +65,9 @@ class Endpoint:
             caller = await aidentify(Approach.of_scope(scope), transport="http", key_required=True)
             assert caller.agent_id is not None
             named = _named(scope)
-            choice = named or await waiting.in_thread(waiting.READERS, partial(choices.of_agent, caller.agent_id))
+            choice = named or await waiting.in_thread(
+                waiting.AUTHENTICATION, partial(choices.of_agent, caller.agent_id)
+            )
         except NexusError as error:
             outcome = Outcome(error=error)
             headers = {"www-authenticate": "Bearer"} if outcome.status == 401 else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +75,7 @@ async def follow(
                     persist(cursor)
                 if not page.more:
                     await parked.wait(math.inf)
-        except (DatabaseError, sqlite3.Error) as error:
+        except DatabaseError as error:
             if not store().is_busy(error) or failures == len(BACKOFF_SECONDS):
                 raise store().failure(error) or NexusError(
                     Code.DB_ERROR, "The store failed; run `nexus doctor`."
