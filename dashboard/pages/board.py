@@ -13,6 +13,7 @@ from handoffs.models import Handoff, HandoffStatus
 
 CARDS = 40  # of each state; the list behind the column has the rest
 HISTORY = 200
+ENDED = (HandoffStatus.COMPLETED, HandoffStatus.REJECTED, HandoffStatus.CANCELLED)
 
 
 def board(request: HttpRequest) -> HttpResponse:
@@ -40,7 +41,9 @@ def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
     if row is None:
         raise Http404
     history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
-    return render(request, "handoff", "Handoff", handoff=row, history=history)
+    endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
+    ending = endings.order_by("-event_id").first() if row.status in ENDED else None
+    return render(request, "handoff", "Handoff", handoff=row, history=history, ending=ending, ended=row.status in ENDED)
 
 
 @require_POST
