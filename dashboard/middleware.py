@@ -49,6 +49,7 @@ class LocalOperator(MiddlewareMixin):
         with contextlib.suppress(Refused):
             if identify(Approach.of_request(request), transport="admin").operator == LOCAL_OPERATOR:
                 request.user = _local_user(request)
+                request.is_local_operator = True  # type: ignore[attr-defined]
 
 
 class StoreTrouble(MiddlewareMixin):
