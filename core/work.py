@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from core.database.place import moved
 from core.waiting import READERS, WRITERS, in_thread, waiter
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ class _Worker(Generic[Item, Outcome]):
                     try:
                         await self._round(tasks)
                     except Exception as error:
-                        log.warning("%s could not be looked after (%s); it is tried again.", self.kind.name, error)
+                        if not moved(error):  # that is in the log already
+                            log.warning("%s could not be looked after (%s); it is tried again.", self.kind.name, error)
                         await asyncio.sleep(self.kind.tick_seconds)
                     await asyncio.sleep(PACE_SECONDS)
         finally:

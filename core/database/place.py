@@ -15,6 +15,8 @@ from core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)
 
+MOVED = "moved"
+
 _guarded: dict[Path, tuple[int, int]] = {}  # by path: the device and inode of the file that this process serves
 _told: set[Path] = set()
 
@@ -49,12 +51,17 @@ def check() -> None:
         Code.DB_ERROR,
         f"The store that this process serves is no longer at {path}: its home was moved, removed or replaced. Put it "
         "back, or restart the process to serve what is there now. Nothing is read or written until then.",
-        {"cause": "moved"},
+        {"cause": MOVED},
     )
     if path not in _told:
         _told.add(path)
         log.error("%s", error.message)
     raise error
+
+
+def moved(error: Exception) -> bool:
+    """Whether an error is the one of `check`."""
+    return isinstance(error, NexusError) and error.details.get("cause") == MOVED
 
 
 def _guard(connection: BaseDatabaseWrapper, **_: Any) -> None:

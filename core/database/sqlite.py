@@ -28,11 +28,9 @@ from django.db import OperationalError, connection, transaction
 
 from core.apps import database_objects
 from core.config import CoreSettings
+from core.database import place
 from core.database.migrations import refuse_newer, shipped_migrations
-from core.database.place import check, guard
 from core.operations.errors import Code, NexusError
-
-__all__ = ["check", "guard"]  # of this store, kept beside it
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +98,16 @@ def prepare() -> None:
         raise NexusError(Code.DB_ERROR, f"Cannot use the store at {database}. {READ_ONLY}", {"cause": "read_only"})
     if pending():
         _migrate(database)
+
+
+def guard() -> None:
+    """From here on this long-lived process refuses a store that was moved from under it."""
+    place.guard()
+
+
+def check() -> None:
+    """Raises DB_ERROR while a guarded store is not where it was."""
+    place.check()
 
 
 def refuse_damaged(database: Path) -> None:
@@ -192,7 +200,7 @@ def pending() -> bool:
 
     Reads file names and two small tables: a start must stay quick.
     """
-    check()
+    place.check()
     database = CoreSettings.current().database
     try:
         with closing(sqlite3.connect(database, timeout=CoreSettings.current().busy_timeout_ms / 1000)) as store:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import time_machine
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
+from django.http import StreamingHttpResponse
+from django.test import Client, RequestFactory
 
 from coordination.models import Agent, Event, Session
+from coordination.rows import EventRow, event_row
 from coordination.toolset import run
 from core.clock import now
 from core.operations.caller import Caller
+from dashboard.pages import events
 from dashboard.urls import pages
 from tests.browser import scene
 
@@ -267,15 +271,15 @@ def test_it_creates_a_handoff_for_a_role(team: Ids, browser: Client) -> None:
 
 def test_it_exports_exactly_what_is_filtered(team: Ids, browser: Client) -> None:
     answer = browser.get("/admin/events/export/?type=handoff.created")
-    lines = b"".join(answer.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
+    lines = b"".join(answer).decode().splitlines()
     assert len(lines) == Event.objects.filter(type="handoff.created").count() == 4
     table = browser.get("/admin/events/export/?type=handoff.created&format=csv")
-    assert len(b"".join(table.streaming_content).decode().splitlines()) == 5  # type: ignore[attr-defined]
+    assert len(b"".join(table).decode().splitlines()) == 5
 
 
 def test_it_exports_what_words_find_with_the_other_filters(team: Ids, browser: Client) -> None:
     answer = browser.get("/admin/events/export/?q=decisions&type=artifact.created")
-    assert b"".join(answer.streaming_content).decode().count("\n") == 1  # type: ignore[attr-defined]
+    assert b"".join(answer).decode().count("\n") == 1
 
 
 def test_it_closes_a_session(team: Ids, browser: Client) -> None:
@@ -297,7 +301,7 @@ def test_it_writes_no_formula_into_a_csv(team: Ids, browser: Client) -> None:
     do("agent_register", agent_id="=cmd()")
     do("session_open", agent_id="=cmd()", workspace_id=team["workspace"])
     table = browser.get("/admin/events/export/?format=csv")
-    assert ",=cmd()" not in b"".join(table.streaming_content).decode()  # type: ignore[attr-defined]
+    assert ",=cmd()" not in b"".join(table).decode()
 
 
 def test_it_tails_the_log_without_a_gap_or_a_repeat(team: Ids, browser: Client) -> None:
@@ -412,3 +416,31 @@ def test_it_shows_long_bodies_by_their_beginning_and_whole_when_asked(team: Ids,
     assert address.partition("?")[2] in page
     whole = browser.get(address.replace("&amp;", "&")).content.decode()
     assert whole.count("Show all") == 49 and table[-1000:].strip() in whole
+
+
+async def test_it_makes_an_export_while_it_is_taken_and_no_further(
+    committed: None, project: str, rf: RequestFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speak() -> None:
+        place = do("workspace_resolve", project_root=project)["workspace_id"]
+        moment = datetime.now(UTC)
+        Event.objects.bulk_create(
+            Event(workspace_id=place, stream="workspace", type="test.made", created_at=moment) for _ in range(100)
+        )
+
+    made: list[Event] = []
+
+    def counted(row: Event) -> EventRow:
+        made.append(row)
+        return event_row(row)
+
+    monkeypatch.setattr(events, "AT_ONCE", 5)
+    monkeypatch.setattr(events, "event_row", counted)
+    await sync_to_async(speak)()
+    for format in ("csv", "ndjson"):
+        made.clear()
+        answer = await sync_to_async(events.export)(rf.get("/admin/events/export/", {"format": format}))
+        assert isinstance(answer, StreamingHttpResponse)
+        pieces: Any = aiter(answer)
+        assert await anext(pieces)
+        assert len(made) <= 10, "the rest is made when it is asked for"

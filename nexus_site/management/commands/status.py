@@ -12,7 +12,8 @@ from typing import Any
 from coordination import presence
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
-from core.cli import EXIT_CODES, Group as Section, OperatorCommand, ago, size
+from core.cli import EXIT_CODES, OperatorCommand, ago, size
+from core.cli import Group as Section
 from core.clock import iso, now
 from core.config import CoreSettings
 from core.database import store
