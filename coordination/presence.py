@@ -1,7 +1,7 @@
 """Presence, as people look at it: on pages, in commands and in metrics. Each read is a fixed number of queries.
 
-People ask whether an agent is there, and any act of it tells. Whom a broadcast reaches is another question, which the
-contract answers from heartbeats alone (`selectors.participants`); `reached_by_broadcasts` says where the two differ.
+People ask whether an agent is there, and any act of it tells. Whom a broadcast reaches is another question, which
+heartbeats alone answer (`selectors.participants`); `reached_by_broadcasts` says where the two differ.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class AgentState:
     @property
     def agent_id(self) -> str:
         return self.agent.agent_id
+
+    @property
+    def beyond_broadcasts(self) -> bool:
+        """Whether it is here by its acts, and broadcasts, which go by heartbeats, do not reach it."""
+        return self.presence is not Presence.OFFLINE and not self.reached_by_broadcasts
 
 
 def agent_states(moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:

@@ -1,4 +1,4 @@
-"""shared.md: a readable snapshot of one workspace, written and never read back (contract: shared.md)."""
+"""shared.md: a readable snapshot of one workspace, written and never read back."""
 
 from __future__ import annotations
 

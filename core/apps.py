@@ -40,6 +40,10 @@ class NexusAppConfig(AppConfig):
         """By name, the streams of the log that it writes to, with what each holds."""
         return {}
 
+    def event_types(self) -> Sequence[str]:
+        """The types of the events that it writes."""
+        return ()
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""
         return ()
@@ -117,6 +121,11 @@ def database_objects() -> dict[str, str]:
     return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
 
 
+def event_types() -> list[str]:
+    """The types of all events that there are, sorted."""
+    return sorted({type for config in nexus_apps() for type in config.event_types()})
+
+
 def own_labels() -> list[str]:
     """The labels of the apps of Nexus: whose tables and migrations are ours."""
     return [config.label for config in nexus_apps()]
@@ -124,7 +133,10 @@ def own_labels() -> list[str]:
 
 def as_commands(text: str) -> str:
     """A message with the commands in place of the operations it names: the way, in the words of a terminal."""
-    known = {operation: line for config in nexus_apps() for operation, line in config.commands().items()}
-    return re.sub(
-        r"\b[a-z]+(_[a-z]+)+\b", lambda found: f"`{known[found[0]]}`" if found[0] in known else found[0], text
-    )
+    known = {operation: f"`{line}`" for config in nexus_apps() for operation, line in config.commands().items()}
+    return in_words(text, known)
+
+
+def in_words(text: str, known: Mapping[str, str]) -> str:
+    """A message with what a place calls them, in place of the operations and parameters it names."""
+    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: known.get(found[0], found[0]), text)

@@ -1,4 +1,4 @@
-"""Messages and their deliveries, one per recipient (contract: Data Model, Message delivery & the inbox)."""
+"""Messages and their deliveries, one per recipient (docs/explanation/delivery.md)."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ class Delivery(models.Model):
 
     class Meta:
         db_table = "message_deliveries"
+        verbose_name_plural = "deliveries"
         indexes = [
             models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
             models.Index(fields=["lease_expires_at"], name="deliveries_by_lease", condition=Q(status="delivered")),

@@ -34,6 +34,12 @@ class Store(Protocol):
         Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
         """
 
+    def guard(self) -> None:
+        """From here on this long-lived process refuses a store that was moved from under it."""
+
+    def check(self) -> None:
+        """Raises DB_ERROR while a guarded store is not where it was."""
+
     def pending(self) -> bool:
         """Whether a migration of this version is not applied, or a trigger not as it should be.
 

@@ -29,7 +29,10 @@ from django.db import OperationalError, connection, transaction
 from core.apps import database_objects
 from core.config import CoreSettings
 from core.database.migrations import refuse_newer, shipped_migrations
+from core.database.place import check, guard
 from core.operations.errors import Code, NexusError
+
+__all__ = ["check", "guard"]  # of this store, kept beside it
 
 log = logging.getLogger(__name__)
 
@@ -189,6 +192,7 @@ def pending() -> bool:
 
     Reads file names and two small tables: a start must stay quick.
     """
+    check()
     database = CoreSettings.current().database
     try:
         with closing(sqlite3.connect(database, timeout=CoreSettings.current().busy_timeout_ms / 1000)) as store:

@@ -1,144 +1,113 @@
-"""What needs a person, as a short list with the action beside each."""
+"""What needs a person, by kind: the whole of it counted, some of it shown, the way to act beside each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordination.presence import AgentState, Presence
-from core.access import OPERATOR_AGENT
-from core.database import store
-from core.database.base import DISK_LOW
-from dashboard.templatetags.nexus import plain, short, target
-from handoffs import monitoring as handoffs_overview
-from handoffs.models import Handoff
+from coordination.presence import AgentState, agent_states
+from core.clock import now
+from dashboard.page import render
+from dashboard.templatetags.nexus import plain, short
+from handoffs import attention as facts
 from inbox import monitoring as mail_overview
 from inbox.monitoring import Inbox
 
-SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
-EACH = 5  # of one kind, so that one flood does not hide the others
+EACH = 3  # of one kind on Home, so that one flood does not hide the others
+LISTED = 200  # of one kind on the page of its own
+LOOKS = {  # title and icon of each kind
+    facts.Kind.DISK: ("The disk", "hard_drive"),
+    facts.Kind.DEAD_LETTERS: ("Dead letters", "unsubscribe"),
+    facts.Kind.ORPHANS: ("Handoffs that nobody may take", "person_off"),
+    facts.Kind.LEASES: ("Leases that end", "timer"),
+    facts.Kind.ANSWERS: ("Answers", "mark_chat_unread"),
+    facts.Kind.SILENT: ("Away, with unread mail", "mark_email_unread"),
+}
 
 
 @dataclass(frozen=True)
 class Need:
-    """One thing to look at: what it is, about what, since when, and the way to act."""
+    """One thing to look at: about what, since or until when, and the way to act."""
 
-    tone: str  # bad, warn
-    icon: str
     title: str
     detail: str
     since: datetime | None
+    until: datetime | None
     action: str
     url: str
-    until: datetime | None = None
 
 
-def needs(moment: datetime, agents: list[AgentState], inboxes: dict[str, Inbox]) -> list[Need]:
-    """Everything that needs a person now, the worst first."""
-    found = [
-        *_disk(),
-        *_dead_letters(inboxes),
-        *_orphans(moment),
-        *_leases(moment),
-        *_answers(inboxes),
-        *_silent(agents, inboxes),
+@dataclass(frozen=True)
+class Kind:
+    """All needs of a kind: how many there are, and those that are shown."""
+
+    name: str  # its anchor on the page
+    title: str
+    icon: str
+    count: int
+    needs: list[Need]
+    tone: str  # warn, bad
+    or_more: bool  # not every row was examined
+
+    @property
+    def hidden(self) -> bool:
+        """Whether there are more than are shown."""
+        return self.or_more or self.count > len(self.needs)
+
+
+def attention(request: HttpRequest) -> TemplateResponse:
+    """Everything that needs a person, grouped."""
+    moment = now()
+    kinds = needs(moment, agent_states(moment), mail_overview.inboxes(moment), LISTED)
+    return render(request, "attention", "Needs a person", kinds=kinds)
+
+
+def needs(
+    moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = EACH
+) -> list[Kind]:
+    """What needs a person now, as the pages show it."""
+    return [
+        Kind(
+            group.kind.value,
+            *LOOKS[group.kind],
+            group.count,
+            [_shown(group.kind, need) for need in group.needs],
+            "bad" if group.bad else "warn",
+            group.or_more,
+        )
+        for group in facts.groups(moment, agents, inboxes, each)
     ]
-    return sorted(found, key=lambda need: need.tone != "bad")
 
 
-def _disk() -> Iterator[Need]:
-    used = store().disk_used()
-    if used >= DISK_LOW:
-        yield Need(
-            "bad",
-            "hard_drive",
-            "The disk is almost full",
-            f"{used:.0%} used",
-            None,
-            "Prune",
-            reverse("admin:retention"),
-        )
+def _shown(kind: facts.Kind, need: facts.Need) -> Need:
+    detail = plain(need.detail)
+    if kind in (facts.Kind.ORPHANS, facts.Kind.LEASES):
+        detail = f"{short(need.subject)} {detail}"
+    return Need(plain(need.title), detail, need.since, need.until, *_way(kind, need.subject))
 
 
-def _dead_letters(inboxes: dict[str, Inbox]) -> Iterator[Need]:
-    parked = [agent_id for agent_id, inbox in inboxes.items() if inbox.parked]
-    for delivery in mail_overview.dead_letters(parked, EACH) if parked else []:
-        yield Need(
-            "bad",
-            "unsubscribe",
-            f"Dead letter of {plain(delivery.recipient_id)}",
-            f"{plain(delivery.message.subject)[:120]} – handed out {delivery.attempts} times, never acknowledged",
-            delivery.created_at,
-            "Read and answer",
-            f"{reverse('admin:mail')}?{urlencode({'lane': 'parked', 'm': delivery.message_id})}",
-        )
+def _way(kind: facts.Kind, subject: str) -> tuple[str, str]:
+    """The action, and where it is done."""
+    match kind:
+        case facts.Kind.DISK:
+            return "Prune", reverse("admin:retention")
+        case facts.Kind.DEAD_LETTERS:
+            return "Read and answer", _mail(lane="parked", m=subject)
+        case facts.Kind.ORPHANS:
+            return "Look or cancel", reverse("admin:handoff", args=[subject])
+        case facts.Kind.LEASES:
+            return "Look", reverse("admin:handoff", args=[subject])
+        case facts.Kind.ANSWERS:
+            return "Read", _mail(agent=subject, lane="unread")
+        case facts.Kind.SILENT:
+            return "See its mail", reverse("admin:agent_mail", args=[subject])
 
 
-def _orphans(moment: datetime) -> Iterator[Need]:
-    for handoff in handoffs_overview.orphaned(moment, EACH):
-        yield Need(
-            "warn",
-            "person_off",
-            "Nobody may take a handoff",
-            f"{short(handoff.handoff_id)} for {plain(target(handoff.target))[:120]}",
-            handoff.created_at,
-            "Look or cancel",
-            _handoff(handoff),
-        )
-
-
-def _leases(moment: datetime) -> Iterator[Need]:
-    for handoff in handoffs_overview.expiring(moment, SOON, EACH):
-        yield Need(
-            "warn",
-            "timer",
-            f"The lease of {plain(handoff.claimed_by)} is about to end",
-            f"handoff {short(handoff.handoff_id)}",
-            handoff.updated_at,
-            "Look",
-            _handoff(handoff),
-            until=handoff.lease_expires_at,
-        )
-
-
-def _answers(inboxes: dict[str, Inbox]) -> Iterator[Need]:
-    mine = inboxes.get(OPERATOR_AGENT, Inbox())
-    if mine.unread:
-        where = f"{reverse('admin:mail')}?{urlencode({'agent': OPERATOR_AGENT, 'lane': 'unread'})}"
-        yield Need(
-            "warn",
-            "mark_chat_unread",
-            "Agents wrote to you",
-            f"{mine.unread} unread",
-            mine.oldest_unread,
-            "Read",
-            where,
-        )
-
-
-def _silent(agents: list[AgentState], inboxes: dict[str, Inbox]) -> Iterator[Need]:
-    waiting = [
-        (state, inboxes[state.agent_id])
-        for state in agents
-        if state.presence is not Presence.PRESENT
-        and state.agent_id != OPERATOR_AGENT
-        and inboxes.get(state.agent_id, Inbox()).unread
-    ]
-    for state, inbox in sorted(waiting, key=lambda pair: -pair[1].unread)[:EACH]:
-        yield Need(
-            "warn",
-            "mark_email_unread",
-            f"{plain(state.agent_id)} is {state.presence} with unread mail",
-            f"{inbox.unread} unread",
-            inbox.oldest_unread,
-            "See its mail",
-            reverse("admin:agent_mail", args=[state.agent_id]),
-        )
-
-
-def _handoff(handoff: Handoff) -> str:
-    return reverse("admin:handoff", args=[handoff.handoff_id])
+def _mail(**query: str) -> str:
+    return f"{reverse('admin:mail')}?{urlencode(query)}"

@@ -1,10 +1,13 @@
 // A live page is its own source: after events it is fetched again and its [data-region] elements are exchanged.
+// What is shown once (a key) names another page with [data-source] for the regions that it shares with it.
 // However many events come, that is one request at a time and at most one in two seconds.
 import { showTimes } from "./times.js";
 
 const PAUSE = 2000;
 let running = false;
 let wanted = false;
+
+const source = () => document.querySelector("[data-source]")?.dataset.source ?? location.href;
 
 const busy = (region) =>
   region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")
@@ -41,7 +44,7 @@ async function refresh() {
   running = true;
   while (wanted && !document.hidden) {
     wanted = false;
-    try { await load(location.href); } catch { /* the status line tells; the next event tries again */ }
+    try { await load(source()); } catch { /* the status line tells; the next event tries again */ }
     await new Promise((done) => setTimeout(done, PAUSE));
   }
   running = false;
@@ -63,13 +66,31 @@ document.addEventListener("click", async (event) => {
   await follow(link);
 });
 
+let followed = null; // the link that filled a region last, and which
+
 export async function follow(link) {
   const url = link.href.baseVal !== undefined ? new URL(link.href.baseVal, location.href).href : link.href;
   history.pushState({}, "", url);
   const mark = link.dataset.mark;
   if (mark) document.querySelectorAll(`[data-mark="${mark}"][aria-current]`).forEach((other) => other.removeAttribute("aria-current"));
   if (mark) link.setAttribute("aria-current", "true");
-  try { await load(url, link.dataset.swap); } catch { location.href = url; }
+  followed = { id: link.id, region: link.dataset.swap };
+  try { await load(url, link.dataset.swap); } catch { location.href = url; return; }
+  arrive(document.getElementById(link.dataset.swap), link, document.getElementById(new URL(url).hash.slice(1)));
 }
 
-window.addEventListener("popstate", () => load(location.href).catch(() => location.reload()));
+// Where one looks after a swap: at the place the address names, else at the top of what was filled.
+function arrive(region, link, named) {
+  region.scrollTop = 0;
+  if (named) named.focus();
+  else {
+    if (!link.checkVisibility()) region.focus({ preventScroll: true }); // a narrow screen shows it in the link's place
+    if (region.getBoundingClientRect().top < 0) region.scrollIntoView();
+  }
+}
+
+window.addEventListener("popstate", async () => {
+  try { await load(location.href); } catch { location.reload(); return; }
+  const region = document.getElementById(followed?.region);
+  if (region && !region.checkVisibility()) document.getElementById(followed.id)?.focus();
+});
