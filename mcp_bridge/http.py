@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from core import waiting
-from core.access import Approach, aidentify
+from core.access import ConnectionInfo, aidentify
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError, invalid
@@ -32,7 +32,7 @@ from mcp_bridge.server import Context, build_server
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
 
 
-class Endpoint:
+class McpEndpoint:
     """The ASGI application of `/mcp`. Its sessions live in one task, begun by `start` or by the first request."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            caller = await aidentify(Approach.of_scope(scope), transport="http", key_required=True)
+            caller = await aidentify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
             assert caller.agent_id is not None
             named = _named(scope)
             choice = named or await waiting.in_thread(waiting.READERS, partial(choices.of_agent, caller.agent_id))
