@@ -148,7 +148,7 @@ class Stream(models.TextChoices):
     AGENT = "agent", "what operators did"
 
 
-class Sight(models.TextChoices):
+class VisibilityChoices(models.TextChoices):
     """Who may see an event or a handoff."""
 
     PUBLIC = Visibility.PUBLIC.value
@@ -167,7 +167,7 @@ class Event(models.Model):
     type = models.CharField(max_length=64)
     actor_agent_id = models.CharField(max_length=ID_LENGTH, null=True)
     payload = models.JSONField(default=dict)
-    visibility = models.CharField(max_length=16, choices=Sight, null=True)
+    visibility = models.CharField(max_length=16, choices=VisibilityChoices, null=True)
     target = models.JSONField(null=True)
     task_id = models.CharField(max_length=ID_LENGTH, null=True)
     handoff_id = models.CharField(max_length=ID_LENGTH, null=True)
@@ -182,7 +182,7 @@ class Event(models.Model):
         ]
         constraints = [
             *not_empty("events", "type"),
-            one_of("events", "visibility", Sight),
+            one_of("events", "visibility", VisibilityChoices),
         ]
 
     def __str__(self) -> str:
