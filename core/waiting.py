@@ -19,6 +19,7 @@ from django.db import DatabaseError
 
 from core.database import store
 from core.domain import domain
+from core.operations.errors import NexusError
 
 T = TypeVar("T")
 
@@ -111,7 +112,7 @@ class Waiter:
                         try:
                             seen = await self._wake(seen)
                             unread = False
-                        except DatabaseError:
+                        except (DatabaseError, NexusError):  # busy, failing, or moved away
                             unread = True
                             await asyncio.sleep(PAUSE_SECONDS)
         except Exception as error:

@@ -88,6 +88,7 @@ class Hub:
             for app in nexus_apps():
                 app.check_settings()
             await asyncio.to_thread(store().prepare)
+            store().guard()
             for app in nexus_apps():
                 await waiting.in_thread(waiting.SLOW, app.on_start)
             await self.mcp.start()

@@ -1,4 +1,4 @@
-"""The event log as server-sent events: `GET /api/v1/stream` (contract: The HTTP Hub & Dashboard)."""
+"""The event log as server-sent events: `GET /api/v1/stream`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
     except NexusError as error:
-        return JsonResponse(failure(error), status=400)
+        return JsonResponse(failure(error), status=error.code.status)
     return StreamingHttpResponse(
         _messages(Follower(who, filters, cursor)),
         content_type="text/event-stream",
@@ -61,7 +61,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
 
 async def _messages(follower: Follower) -> AsyncIterator[str]:
     yield _position(follower.cursor)  # a client that is cut before its first event resumes here, too
-    with suppress(Refused):
+    with suppress(NexusError):  # refused, or the store is away: connecting again tells
         async with aclosing(follower.follow()) as items:
             async for item in items:
                 yield _message(item) if isinstance(item, Event) else _position(follower.cursor)

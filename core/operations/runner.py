@@ -112,6 +112,7 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
 
     def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
         try:
+            store().check()
             domain().refresh_settings()
             check(caller, operation, params)
             change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
@@ -143,7 +144,8 @@ def _seconds_until(moment: datetime | None) -> float:
 
 
 def _permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Identity first, then what the operation's guards ask."""
+    """Identity first, then what the operation's guards ask; before all, that the store is still where it was."""
+    store().check()
     domain().refresh_settings()
     check(caller, operation, params)
 

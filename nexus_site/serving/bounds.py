@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
@@ -13,8 +14,11 @@ from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from core.operations.replies import failure
 
+log = logging.getLogger(__name__)
+
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
+SEND_SECONDS = 60  # for a client to take enough of a response that the next piece may be sent
 
 
 class _Refused(Exception):
@@ -33,18 +37,27 @@ class Bounded:
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         if scope["type"] != "http":
             return await self.application(scope, receive, send)
-        started = False
+        started, taken = False, True
 
         async def watched_send(message: Any) -> None:
-            nonlocal started
+            nonlocal started, taken
             started = True
-            await send(message)
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                taken = False
+                raise
 
         try:
             await self.application(scope, _bounded(scope, receive), watched_send)
         except _Refused as refusal:
             if not started:
                 await answer_json(send, refusal.status, failure(NexusError(refusal.code, str(refusal))))
+        except TimeoutError:
+            if taken:
+                raise
+            log.info("a client was given up that did not take its response")
 
 
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
