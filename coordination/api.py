@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from django.urls import path
 from django.utils.functional import cached_property
 from django_filters.rest_framework import ChoiceFilter
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
-from rest_framework import serializers
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from pydantic import Field
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
+from typing_extensions import TypedDict
 
 from coordination import selectors
 from coordination.errors import CoordinationCode
@@ -20,15 +21,35 @@ from coordination.log import selectors as log
 from coordination.log.sse import stream
 from coordination.log.streams import streams
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
+from coordination.operations.agents import CapabilityRow
+from coordination.rows import (
+    AgentProfile,
+    ArtifactRow,
+    ChannelRow,
+    EventRow,
+    SessionRow,
+    WorkspaceRow,
+    agent_profile,
+    artifact_row,
+    channel_row,
+    event_row,
+    session_row,
+    workspace_row,
+)
 from coordination.services.sessions import derived_status
 from coordination.toolset import COORDINATION
 from core.clock import iso, now
 from core.operations.errors import NexusError
+from core.operations.shapes import Time
 from core.rest import schema, viewsets
 from core.rest.pagination import page_size
 
-OBJECT = {"type": "object"}
 IN_WORKSPACE = OpenApiParameter("workspace", str, description="The workspace_id to look from; needed with a key.")
+
+
+def answer_of(name: str) -> dict[str, Any]:
+    """What an operation of the bus answers."""
+    return schema.answer_of(COORDINATION.find(name))
 
 
 def body_of(name: str, *in_path: str) -> dict[str, Any]:
@@ -61,112 +82,78 @@ class Resource(viewsets.Resource):
         return [IN_WORKSPACE] if self.needs_workspace and self.action == "retrieve" else []
 
 
-class WorkspaceSerializer(serializers.ModelSerializer[Workspace]):
-    class Meta:
-        model = Workspace
-        fields = ["workspace_id", "display_name", "root_realpath", "created_at", "last_seen_at"]
-        read_only_fields = fields
-
-
 class Workspaces(Resource):
     """Project directories and what is coordinated in them."""
 
     queryset = Workspace.objects.all()
-    serializer_class = WorkspaceSerializer
     filterset_fields = {"display_name": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
     ordering = ["-created_at", "last_seen_at", "workspace_id"]
     lookup_value_regex = "[0-9a-f]{64}"
 
+    def show(self, row: Workspace) -> WorkspaceRow:
+        return workspace_row(row)
 
-class AgentSerializer(serializers.ModelSerializer[Agent]):
-    key = serializers.SerializerMethodField(help_text="Operators see when the key was issued and whether it works.")
 
-    class Meta:
-        model = Agent
-        fields = [
-            "agent_id",
-            "role",
-            "capabilities",
-            "metadata",
-            "created_at",
-            "updated_at",
-            "last_seen_at",
-            "key",
-        ]
-        read_only_fields = fields
+class KeyInUse(TypedDict):
+    active: bool
+    issued_at: Time
 
-    @extend_schema_field({"type": ["object", "null"]})
-    def get_key(self, agent: Agent) -> dict[str, Any] | None:
-        key = getattr(agent, "key", None)
-        if key is None or self.context["request"].auth.operator is None:
-            return None
-        return {"active": key.is_active, "issued_at": iso(key.created_at)}
+
+class AgentRecord(AgentProfile):
+    key: Annotated[KeyInUse | None, Field(description="For operators: when the key was issued, whether it works.")]
 
 
 class Agents(Resource):
     """Identities: global, in every workspace the same."""
 
     queryset = Agent.objects.select_related("key")
-    serializer_class = AgentSerializer
     filterset_fields = {"role": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
     ordering = ["created_at", "updated_at", "agent_id"]
 
-    @extend_schema(request=body_of("agent_create"), responses={201: OBJECT})
+    def show(self, row: Agent) -> AgentRecord:
+        key = getattr(row, "key", None) if self.caller.operator is not None else None
+        state: KeyInUse | None = {"active": key.is_active, "issued_at": iso(key.created_at)} if key else None
+        return {**agent_profile(row), "key": state}
+
+    @extend_schema(request=body_of("agent_create"), responses={201: answer_of("agent_create")})
     def create(self, request: Request) -> Response:
         """Create an agent. The answer shows its api_key this once."""
         return self.operate("agent_create", self.body, success=201)
 
-    @extend_schema(request=body_of("agent_update", "agent_id"), responses={200: OBJECT})
+    @extend_schema(request=body_of("agent_update", "agent_id"), responses={200: answer_of("agent_update")})
     def partial_update(self, request: Request, pk: str) -> Response:
         """Change what the body names of role, capabilities and metadata."""
         return self.operate("agent_update", {**self.body, "agent_id": pk})
 
-    @extend_schema(responses={200: OBJECT})
+    @extend_schema(responses={200: answer_of("agent_delete")})
     def destroy(self, request: Request, pk: str) -> Response:
         """Take an agent out of the team; its mail and history stay."""
         return self.operate("agent_delete", {"agent_id": pk})
 
-    @extend_schema(request=None, responses={201: OBJECT})
+    @extend_schema(request=None, responses={201: answer_of("agent_key_issue")})
     @action(detail=True, methods=["post"])
     def key(self, request: Request, pk: str) -> Response:
         """Issue a key, shown this once; the one there was dies at once."""
         return self.operate("agent_key_issue", {"agent_id": pk}, success=201)
 
-    @extend_schema(request=body_of("agent_key_set_active", "agent_id"), responses={200: OBJECT})
+    @extend_schema(
+        request=body_of("agent_key_set_active", "agent_id"), responses={200: answer_of("agent_key_set_active")}
+    )
     @key.mapping.patch
     def switch_key(self, request: Request, pk: str) -> Response:
         """Deactivate the key, or take it back into service."""
         return self.operate("agent_key_set_active", {**self.body, "agent_id": pk})
 
 
-class SessionSerializer(serializers.ModelSerializer[Session]):
-    agent_id = serializers.CharField(read_only=True)
-    workspace_id = serializers.CharField(read_only=True)
-    status = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Session
-        fields = [
-            "session_id",
-            "agent_id",
-            "workspace_id",
-            "status",
-            "metadata",
-            "started_at",
-            "last_heartbeat_at",
-            "closed_at",
-        ]
-        read_only_fields = fields
-
-    def get_status(self, session: Session) -> str:
-        return derived_status(session, now())
+class SessionRecord(SessionRow):
+    metadata: Any
+    closed_at: Time | None
 
 
 class Sessions(Resource):
     """Live instances of agents in workspaces; an agent sees its own."""
 
     queryset = Session.objects.all()
-    serializer_class = SessionSerializer
     filterset_fields = {
         "workspace": ["exact"],
         "agent": ["exact"],
@@ -175,63 +162,41 @@ class Sessions(Resource):
     }
     ordering = ["-session_id", "started_at", "last_heartbeat_at"]
 
+    def show(self, row: Session) -> SessionRecord:
+        state = derived_status(row, now())
+        return {**session_row(row), "status": state, "metadata": row.metadata, "closed_at": iso(row.closed_at)}
+
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
         return rows.filter(agent_id=agent_id)
 
-    @extend_schema(request=None, responses={200: OBJECT})
+    @extend_schema(request=None, responses={200: answer_of("session_close")})
     @action(detail=True, methods=["post"])
     def close(self, request: Request, pk: str) -> Response:
         """End a session; closing it twice is fine."""
         return self.operate("session_close", {"session_id": pk})
 
 
-class ChannelSerializer(serializers.ModelSerializer[Channel]):
-    workspace_id = serializers.CharField(read_only=True)
-
-    class Meta:
-        model = Channel
-        fields = ["channel_id", "workspace_id", "name", "created_at"]
-        read_only_fields = fields
-
-
 class Channels(Resource):
     """Labels that messages are filed under."""
 
     queryset = Channel.objects.all()
-    serializer_class = ChannelSerializer
     filterset_fields = {"workspace": ["exact"], "name": ["exact"]}
     ordering = ["channel_id", "name", "created_at"]
     needs_workspace = True
 
-
-class ArtifactSerializer(serializers.ModelSerializer[Artifact]):
-    workspace_id = serializers.CharField(read_only=True)
-    stored = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Artifact
-        fields = [
-            "artifact_id",
-            "workspace_id",
-            "artifact_type",
-            "name",
-            "path",
-            "stored",
-            "metadata",
-            "size_bytes",
-            "content_type",
-            "created_at",
-        ]
-        read_only_fields = fields
-
-    def get_stored(self, artifact: Artifact) -> str:
-        return artifact.stored
+    def show(self, row: Channel) -> ChannelRow:
+        return channel_row(row)
 
 
-class ArtifactWithContentSerializer(ArtifactSerializer):
-    class Meta(ArtifactSerializer.Meta):
-        fields = [*ArtifactSerializer.Meta.fields, "content"]
-        read_only_fields = fields
+class ArtifactRecord(ArtifactRow):
+    name: str | None
+    path: str | None
+    metadata: Any
+    content_type: str | None
+
+
+class WholeArtifact(ArtifactRecord):
+    content: str | None
 
 
 class Artifacts(Resource):
@@ -247,29 +212,17 @@ class Artifacts(Resource):
     ordering = ["-artifact_id", "created_at", "size_bytes"]
     needs_workspace = True
 
-    def get_serializer_class(self) -> Any:
-        return ArtifactWithContentSerializer if self.action == "retrieve" else ArtifactSerializer
+    def show(self, row: Artifact) -> ArtifactRecord:
+        return {
+            **artifact_row(row),
+            "name": row.name,
+            "path": row.path,
+            "metadata": row.metadata,
+            "content_type": row.content_type,
+        }
 
-
-class EventSerializer(serializers.ModelSerializer[Event]):
-    workspace_id = serializers.CharField(
-        read_only=True, allow_null=True, help_text="null: it concerns the hub as a whole."
-    )
-
-    class Meta:
-        model = Event
-        fields = [
-            "event_id",
-            "workspace_id",
-            "stream",
-            "type",
-            "payload",
-            "actor_agent_id",
-            "task_id",
-            "handoff_id",
-            "created_at",
-        ]
-        read_only_fields = fields
+    def show_whole(self, row: Artifact) -> WholeArtifact:
+        return {**self.show(row), "content": row.content}
 
 
 class EventFilters(viewsets.Filters):
@@ -293,11 +246,13 @@ class Events(Resource):
     `ordering=event_id`."""
 
     queryset = Event.objects.all()
-    serializer_class = EventSerializer
     filterset_class = EventFilters
     ordering = ["-event_id"]
     needs_workspace = True
     lookup_value_regex = "[0-9]{1,18}"
+
+    def show(self, row: Event) -> EventRow:
+        return event_row(row)
 
     def admits(self, row: Event) -> bool:
         return self.caller.agent_id is None or log.event_visible(row, *self.onlooker)
@@ -314,7 +269,7 @@ class Capabilities(Endpoint):
 
     @extend_schema(
         parameters=[OpenApiParameter("limit", int), OpenApiParameter("cursor", str), OpenApiParameter("agent", str)],
-        responses={200: OBJECT},
+        responses={200: schema.page_of(CapabilityRow)},
     )
     def page(self, request: Request) -> Response:
         """A page, by name; `agent` narrows it to what one agent advertises."""
@@ -333,12 +288,12 @@ class Capabilities(Endpoint):
 class Settings(Endpoint):
     """The settings in force. What a flag or a variable pins is shown so and refuses edits."""
 
-    @extend_schema(responses={200: OBJECT})
+    @extend_schema(responses={200: answer_of("settings_list")})
     def show(self, request: Request) -> Response:
         """Every setting: value, source, bounds, description, and whether a change applies at once."""
         return self.operate("settings_list", {})
 
-    @extend_schema(request={"application/json": OBJECT}, responses={200: OBJECT})
+    @extend_schema(request={"application/json": {"type": "object"}}, responses={200: answer_of("settings_update")})
     def partial_update(self, request: Request) -> Response:
         """Store settings, `{name: value}`: all of them or none; null takes one back to its default."""
         return self.operate("settings_update", {"values": self.body})

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
 
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from core.clock import iso
-from core.operations.replies import Data
+from core.operations.shapes import Time, one_of
+
+SessionState = Annotated[str, one_of(("active", "stale", "closed"))]
 
 
-def workspace_data(workspace: Workspace) -> Data:
+class WorkspaceRow(TypedDict):
+    workspace_id: str
+    display_name: str | None
+    root_realpath: str
+    created_at: Time
+    last_seen_at: Time
+
+
+def workspace_row(workspace: Workspace) -> WorkspaceRow:
     return {
         "workspace_id": workspace.workspace_id,
         "display_name": workspace.display_name,
@@ -19,7 +31,20 @@ def workspace_data(workspace: Workspace) -> Data:
     }
 
 
-def agent_data(agent: Agent) -> dict[str, Any]:
+class AgentRow(TypedDict):
+    agent_id: str
+    role: str | None
+    capabilities: Any
+    metadata: Any
+    created_at: Time
+    last_seen_at: Time | None
+
+
+class AgentProfile(AgentRow):
+    updated_at: Time
+
+
+def agent_row(agent: Agent) -> AgentRow:
     return {
         "agent_id": agent.agent_id,
         "role": agent.role,
@@ -30,7 +55,20 @@ def agent_data(agent: Agent) -> dict[str, Any]:
     }
 
 
-def session_data(session: Session) -> dict[str, Any]:
+def agent_profile(agent: Agent) -> AgentProfile:
+    return {**agent_row(agent), "updated_at": iso(agent.updated_at)}
+
+
+class SessionRow(TypedDict):
+    session_id: str
+    agent_id: str
+    workspace_id: str
+    status: SessionState
+    started_at: Time
+    last_heartbeat_at: Time
+
+
+def session_row(session: Session) -> SessionRow:
     return {
         "session_id": session.session_id,
         "agent_id": session.agent_id,
@@ -41,7 +79,19 @@ def session_data(session: Session) -> dict[str, Any]:
     }
 
 
-def event_data(event: Event) -> dict[str, Any]:
+class EventRow(TypedDict):
+    event_id: int
+    workspace_id: str | None
+    stream: str
+    type: str
+    payload: dict[str, Any]
+    actor_agent_id: str | None
+    task_id: str | None
+    handoff_id: str | None
+    created_at: Time
+
+
+def event_row(event: Event) -> EventRow:
     return {
         "event_id": event.event_id,
         "workspace_id": event.workspace_id,
@@ -55,7 +105,14 @@ def event_data(event: Event) -> dict[str, Any]:
     }
 
 
-def channel_data(channel: Channel) -> Data:
+class ChannelRow(TypedDict):
+    channel_id: str
+    workspace_id: str
+    name: str
+    created_at: Time
+
+
+def channel_row(channel: Channel) -> ChannelRow:
     return {
         "channel_id": channel.channel_id,
         "workspace_id": channel.workspace_id,
@@ -64,7 +121,16 @@ def channel_data(channel: Channel) -> Data:
     }
 
 
-def artifact_data(artifact: Artifact) -> dict[str, Any]:
+class ArtifactRow(TypedDict):
+    artifact_id: str
+    workspace_id: str
+    artifact_type: str
+    stored: Annotated[str, one_of(("inline", "path"))]
+    size_bytes: int
+    created_at: Time
+
+
+def artifact_row(artifact: Artifact) -> ArtifactRow:
     return {
         "artifact_id": artifact.artifact_id,
         "workspace_id": artifact.workspace_id,

@@ -66,7 +66,10 @@ class DoctorCheck:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section."""
+    """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section.
+
+    What its view answers as a TemplateResponse is put in the admin's frame; the template extends `dashboard/page.html`.
+    """
 
     name: str
     route: str  # below /admin/

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 from django.contrib import admin, messages
@@ -17,9 +18,26 @@ from core.operations.replies import Body
 
 
 def render(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
-    """A page in the admin's frame. `cursor` is the newest event it can know of: where its live connection starts."""
-    frame = {"cursor": newest_event_id(), **admin.site.each_context(request), "title": title}
-    return TemplateResponse(request, f"dashboard/{template}.html", {**frame, **context})
+    """A page in the admin's frame."""
+    return TemplateResponse(request, f"dashboard/{template}.html", {**frame(request), "title": title, **context})
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """What the admin's frame shows. `cursor` is the newest event the page can know of: where its live part starts."""
+    return {"cursor": newest_event_id(), **admin.site.each_context(request)}
+
+
+def framed(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A view whose page is put in the admin's frame: an app below the dashboard cannot do so itself."""
+
+    @wraps(view)
+    def page(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        response = view(request, *args, **kwargs)
+        if isinstance(response, TemplateResponse) and "cursor" not in (response.context_data or {}):
+            response.context_data = {**frame(request), **(response.context_data or {})}
+        return response
+
+    return page
 
 
 def operator(request: HttpRequest) -> Caller:

@@ -8,6 +8,7 @@ from django.urls import URLPattern, path, register_converter
 
 from core.apps import nexus_apps
 from core.contributions import Page
+from dashboard.page import framed
 from dashboard.pages import agents, board, events, graph, hub, mail, search, speak
 
 
@@ -58,4 +59,4 @@ PAGES = (
 def pages(site: AdminSite) -> list[URLPattern]:
     """Every app's pages, behind the admin's own check of who may enter."""
     every = (page for app in nexus_apps() for page in app.pages())
-    return [path(page.route, site.admin_view(page.view), name=page.name) for page in every]
+    return [path(page.route, site.admin_view(framed(page.view)), name=page.name) for page in every]

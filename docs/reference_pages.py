@@ -13,6 +13,7 @@ from core.config import LARGEST, TABLE, flag, variable
 from core.operations.errors import ErrorCode
 from core.operations.parameters import MAX_INTEGER
 from core.operations.registry import Operation
+from core.operations.shapes import json_schema
 
 Schema = Mapping[str, Any]
 
@@ -57,12 +58,14 @@ def operations(registry: Mapping[str, Operation[Any]]) -> str:
         'parameters as a JSON object. Either way the answer is the envelope: `{"ok": true, "data": …}` or '
         '`{"ok": false, "error": {"code", "message", "details"}}`. Beside the errors listed, any may answer `DB_ERROR` '
         "and `INTERNAL_ERROR`; [errors](errors.md) tells what each means. A connection bound to an agent by its key "
-        "acts as that agent only; another id is `NOT_OWNER`.",
+        "acts as that agent only; another id is `NOT_OWNER`. A *time* is UTC in ISO 8601, with microseconds.",
         [
             f"## Tools of agents\n\n{len(tools)} operations.",
             *map(operation_block, tools),
             f"## For operators alone\n\n{len(others)} operations; no agent gets them as tools.",
             *map(operation_block, others),
+            "## Rows\n\nWhat answers hold.",
+            *_rows(registry.values()),
         ],
     )
 
@@ -75,10 +78,50 @@ def operation_block(operation: Operation[Any]) -> str:
         parts.append(table(["parameter", "type", "default", "meaning"], rows))
     else:
         parts.append("No parameters.")
+    if operation.data:
+        parts += ["Answers:", _fields(json_schema(operation.data))]
     facts = [f"Who may: {_who(operation)}.", f"Hints: {_hints(operation)}."]
     if operation.errors:
         facts.append(f"Errors: {listed(sorted(operation.errors))}.")
     return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts)])
+
+
+def _rows(operations: Iterable[Operation[Any]]) -> Iterator[str]:
+    """The shapes that stand within answers, by name."""
+    found = {}
+    for operation in operations:
+        if operation.data:
+            found.update(json_schema(operation.data).get("$defs", {}))
+    for name, row in sorted(found.items()):
+        yield "\n\n".join([f"### {name}", *([row["description"]] if "description" in row else []), _fields(row)])
+
+
+def _fields(shape: Schema) -> str:
+    """The table of what an answer, or a row of it, holds."""
+    rows = []
+    for name, part in shape["properties"].items():
+        left_out = [] if name in shape.get("required", ()) else ["Left out where there is none."]
+        rows.append([code(name), _held(part), " ".join([*filter(None, [part.get("description")]), *left_out])])
+    width = 3 if any(meaning for *_, meaning in rows) else 2
+    return table(["field", "type", "meaning"][:width], [row[:width] for row in rows])
+
+
+def _held(part: Schema) -> str:
+    """The type of what an answer holds."""
+    if reference := part.get("$ref"):
+        name = reference.rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in part:
+        return " or ".join(map(_held, part["anyOf"]))
+    if "enum" in part:
+        return listed(part["enum"])
+    if "const" in part:
+        return code(json.dumps(part["const"]))
+    if part.get("type") == "array":
+        return f"list of {_held(part['items'])}"
+    if isinstance(part.get("additionalProperties"), dict):
+        return f"object of {_held(part['additionalProperties'])} by name"
+    return "time" if part.get("format") == "date-time" else part.get("type", "any JSON")
 
 
 def _who(operation: Operation[Any]) -> str:

@@ -7,49 +7,21 @@ from typing import Any
 from django.utils.functional import cached_property
 from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from coordination import selectors as agents_known
-from coordination.api import Resource, body_of
+from coordination.api import Resource, answer_of, body_of
 from core.clock import now
-from handoffs import lifecycle, selectors
+from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
+from handoffs.rows import HandoffRow, handoff_row
 
 
-class HandoffSerializer(serializers.ModelSerializer[Handoff]):
-    workspace_id = serializers.CharField(read_only=True)
-    task_id = serializers.CharField(read_only=True, allow_null=True)
-
-    class Meta:
-        model = Handoff
-        fields = [
-            "handoff_id",
-            "workspace_id",
-            "task_id",
-            "status",
-            "from_agent_id",
-            "target",
-            "visibility",
-            "claimed_by",
-            "lease_expires_at",
-            "payload",
-            "result",
-            "rejected_reason",
-            "created_at",
-            "updated_at",
-        ]
-        read_only_fields = fields
-
-    def to_representation(self, handoff: Handoff) -> Any:
-        """As it counts now: a claim that has lapsed is no claim, whether or not it was swept yet."""
-        shown = super().to_representation(handoff)
-        if lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now()):
-            shown |= {"status": HandoffStatus.OPEN.value, "claimed_by": None, "lease_expires_at": None}
-        return shown
+class HandoffRecord(HandoffRow):
+    task_id: str | None
 
 
 class HandoffFilters(FilterSet):
@@ -71,10 +43,12 @@ class Handoffs(Resource):
     """Work that exactly one agent takes. An agent sees what handoff_get would show it."""
 
     queryset = Handoff.objects.all()
-    serializer_class = HandoffSerializer
     filterset_class = HandoffFilters
     ordering = ["-handoff_id", "created_at", "updated_at"]
     needs_workspace = True
+
+    def show(self, row: Handoff) -> HandoffRecord:
+        return {**handoff_row(row, now()), "task_id": row.task_id}
 
     def admits(self, row: Handoff) -> bool:
         agent_id = self.caller.agent_id
@@ -86,12 +60,12 @@ class Handoffs(Resource):
         assert self.caller.agent_id is not None
         return agents_known.profile_of(self.caller.agent_id), now()
 
-    @extend_schema(request=body_of("handoff_create"), responses={201: {"type": "object"}})
+    @extend_schema(request=body_of("handoff_create"), responses={201: answer_of("handoff_create")})
     def create(self, request: Request) -> Response:
         """Offer work, as the operation handoff_create."""
         return self.operate("handoff_create", self.body, success=201)
 
-    @extend_schema(request=body_of("handoff_withdraw", "handoff_id"), responses={200: {"type": "object"}})
+    @extend_schema(request=body_of("handoff_withdraw", "handoff_id"), responses={200: answer_of("handoff_withdraw")})
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         """Retract an open handoff, as an operator."""

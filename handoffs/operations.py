@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination.errors import CoordinationCode
@@ -20,9 +21,11 @@ from core.operations.errors import Code
 from core.operations.parameters import Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
+from core.operations.shapes import Time
 from handoffs import lifecycle, selectors, services
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
+from handoffs.rows import HandoffRow, HandoffState, OfferRow, handoff_row, offer_row
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
@@ -48,6 +51,16 @@ class HandoffCreate(Params):
     session_id: Id | None = None
 
 
+class CreatedHandoff(TypedDict):
+    handoff_id: str
+    workspace_id: str
+    status: HandoffState
+    created_at: Time
+    notified: NotRequired[Annotated[list[str], Field(description="Whose inbox has a notice of it.")]]
+    eligible_count: NotRequired[Annotated[int, Field(description="How many agents a pool target admits.")]]
+    warning: NotRequired[str]
+
+
 @operation(
     HandoffCreate,
     *IN_WORKSPACE,
@@ -56,7 +69,7 @@ class HandoffCreate(Params):
     Code.CONTENT_TOO_LARGE,
     acts_as="from_agent_id",
 )
-def handoff_create(p: HandoffCreate, caller: Caller) -> Data:
+def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
     """Offer work that exactly one of the agents the target admits will take. Its outcome comes to your inbox;
     handoff_get has it whole."""
     created = services.create(
@@ -66,7 +79,7 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> Data:
         visibility=p.visibility,
         payload=p.payload,
     )
-    data: dict[str, Any] = {
+    data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,
         "workspace_id": created.handoff.workspace_id,
         "status": created.handoff.status,
@@ -102,6 +115,13 @@ def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
     return interested
 
 
+class OfferPage(TypedDict):
+    handoffs: list[OfferRow]
+    next_cursor: str | None
+    has_more: bool
+    timed_out: bool
+
+
 @operation(
     HandoffListAvailable,
     *IN_WORKSPACE,
@@ -112,35 +132,26 @@ def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
         interested=_handoff_events,
         look=lambda p, caller: _available(p),
         done=lambda data: bool(data["handoffs"]),
+        unfinished=lambda data: bool(data["has_more"]),
+        resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}) if data["has_more"] else p,
         expired=lambda p, data: {**data, "timed_out": bool(p.timeout_seconds)},
         next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
     ),
 )
-def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> Data:
+def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> OfferPage:
     """The open handoffs you may claim, payload included; timeout_seconds > 0 waits for one."""
     services.record_expiries(workspaces.locate(p.project_root).workspace_id)
     return _available(p)
 
 
-def _available(p: HandoffListAvailable) -> Data:
+def _available(p: HandoffListAvailable) -> OfferPage:
     after = parse_cursor(0 if p.cursor is None else p.cursor)
     workspace_id = workspaces.locate(p.project_root).workspace_id
     page = selectors.available(
         workspace_id=workspace_id, agent_id=p.agent_id, after=after, limit=min(p.limit or DEFAULT_LIMIT, MAX_LIMIT)
     )
     return {
-        "handoffs": [
-            {
-                "handoff_id": handoff.handoff_id,
-                "status": HandoffStatus.OPEN.value,  # also where a lease has lapsed and nobody recorded it yet
-                "target": handoff.target,
-                "visibility": handoff.visibility,
-                "from_agent_id": handoff.from_agent_id,
-                "payload": handoff.payload,
-                "created_at": iso(handoff.created_at),
-            }
-            for handoff in page.handoffs
-        ],
+        "handoffs": [offer_row(handoff) for handoff in page.handoffs],
         "next_cursor": page.next_cursor,
         "has_more": page.next_cursor is not None,
         "timed_out": False,
@@ -158,6 +169,15 @@ class HandoffTrusted(HandoffRef):
     session_secret: SessionSecret = None
 
 
+class ClaimedHandoff(TypedDict):
+    handoff_id: str
+    workspace_id: str
+    status: HandoffState
+    claimed_by: str | None
+    lease_expires_at: Time | None
+    payload: str | None
+
+
 @operation(
     HandoffTrusted,
     *OF_ONE,
@@ -166,7 +186,7 @@ class HandoffTrusted(HandoffRef):
     acts_as="agent_id",
     guards=(in_session("session_id"),),
 )
-def handoff_claim(p: HandoffTrusted, caller: Caller) -> Data:
+def handoff_claim(p: HandoffTrusted, caller: Caller) -> ClaimedHandoff:
     """Take a handoff; one agent wins. Complete or reject it before lease_expires_at, or it reopens for others."""
     handoff = services.claim(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
     return {
@@ -183,13 +203,19 @@ class HandoffComplete(HandoffTrusted):
     result: Annotated[Any, Field(description="The outcome: a string, or any JSON kept as its text.")] = None
 
 
+class SettledHandoff(TypedDict):
+    handoff_id: str
+    status: HandoffState
+    notified: NotRequired[Annotated[list[str], Field(description="Whose inbox has the outcome.")]]
+
+
 @operation(
     HandoffComplete,
     *SETTLING,
     acts_as="agent_id",
     guards=(in_session("session_id"),),
 )
-def handoff_complete(p: HandoffComplete, caller: Caller) -> Data:
+def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
     """Finish a handoff you claimed; result goes to its creator."""
     notified = services.complete(
         project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, result=p.result
@@ -208,7 +234,7 @@ class HandoffWithReason(HandoffTrusted):
     guards=(in_session("session_id"),),
     destructive=True,
 )
-def handoff_reject(p: HandoffWithReason, caller: Caller) -> Data:
+def handoff_reject(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
     """Refuse, for good, a handoff you claimed, or an open one whose direct target you are."""
     notified = services.reject(
         project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
@@ -223,7 +249,7 @@ def handoff_reject(p: HandoffWithReason, caller: Caller) -> Data:
     guards=(in_session("session_id"),),
     destructive=True,
 )
-def handoff_cancel(p: HandoffWithReason, caller: Caller) -> Data:
+def handoff_cancel(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
     """Retract an open handoff you created."""
     services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
     return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
@@ -289,7 +315,7 @@ class HandoffWithdraw(Params):
     tool=False,
     destructive=True,
 )
-def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> Data:
+def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> SettledHandoff:
     """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
     lapses."""
     assert caller.operator is not None
@@ -297,26 +323,15 @@ def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> Data:
     return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 
-def _outcome(handoff_id: str, status: HandoffStatus, notified: list[str]) -> Data:
-    return {"handoff_id": handoff_id, "status": status.value, **({"notified": notified} if notified else {})}
+def _outcome(handoff_id: str, status: HandoffStatus, notified: list[str]) -> SettledHandoff:
+    settled: SettledHandoff = {"handoff_id": handoff_id, "status": status.value}
+    if notified:
+        settled["notified"] = notified
+    return settled
 
 
 @operation(HandoffRef, *OF_ONE, acts_as="agent_id", read_only=True)
-def handoff_get(p: HandoffRef, caller: Caller) -> Data:
+def handoff_get(p: HandoffRef, caller: Caller) -> HandoffRow:
     """One handoff with its status, claimant, payload and outcome."""
     handoff = services.get(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
-    return {
-        "handoff_id": handoff.handoff_id,
-        "workspace_id": handoff.workspace_id,
-        "status": handoff.status,
-        "from_agent_id": handoff.from_agent_id,
-        "target": handoff.target,
-        "visibility": handoff.visibility,
-        "claimed_by": handoff.claimed_by,
-        "lease_expires_at": iso(handoff.lease_expires_at),
-        "payload": handoff.payload,
-        "result": handoff.result,
-        "rejected_reason": handoff.rejected_reason,
-        "created_at": iso(handoff.created_at),
-        "updated_at": iso(handoff.updated_at),
-    }
+    return handoff_row(handoff, now())

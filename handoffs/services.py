@@ -205,8 +205,8 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """
     place = workspaces.locate(project_root)
-    expire_leases(place.workspace_id)
-    handoff = _find(place.workspace_id, handoff_id)
+    record_expiries(place.workspace_id)
+    handoff = selectors.reopened(_find(place.workspace_id, handoff_id), now())
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff

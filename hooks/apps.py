@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from core.apps import NexusAppConfig
@@ -20,6 +21,7 @@ class HooksConfig(NexusAppConfig):
         super().ready()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        from hooks.worker import deliver_forever
+        from core.work import work_forever
+        from hooks.worker import WEBHOOKS
 
-        return (deliver_forever,)
+        return (partial(work_forever, WEBHOOKS),)

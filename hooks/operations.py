@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot
 from coordination.toolset import operation
-from core.clock import iso
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
-from core.operations.replies import Data
 from hooks import selectors, services
-from hooks.models import Webhook
+from hooks.rows import WebhookRow, webhook_row
 
 
 class WebhookAdd(Params):
@@ -25,6 +24,10 @@ class WebhookAdd(Params):
     project_root: Annotated[ProjectRoot | None, Field(description="Only events of this project.")] = None
     types: Annotated[list[Id] | None, Field(min_length=1, max_length=100, description="Only these event types.")] = None
     allow_private: Annotated[bool, Field(description="The address may be private or loopback.")] = False
+
+
+class AddedWebhook(WebhookRow):
+    secret: str
 
 
 @operation(
@@ -36,7 +39,7 @@ class WebhookAdd(Params):
     guards=(OPERATORS_ONLY,),
     tool=False,
 )
-def webhook_add(p: WebhookAdd, caller: Caller) -> Data:
+def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
     """Have an address called with every event from now on. The answer shows the signing secret, and nothing shows it
     again."""
     webhook = services.add(
@@ -47,16 +50,26 @@ def webhook_add(p: WebhookAdd, caller: Caller) -> Data:
         allow_private=p.allow_private,
         operator=_operator(caller),
     )
-    return {**webhook_data(webhook), "secret": webhook.secret}
+    return {**webhook_row(webhook), "secret": webhook.secret}
+
+
+class WebhookState(WebhookRow):
+    pending: int
+    dead: int
+    last_error: str | None
+
+
+class WebhookList(TypedDict):
+    webhooks: list[WebhookState]
 
 
 @operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def webhook_list(p: Nothing, caller: Caller) -> Data:
+def webhook_list(p: Nothing, caller: Caller) -> WebhookList:
     """Every webhook, with how many deliveries wait and how many are dead letters."""
     return {
         "webhooks": [
             {
-                **webhook_data(listed.webhook),
+                **webhook_row(listed.webhook),
                 "pending": listed.pending,
                 "dead": listed.dead,
                 "last_error": listed.last_error,
@@ -73,32 +86,30 @@ class WebhookRef(Params):
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
 
 
+class RemovedWebhook(TypedDict):
+    webhook_id: str
+    removed: bool
+    deliveries_dropped: int
+
+
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def webhook_remove(p: WebhookRef, caller: Caller) -> Data:
+def webhook_remove(p: WebhookRef, caller: Caller) -> RemovedWebhook:
     """Remove a webhook with what it still had to deliver."""
     dropped = services.remove(webhook_id=p.webhook_id, operator=_operator(caller))
     return {"webhook_id": p.webhook_id, "removed": True, "deliveries_dropped": dropped}
 
 
+class RevivedDeliveries(TypedDict):
+    webhook_id: str
+    redelivered: int
+
+
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def webhook_redeliver(p: WebhookRef, caller: Caller) -> Data:
+def webhook_redeliver(p: WebhookRef, caller: Caller) -> RevivedDeliveries:
     """Try a webhook's dead letters again, from now."""
     return {
         "webhook_id": p.webhook_id,
         "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=_operator(caller)),
-    }
-
-
-def webhook_data(webhook: Webhook) -> dict[str, Any]:
-    return {
-        "webhook_id": webhook.webhook_id,
-        "url": webhook.url,
-        "agent_id": webhook.agent_id,
-        "workspace_id": webhook.workspace_id,
-        "types": webhook.types,
-        "allow_private": webhook.allow_private,
-        "created_at": iso(webhook.created_at),
-        "last_delivered_at": iso(webhook.last_delivered_at),
     }
 
 

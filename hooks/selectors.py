@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from django.db.models import Count, Q
 
-from core.clock import now
-from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
+from hooks.models import Webhook, WebhookDeliveryStatus
 
 
 class Listed(NamedTuple):
@@ -39,8 +38,3 @@ def _last_error(webhook: Webhook) -> str | None:
 def webhook_ids() -> list[str]:
     """The ids of every webhook."""
     return list(Webhook.objects.values_list("webhook_id", flat=True))
-
-
-def due() -> list[str]:
-    """The ids of the webhooks with a delivery to send now."""
-    return list(WebhookDelivery.objects.due(now()).values_list("webhook_id", flat=True).distinct())

@@ -13,7 +13,7 @@ from coordination.ids import new_id
 from coordination.log import selectors as log
 from coordination.models import Agent, Event
 from coordination.routing import Profile
-from coordination.rows import event_data
+from coordination.rows import event_row
 from coordination.services import audit, workspaces
 from core.apps import event_types
 from core.clock import iso, now
@@ -117,7 +117,7 @@ def enqueue(webhook_id: str) -> bool:
                 delivery_id=new_id("wdl"),
                 webhook=webhook,
                 event_id=event.event_id,
-                body=json.dumps({"type": event.type, "timestamp": iso(event.created_at), "data": event_data(event)}),
+                body=json.dumps({"type": event.type, "timestamp": iso(event.created_at), "data": event_row(event)}),
                 next_attempt_at=moment,
                 created_at=moment,
             )

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
 
@@ -32,10 +33,21 @@ def program() -> list[str]:
     return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
 
 
-def settings_flags() -> list[str]:
-    """The flags that lead to the store this command was told of; none for the default one."""
-    chosen = [name for name in STORE_SETTINGS if settings.NEXUS_SOURCES[name] != "default"]
+def settings_flags(*more: str) -> list[str]:
+    """The flags that lead to the store this command was told of, and `more` it was told; none for a default."""
+    chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
     return [word for name in chosen for word in (flag(name), str(getattr(settings.NEXUS, name)))]
+
+
+def with_toolsets(url: str) -> str:
+    """An /mcp address with the toolsets that this command was told of; as it was where none were."""
+    if settings.NEXUS_SOURCES["toolsets"] == "default":
+        return url
+    parts = urlsplit(url)
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name != "toolsets"]
+    chosen: Any = settings.NEXUS  # every app's settings at once
+    query = urlencode([*others, ("toolsets", chosen.toolsets)], safe=",")
+    return urlunsplit(parts._replace(query=query))
 
 
 def project(options: Mapping[str, Any]) -> Path:

@@ -8,62 +8,22 @@ from django.db.models import Exists, OuterRef, Prefetch, Q
 from django.shortcuts import get_object_or_404
 from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from coordination.api import Resource, body_of
-from core.clock import now
-from inbox import lanes, monitoring
+from coordination.api import Resource, answer_of, body_of
+from core.clock import iso, now
+from core.operations.shapes import Time
+from core.rest import schema
+from inbox import monitoring
 from inbox.models import Delivery, DeliveryStatus, Message
+from inbox.rows import DeliveryRow, MessageRow, delivery_row, message_row
 
 
-class DeliveryOfMessageSerializer(serializers.ModelSerializer[Delivery]):
-    """Where a message stands with one recipient."""
-
-    recipient = serializers.CharField(source="recipient_id", read_only=True)
-    status = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Delivery
-        fields = ["delivery_id", "recipient", "status", "attempts", "delivered_at", "lease_expires_at", "read_at"]
-        read_only_fields = fields
-
-    def get_status(self, delivery: Delivery) -> str:
-        return lanes.effective(delivery.status, delivery.lease_expires_at, now())
-
-
-class MessageSerializer(serializers.ModelSerializer[Message]):
-    workspace_id = serializers.CharField(read_only=True)
-    channel_id = serializers.CharField(read_only=True, allow_null=True)
-    parent_message_id = serializers.CharField(source="parent_id", read_only=True, allow_null=True)
-
-    class Meta:
-        model = Message
-        fields = [
-            "message_id",
-            "workspace_id",
-            "from_agent_id",
-            "from_session_id",
-            "channel_id",
-            "parent_message_id",
-            "target",
-            "subject",
-            "body",
-            "artifacts",
-            "created_at",
-        ]
-        read_only_fields = fields
-
-
-class MessageWithDeliveriesSerializer(MessageSerializer):
-    deliveries = DeliveryOfMessageSerializer(source="known_deliveries", many=True, read_only=True)
-
-    class Meta(MessageSerializer.Meta):
-        fields = [*MessageSerializer.Meta.fields, "deliveries"]
-        read_only_fields = fields
+class WholeMessage(MessageRow):
+    deliveries: list[DeliveryRow]
 
 
 class MessageFilters(FilterSet):
@@ -83,8 +43,12 @@ class Messages(Resource):
     filterset_class = MessageFilters
     ordering = ["-message_id", "from_agent_id"]
 
-    def get_serializer_class(self) -> Any:
-        return MessageWithDeliveriesSerializer if self.action == "retrieve" else MessageSerializer
+    def show(self, row: Message) -> MessageRow:
+        return message_row(row)
+
+    def show_whole(self, row: Any) -> WholeMessage:
+        moment = now()
+        return {**message_row(row), "deliveries": [delivery_row(delivery, moment) for delivery in row.known_deliveries]}
 
     def rows(self) -> Any:
         rows = super().rows()
@@ -99,37 +63,26 @@ class Messages(Resource):
         received = Delivery.objects.of(agent_id).filter(message=OuterRef("pk"))
         return rows.filter(Q(from_agent_id=agent_id) | Exists(received))
 
-    @extend_schema(request=body_of("message_create"), responses={201: {"type": "object"}})
+    @extend_schema(request=body_of("message_create"), responses={201: answer_of("message_create")})
     def create(self, request: Request) -> Response:
         """Send a message, as the operation message_create."""
         return self.operate("message_create", self.body, success=201)
 
-    @extend_schema(responses=MessageSerializer(many=True))
+    @extend_schema(responses={200: schema.page_of(MessageRow)})
     @action(detail=True)
     def thread(self, request: Request, pk: str) -> Response:
         """The conversation that a message belongs to, as far as the caller may see it."""
         message = get_object_or_404(self.get_queryset(), pk=pk)
         in_thread = [row.pk for row in monitoring.thread(message)]
-        page = self.paginate_queryset(self.filter_queryset(self.get_queryset().filter(pk__in=in_thread)))
-        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+        return self.page(self.get_queryset().filter(pk__in=in_thread))
 
 
-class DeliverySerializer(DeliveryOfMessageSerializer):
-    message_id = serializers.CharField(read_only=True)
-    workspace_id = serializers.CharField(source="message.workspace_id", read_only=True)
-    from_agent_id = serializers.CharField(source="message.from_agent_id", read_only=True)
-    subject = serializers.CharField(source="message.subject", read_only=True)
-
-    class Meta(DeliveryOfMessageSerializer.Meta):
-        fields = [
-            *DeliveryOfMessageSerializer.Meta.fields,
-            "message_id",
-            "workspace_id",
-            "from_agent_id",
-            "subject",
-            "created_at",
-        ]
-        read_only_fields = fields
+class DeliveryRecord(DeliveryRow):
+    message_id: str
+    workspace_id: str
+    from_agent_id: str
+    subject: str
+    created_at: Time
 
 
 class DeliveryFilters(FilterSet):
@@ -151,9 +104,19 @@ class Deliveries(Resource):
     """Messages in inboxes; an agent sees its own."""
 
     queryset = Delivery.objects.select_related("message")
-    serializer_class = DeliverySerializer
     filterset_class = DeliveryFilters
     ordering = ["-delivery_id"]
+
+    def show(self, row: Delivery) -> DeliveryRecord:
+        message = row.message
+        return {
+            **delivery_row(row, now()),
+            "message_id": message.message_id,
+            "workspace_id": message.workspace_id,
+            "from_agent_id": message.from_agent_id,
+            "subject": message.subject,
+            "created_at": iso(row.created_at),
+        }
 
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
         return rows.filter(recipient_id=agent_id)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Never, NotRequired
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
+from typing_extensions import TypedDict
 
+from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, MOUNTED, SessionId, SessionSecret
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_IDS_A_CALL, Id, Limit, Params
-from core.operations.replies import Data
-from inbox import lanes, selectors, services
+from core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
+from core.operations.shapes import Time
+from inbox import selectors, services
 from inbox.errors import InboxCode
 from inbox.models import Delivery
+from inbox.rows import InboxRow, MessageRow, RecipientRow, inbox_row, message_row, recipient_row
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
@@ -27,8 +30,16 @@ IDS = Field(description="One message_id or a list of them.")
 PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
 
 
+def _or_parent(project_root: str | None, info: ValidationInfo) -> str | None:
+    """A reply goes where its parent is; every other message names its project. Raises ValueError."""
+    if project_root is None:
+        if not info.data.get("parent_message_id"):
+            raise ValueError("is required")
+        return None
+    return not_blank(project_root)
+
+
 class MessageCreate(Params):
-    project_root: ProjectRoot
     from_agent_id: Annotated[Id, Field(description="You.")]
     subject: str
     body: Annotated[str, Field(description="Up to 64 KiB; larger: artifact_put.")]
@@ -42,8 +53,30 @@ class MessageCreate(Params):
         ),
     ] = None
     artifacts: Annotated[list[Id] | None, Field(max_length=MAX_IDS_A_CALL, description="artifact_ids.")] = None
-    parent_message_id: Annotated[Id | None, Field(description="The message you answer.")] = None
+    parent_message_id: Annotated[
+        Id | None, Field(description="The message you answer; yours goes to its workspace.")
+    ] = None
+    project_root: Annotated[
+        str | None,
+        FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+        MOUNTED,
+        Field(
+            max_length=4096,
+            validate_default=True,
+            description="Absolute path of the project; not needed with parent_message_id.",
+        ),
+        AfterValidator(_or_parent),  # after parent_message_id, which it looks at
+    ] = None
     session_secret: SessionSecret = None
+
+
+class SentMessage(MessageRow):
+    event_id: int
+    recipients: list[str]
+    delivered_count: int
+    workspace_created: NotRequired[Literal[True]]
+    excluded_stale: NotRequired[Annotated[list[str], Field(description="Whom a broadcast passed over.")]]
+    warning: NotRequired[str]
 
 
 @operation(
@@ -55,7 +88,7 @@ class MessageCreate(Params):
     acts_as="from_agent_id",
     guards=(in_session("from_session_id"),),
 )
-def message_create(p: MessageCreate, caller: Caller) -> Data:
+def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
     """Send a message into the inbox of every agent the target names. Answer whoever wrote to you with a direct target;
     broadcast only information or open questions, never tasks (use handoff_create). recipients tells whom it reached,
     excluded_stale whom it did not."""
@@ -70,19 +103,8 @@ def message_create(p: MessageCreate, caller: Caller) -> Data:
         artifacts=p.artifacts or (),
         parent_message_id=p.parent_message_id,
     )
-    message = sent.message
-    data: dict[str, Any] = {
-        "message_id": message.message_id,
-        "workspace_id": message.workspace_id,
-        "from_agent_id": message.from_agent_id,
-        "from_session_id": message.from_session_id,
-        "channel_id": message.channel_id,
-        "parent_message_id": message.parent_id,
-        "target": message.target,
-        "subject": message.subject,
-        "body": message.body,
-        "artifacts": message.artifacts,
-        "created_at": iso(message.created_at),
+    data: SentMessage = {
+        **message_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out
         "event_id": sent.event_id,
         "recipients": sent.recipients,
         "delivered_count": len(sent.recipients),
@@ -117,8 +139,13 @@ class InboxPull(Trusted):
     ] = None
 
 
+class InboxPage(TypedDict):
+    messages: list[InboxRow]
+    count: int
+
+
 @operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),))
-def inbox_pull(p: InboxPull, caller: Caller) -> Data:
+def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
     """Receive your mail with its bodies, leased to you. inbox_ack what you handled before the lease ends, or it comes
     again; after 5 hand-outs without an ack it is parked."""
     pulled = services.pull(agent_id=p.agent_id, limit=page_size(p.limit), lease_seconds=p.lease_seconds)
@@ -129,8 +156,12 @@ class InboxAck(Trusted):
     message_ids: Annotated[Id | AnyIds, IDS]
 
 
+class Acknowledged(TypedDict):
+    acknowledged: int
+
+
 @operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
-def inbox_ack(p: InboxAck, caller: Caller) -> Data:
+def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
     """Tell that you have handled messages: they move to history and do not come again."""
     return {"acknowledged": services.acknowledge(agent_id=p.agent_id, message_ids=_listed(p.message_ids))}
 
@@ -140,8 +171,13 @@ class InboxExtend(Trusted):
     extend_seconds: Annotated[int, Field(description="The lease from now: 10 to 3600.")]
 
 
+class ExtendedLease(TypedDict):
+    extended: int
+    lease_expires_at: Time
+
+
 @operation(InboxExtend, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),))
-def inbox_extend(p: InboxExtend, caller: Caller) -> Data:
+def inbox_extend(p: InboxExtend, caller: Caller) -> ExtendedLease:
     """Renew the lease on pulled messages that take longer; all of them or none."""
     count, until = services.extend(
         agent_id=p.agent_id, message_ids=_listed(p.message_ids), extend_seconds=p.extend_seconds
@@ -156,7 +192,7 @@ class InboxPeek(Params):
 
 
 @operation(InboxPeek, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
-def inbox_peek(p: InboxPeek, caller: Caller) -> Data:
+def inbox_peek(p: InboxPeek, caller: Caller) -> InboxPage:
     """Look at pending mail, bodies included, without taking it; include_parked shows dead letters too."""
     return _messages(selectors.pending(p.agent_id, page_size(p.limit), include_parked=p.include_parked))
 
@@ -166,7 +202,7 @@ class InboxCount(Params):
 
 
 @operation(InboxCount, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
-def inbox_count(p: InboxCount, caller: Caller) -> Data:
+def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
     """How much mail you have: {unread, in_flight, read}. The cheap check between turns."""
     return selectors.lane_sizes(p.agent_id, now())
 
@@ -177,20 +213,35 @@ class InboxHistory(Params):
     limit: PageSize = None
 
 
+class HistoryPage(TypedDict):
+    messages: list[InboxRow]
+    next_cursor: str | None
+    has_more: bool
+
+
 @operation(InboxHistory, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
-def inbox_history(p: InboxHistory, caller: Caller) -> Data:
+def inbox_history(p: InboxHistory, caller: Caller) -> HistoryPage:
     """Your acknowledged messages, newest first."""
     page = selectors.history(p.agent_id, page_size(p.limit), p.cursor)
-    messages = [delivery_data(delivery) for delivery in page.deliveries]
-    return {"messages": messages, "next_cursor": page.next_cursor, "has_more": page.next_cursor is not None}
+    return {
+        "messages": _rows(page.deliveries),
+        "next_cursor": page.next_cursor,
+        "has_more": page.next_cursor is not None,
+    }
 
 
 class MessageStatus(Params):
     message_id: Id
 
 
+class MessageDeliveries(TypedDict):
+    message_id: str
+    deliveries: list[RecipientRow]
+    count: int
+
+
 @operation(MessageStatus, Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER, read_only=True)
-def message_status(p: MessageStatus, caller: Caller) -> Data:
+def message_status(p: MessageStatus, caller: Caller) -> MessageDeliveries:
     """Where a message you sent stands with each recipient: unread, delivered (in flight), read or parked. Look here
     instead of sending again."""
     message, deliveries = selectors.deliveries_of(p.message_id)
@@ -199,15 +250,7 @@ def message_status(p: MessageStatus, caller: Caller) -> Data:
     moment = now()
     return {
         "message_id": p.message_id,
-        "deliveries": [
-            {
-                "recipient": delivery.recipient_id,
-                "status": lanes.effective(delivery.status, delivery.lease_expires_at, moment),
-                "attempts": delivery.attempts,
-                "read_at": iso(delivery.read_at),
-            }
-            for delivery in deliveries
-        ],
+        "deliveries": [recipient_row(delivery, moment) for delivery in deliveries],
         "count": len(deliveries),
     }
 
@@ -221,29 +264,13 @@ def _listed(message_ids: str | list[str]) -> list[str]:
     return [message_ids] if isinstance(message_ids, str) else message_ids
 
 
-def _messages(deliveries: list[Delivery]) -> Data:
-    return {"messages": [delivery_data(delivery) for delivery in deliveries], "count": len(deliveries)}
+def _messages(deliveries: list[Delivery]) -> InboxPage:
+    return {"messages": _rows(deliveries), "count": len(deliveries)}
 
 
-def delivery_data(delivery: Delivery) -> Data:
-    message = delivery.message
-    return {
-        "delivery_id": delivery.delivery_id,
-        "message_id": message.message_id,
-        "status": lanes.effective(delivery.status, delivery.lease_expires_at, now()),
-        "delivered_at": iso(delivery.delivered_at),
-        "lease_expires_at": iso(delivery.lease_expires_at),
-        "read_at": iso(delivery.read_at),
-        "from_agent_id": message.from_agent_id,
-        "workspace_id": message.workspace_id,
-        "channel_id": message.channel_id,
-        "parent_message_id": message.parent_id,
-        "subject": message.subject,
-        "body": message.body,
-        "target": message.target,
-        "artifacts": message.artifacts,
-        "created_at": iso(message.created_at),
-    }
+def _rows(deliveries: list[Delivery]) -> list[InboxRow]:
+    moment = now()
+    return [inbox_row(delivery, moment) for delivery in deliveries]
 
 
 # What reading by message became: shims that answer every call shape with the way to go.
@@ -263,18 +290,18 @@ def _migrated(tool: str, *ways: str) -> NexusError:
 
 
 @operation(Shim, InboxCode.MIGRATED, accepts_anything=True, read_only=True)
-def message_get(p: Shim, caller: Caller) -> Data:
+def message_get(p: Shim, caller: Caller) -> Never:
     """Removed: use inbox_pull, inbox_peek or inbox_history."""
     raise _migrated("message_get", "inbox_pull", "inbox_peek", "inbox_history", "event_get")
 
 
 @operation(Shim, InboxCode.MIGRATED, accepts_anything=True, read_only=True)
-def message_list(p: Shim, caller: Caller) -> Data:
+def message_list(p: Shim, caller: Caller) -> Never:
     """Removed: use inbox_peek, inbox_history or event_get."""
     raise _migrated("message_list", "inbox_peek", "inbox_history", "event_get")
 
 
 @operation(Shim, InboxCode.MIGRATED, accepts_anything=True, read_only=True)
-def message_wait(p: Shim, caller: Caller) -> Data:
+def message_wait(p: Shim, caller: Caller) -> Never:
     """Removed: use inbox_count then inbox_pull, or event_wait."""
     raise _migrated("message_wait", "inbox_count, then inbox_pull", "event_wait")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Count, Q
+from typing_extensions import TypedDict
 
 from core import cursors
 from core.database.prepared import Select, Slot
@@ -19,7 +20,7 @@ def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delive
     return Select(
         lambda: (
             lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
-            .select_related("message")
+            .select_related("message__workspace")
             .order_by("delivery_id")
         )
     )
@@ -65,12 +66,18 @@ def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery
 
 def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
     """The oldest of several lanes: each is read along its index, whatever its length, and the heads are merged."""
-    heads = [row for lane in lanes for row in lane.select_related("message").order_by("delivery_id")[:limit]]
+    heads = [row for lane in lanes for row in lane.select_related("message__workspace").order_by("delivery_id")[:limit]]
     return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
-def lane_sizes(agent_id: str, moment: datetime) -> dict[str, int]:
-    """`{unread, in_flight, read}`, a lapsed lease counted as unread."""
+class LaneSizes(TypedDict):
+    unread: int
+    in_flight: int
+    read: int
+
+
+def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
+    """How much lies in each lane, a lapsed lease counted as unread."""
     unread, in_flight, read = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0)
     return {"unread": unread, "in_flight": in_flight, "read": read}
 
@@ -84,7 +91,7 @@ class History(NamedTuple):
 
 def history(agent_id: str, limit: int, cursor: str | None) -> History:
     """A page of the read archive (contract: inbox_history). Raises VALIDATION_ERROR for a cursor not of its making."""
-    rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message")
+    rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message__workspace")
     if cursor is not None:
         read_at, delivery_id = _decode(cursor)
         rows = rows.filter(read_at__lte=read_at).exclude(read_at=read_at, delivery_id__gte=delivery_id)

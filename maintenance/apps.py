@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from core.apps import NexusAppConfig
 
@@ -10,6 +12,14 @@ class MaintenanceConfig(NexusAppConfig):
 
     def event_types(self) -> Sequence[str]:
         return ["history.restored", "retention.pruned", "database.reset"]
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from django.conf import settings
+
+        from core.work import work_forever
+        from maintenance.reaper import REAPER
+
+        return (partial(work_forever, REAPER),) if settings.NEXUS_REAPER else ()
 
     def on_start(self) -> None:
         from maintenance.retention import prune_on_start

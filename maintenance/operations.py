@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from django.db import DatabaseError, connection
 from pydantic import Field, create_model
+from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot
-from coordination.services import audit, workspaces
+from coordination.services import workspaces
 from coordination.toolset import operation
-from core.clock import iso, now
+from core.clock import iso
 from core.database import store
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Params
 from core.operations.registry import OPERATORS_ONLY
-from core.operations.replies import Data
+from core.operations.shapes import Time
 from maintenance import reset, retention
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,26 @@ windows: dict[str, Any] = {f"{name}_keep_days": (Days, None) for name in retenti
 RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **windows)
 
 
+class LaneOutcome(TypedDict):
+    keep_days: int
+    before: Time | None
+    found: int
+    deleted: int
+
+
+class Compacted(TypedDict):
+    bytes_before: int
+    bytes_after: int
+    problem: NotRequired[str]
+
+
+class Pruned(TypedDict):
+    dry_run: bool
+    lanes: dict[str, LaneOutcome]
+    more: bool
+    vacuum: NotRequired[Compacted]
+
+
 @operation(
     RetentionPrune,
     CoordinationCode.WORKSPACE_REQUIRED,
@@ -49,20 +70,19 @@ RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **wind
     guards=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
+    slow=True,
 )
-def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
+def retention_prune(p: _RetentionPrune, caller: Caller) -> Pruned:
     """Delete events, acknowledged deliveries and closed sessions past their windows, a bounded number at a time: call
     it again while `more` is true. dry_run counts what it would delete."""
     if p.project_root is not None:
         workspaces.locate(p.project_root)
     keep_days = {name: days for name in retention.lanes() if (days := getattr(p, f"{name}_keep_days")) is not None}
-    outcome = retention.prune(keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches)
-    deleted = {name: lane.deleted for name, lane in outcome.items() if lane.deleted}
-    if deleted:
-        assert caller.operator is not None, "the runner admits operators only"
-        audit.record(caller.operator, "retention.pruned", now(), deleted=deleted)
+    outcome = retention.prune(
+        keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches, operator=caller.operator
+    )
     more = any(lane.found > lane.deleted for lane in outcome.values())
-    data: dict[str, Any] = {
+    data: Pruned = {
         "dry_run": p.dry_run,
         "lanes": {
             name: {
@@ -80,7 +100,7 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Data:
     return data
 
 
-def _compacted() -> dict[str, Any]:
+def _compacted() -> Compacted:
     """What giving free room back did. What comes before it is committed: that it fails is told, and no failure."""
     before = store().size_on_disk()
     try:
@@ -99,8 +119,13 @@ class DatabaseReset(Params):
     keep_agents: bool = False
 
 
-@operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def database_reset(p: DatabaseReset, caller: Caller) -> Data:
+class Emptied(TypedDict):
+    deleted: int
+    vacuum: Compacted
+
+
+@operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True, slow=True)
+def database_reset(p: DatabaseReset, caller: Caller) -> Emptied:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
     assert caller.operator is not None, "the runner admits operators only"
     deleted = reset.reset(keep_agents=p.keep_agents, operator=caller.operator)

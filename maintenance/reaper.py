@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from coordination.services import sessions
 from coordination.services import settings as stored_settings
-from core.waiting import WRITERS, in_thread
+from core.work import Work
 from handoffs import services as handoffs
 from maintenance import retention
 
-log = logging.getLogger(__name__)
-
-INTERVAL_SECONDS = 5.0
+Step = Callable[[], None]
 
 
-async def reap_forever() -> None:
-    """Expire leases, close dead sessions and prune, a little every few seconds, until cancelled."""
-    while True:
-        await reap()
-        await asyncio.sleep(INTERVAL_SECONDS)
+class Reaper(Work[Step, None]):
+    """Expires leases, closes dead sessions and prunes, a little every few seconds: a step is a short transaction.
+
+    Nothing is claimed: what a step finds is what is due, and a step that fails finds it again.
+    """
+
+    name = "reaper"
+    tick_seconds = 5.0
+
+    def lanes(self) -> Sequence[str]:
+        stored_settings.refresh()
+        return list(_steps())
+
+    def claim(self, lane: str) -> Step:
+        return _steps()[lane]
+
+    def act(self, item: Step) -> None:
+        item()
+
+    def settle(self, item: Step, outcome: None) -> bool:
+        return False  # once a tick: others write meanwhile
 
 
-async def reap() -> None:
-    """One round of short steps, each in the queue of the server's own writes; one that fails waits for the next."""
-    steps: list[Callable[[], None]] = [
-        stored_settings.refresh,
-        handoffs.expire_leases_everywhere,
-        sessions.reap_everywhere,
-    ]
-    steps += [partial(retention.prune_a_batch, name) for name in retention.lanes()]
-    for step in steps:
-        try:
-            await in_thread(WRITERS, step)
-        except Exception as error:
-            log.warning("The reaper could not finish a step (%s); it tries again.", error)
+def _steps() -> dict[str, Step]:
+    return {
+        "leases": handoffs.expire_leases_everywhere,
+        "sessions": sessions.reap_everywhere,
+        **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},
+    }
+
+
+REAPER = Reaper()

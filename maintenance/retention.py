@@ -7,7 +7,6 @@ handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, mail th
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,12 +18,12 @@ from django.db import OperationalError
 from django.db.models import QuerySet
 
 from coordination.models import RetentionPass
+from coordination.services import audit
 from coordination.services import settings as stored_settings
 from core.apps import nexus_apps
 from core.clock import now
 from core.contributions import RetentionLane
-from core.database import write
-from core.database.sqlite import is_busy
+from core.database import store, write
 from maintenance.config import MaintenanceSettings
 
 log = logging.getLogger(__name__)
@@ -50,12 +49,16 @@ class Pruned:
 
 
 def prune(
-    *, keep_days: Mapping[str, int] | None = None, dry_run: bool = False, max_batches: int | None = None
+    *,
+    keep_days: Mapping[str, int] | None = None,
+    dry_run: bool = False,
+    max_batches: int | None = None,
+    operator: str | None = None,
 ) -> dict[str, Pruned]:
     """Delete what is past its window, in every workspace; the outcome by lane.
 
     `keep_days` replaces windows by lane for this pass; `max_batches` bounds it per lane, and then `found` exceeds
-    `deleted`. A dry run counts only.
+    `deleted`. A dry run counts only. What a batch deletes for an `operator` is recorded with it, all or nothing.
     """
     outcome = {}
     for name, lane in lanes().items():
@@ -63,7 +66,8 @@ def prune(
         before = now() - timedelta(days=days)
         rows = lane.rows(before)
         found = rows.count()
-        outcome[name] = Pruned(days, before, found, 0 if dry_run else _delete(rows, found, max_batches))
+        gone = 0 if dry_run else _delete(name, rows, found, max_batches, operator)
+        outcome[name] = Pruned(days, before, found, gone)
     return outcome
 
 
@@ -71,7 +75,7 @@ def prune_a_batch(name: str) -> None:
     """Delete at most one batch of a lane: what a background task does at a time."""
     rows = lanes()[name].rows(now() - timedelta(days=_window(name)))
     if rows.exists():
-        _delete_batch(rows)
+        _delete_batch(name, rows)
 
 
 def prune_on_start() -> None:
@@ -88,28 +92,27 @@ def _window(name: str) -> int:
     return int(getattr(settings.NEXUS, f"retention_{name}_keep_days"))
 
 
-def _delete(rows: QuerySet[Any], found: int, max_batches: int | None) -> int:
+def _delete(name: str, rows: QuerySet[Any], found: int, max_batches: int | None, operator: str | None) -> int:
     deleted = batches = 0
     while deleted < found and batches != max_batches:
-        started = time.monotonic()
         try:
-            count = _delete_batch(rows)
+            count = _delete_batch(name, rows, operator)
         except OperationalError as error:
-            if deleted and is_busy(error):
+            if deleted and store().is_busy(error):
                 break  # what is done stays done, and the caller learns that there is more
             raise
         if not count:
             break  # another pass was quicker
         deleted, batches = deleted + count, batches + 1
-        if deleted < found:
-            time.sleep(time.monotonic() - started)  # SQLite's lock knows no queue: leave others half of the time
     return deleted
 
 
-def _delete_batch(rows: QuerySet[Any]) -> int:
-    with write():
+def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:
+    with write():  # whoever waits in the writers' queue comes before the next batch
         permit = RetentionPass.objects.create()  # the log's trigger asks for it
         keys = list(rows.values_list("pk", flat=True)[:BATCH])
         count: int = rows.model._default_manager.filter(pk__in=keys).delete()[0]
         permit.delete()
+        if count and operator is not None:
+            audit.record(operator, "retention.pruned", now(), deleted={name: count})
     return count

@@ -13,13 +13,13 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHt
 from coordination.log.follow import Filters, Follower
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
-from coordination.rows import event_data
+from coordination.rows import event_row
 from core.access import Approach, Refused, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
-from core.waiting import READERS, in_thread
+from core.waiting import AUTHENTICATION, READERS, in_thread
 
 FILTERS = ("workspace", "stream", "type", "agent")
 OTHERS = {"cursor", "api_key"}
@@ -42,7 +42,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         return identify(approach, transport="sse", connection=connection)
 
     try:
-        await in_thread(READERS, who)
+        await in_thread(AUTHENTICATION, who)
         if unknown := set(request.GET) - set(FILTERS) - OTHERS:
             raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; the stream takes {', '.join(FILTERS)}, cursor.")
         filters = Filters.parse({name: request.GET.getlist(name) for name in FILTERS})
@@ -68,7 +68,7 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
 
 
 def _message(event: Event) -> str:
-    return f"id: {event.event_id}\ndata: {json.dumps(event_data(event), cls=DjangoJSONEncoder)}\n\n"
+    return f"id: {event.event_id}\ndata: {json.dumps(event_row(event), cls=DjangoJSONEncoder)}\n\n"
 
 
 def _position(cursor: int) -> str:

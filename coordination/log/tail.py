@@ -20,7 +20,7 @@ from coordination.log import follow as log
 from coordination.log.follow import Filters, Page
 from coordination.models import Event
 from coordination.routing import in_words
-from coordination.rows import event_data
+from coordination.rows import event_row
 from core import files
 from core.cli import one_line, spelled
 from core.database import store
@@ -88,7 +88,7 @@ async def follow(
 
 def as_json(event: Event) -> str:
     """An event as one line of JSON, in ASCII: no character of it can end the line early or command a terminal."""
-    return json.dumps(event_data(event), separators=(",", ":"))
+    return json.dumps(event_row(event), separators=(",", ":"))
 
 
 def as_text(event: Event) -> str:

@@ -21,13 +21,13 @@ from coordination.log.follow import Filters, Follower
 from coordination.log.selectors import newest_event_id
 from coordination.log.sse import FILTERS, OTHERS
 from coordination.models import Event
-from coordination.rows import event_data
+from coordination.rows import event_row
 from core.access import Approach, Refused, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
-from core.waiting import READERS, in_thread
+from core.waiting import AUTHENTICATION, READERS, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
             return identify(approach, transport="websocket", connection=connection)
 
         try:
-            await in_thread(READERS, who)
+            await in_thread(AUTHENTICATION, who)
             filters, cursor = _asked(self.scope["query_string"].decode("latin-1"))
         except NexusError:
             await self.close()  # before it was accepted: the client gets 403
@@ -95,7 +95,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
     async def _pass_on(self, item: Event | Filters | None) -> None:
         if isinstance(item, Event):
             self.follower.cursor = item.event_id
-            await self._tell("event", event=event_data(item))
+            await self._tell("event", event=event_row(item))
         elif isinstance(item, Filters):
             await self._tell("filters", filters=item.as_data())
         else:

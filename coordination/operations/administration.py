@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from coordination.models import Agent
-from coordination.rows import agent_data
+from coordination.rows import AgentProfile, agent_row
 from coordination.services import keys, operators, roster, settings
 from coordination.toolset import operation
 from core.clock import iso
@@ -20,7 +21,7 @@ from core.operations.replies import Data
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
 
-class AgentProfile(Params):
+class ProfileGiven(Params):
     agent_id: Id
     role: Label | None = None
     capabilities: Annotated[Any, Field(description="List of names, or {name: true}.")] = None
@@ -37,17 +38,26 @@ class AgentProfile(Params):
         return {**named, "toolsets": self.toolsets or None} if "toolsets" in named else named
 
 
-@operation(AgentProfile, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
-def agent_create(p: AgentProfile, caller: Caller) -> Data:
-    """Create an agent with an API key. The answer shows the key, and nothing shows it again."""
+class ManagedAgent(AgentProfile):
+    toolsets: list[str] | None
+
+
+class CreatedAgent(ManagedAgent):
+    api_key: str
+
+
+@operation(ProfileGiven, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
+def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
+    """Create an agent with an API key, or bring a deleted one back, mail and all. The answer shows the key, and nothing
+    shows it again."""
     agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=_operator(caller))
-    return {**_profile(agent), "api_key": key}
+    return {**_managed(agent), "api_key": key}
 
 
-@operation(AgentProfile, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def agent_update(p: AgentProfile, caller: Caller) -> Data:
+@operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def agent_update(p: ProfileGiven, caller: Caller) -> ManagedAgent:
     """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
-    return _profile(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
+    return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
 
 
 class AgentRef(Params):
@@ -57,16 +67,27 @@ class AgentRef(Params):
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
 
 
+class DeletedAgent(TypedDict):
+    agent_id: str
+    deleted: bool
+    sessions_closed: int
+
+
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def agent_delete(p: AgentRef, caller: Caller) -> Data:
-    """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; registering the
-    id again brings it back."""
+def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
+    """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; only an
+    operator brings it back, with agent_create."""
     closed = roster.delete(agent_id=p.agent_id, operator=_operator(caller))
     return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
 
 
+class IssuedKey(TypedDict):
+    agent_id: str
+    api_key: str
+
+
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def agent_key_issue(p: AgentRef, caller: Caller) -> Data:
+def agent_key_issue(p: AgentRef, caller: Caller) -> IssuedKey:
     """Give an agent a new API key, shown this once. The key it had dies at once."""
     return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=_operator(caller))}
 
@@ -75,15 +96,24 @@ class AgentKeySetActive(AgentRef):
     active: bool
 
 
+class KeyState(TypedDict):
+    agent_id: str
+    active: bool
+
+
 @operation(AgentKeySetActive, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> Data:
+def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> KeyState:
     """Deactivate an agent's API key, or take the same key back into service."""
     key = keys.set_active(agent_id=p.agent_id, active=p.active, operator=_operator(caller))
     return {"agent_id": p.agent_id, "active": key.is_active}
 
 
+class SettingList(TypedDict):
+    settings: list[settings.SettingRow]
+
+
 @operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def settings_list(p: Nothing, caller: Caller) -> Data:
+def settings_list(p: Nothing, caller: Caller) -> SettingList:
     """Every setting: its value, where it comes from, its bounds, and whether a change applies at once."""
     return {"settings": settings.described()}
 
@@ -92,10 +122,14 @@ class SettingsUpdate(Params):
     values: Annotated[dict[str, Any], Field(min_length=1, max_length=100, description="By name; null: the default.")]
 
 
+class UpdatedSettings(TypedDict):
+    updated: list[str]
+
+
 @operation(
     SettingsUpdate, Code.VALIDATION_ERROR, Code.CONFIG_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True
 )
-def settings_update(p: SettingsUpdate, caller: Caller) -> Data:
+def settings_update(p: SettingsUpdate, caller: Caller) -> UpdatedSettings:
     """Store settings, all of them or none. They take effect in every process within about a second."""
     settings.update(values=p.values, operator=_operator(caller))
     return {"updated": sorted(p.values)}
@@ -150,5 +184,5 @@ def _operator(caller: Caller) -> str:
     return caller.operator
 
 
-def _profile(agent: Agent) -> dict[str, Any]:
-    return {**agent_data(agent), "toolsets": agent.toolsets, "updated_at": iso(agent.updated_at)}
+def _managed(agent: Agent) -> ManagedAgent:
+    return {**agent_row(agent), "toolsets": agent.toolsets, "updated_at": iso(agent.updated_at)}

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from coordination import selectors
 from coordination.models import Agent
-from coordination.rows import agent_data
+from coordination.rows import AgentProfile, AgentRow, agent_profile, agent_row
 from coordination.services import agents
 from coordination.toolset import operation
-from core.clock import iso
 from core.operations.caller import Caller
 from core.operations.errors import Code, invalid, not_found
 from core.operations.parameters import Id, Label, Nothing, Params
-from core.operations.replies import Data
 
 
 class AgentRegister(Params):
@@ -27,18 +26,29 @@ class AgentRegister(Params):
     metadata: Annotated[Any, Field(description="Any JSON, shown to others.")] = None
 
 
-@operation(AgentRegister, Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, acts_as="agent_id", idempotent=True)
-def agent_register(p: AgentRegister, caller: Caller) -> Data:
+@operation(
+    AgentRegister,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_OWNER,
+    acts_as="agent_id",
+    idempotent=True,
+)
+def agent_register(p: AgentRegister, caller: Caller) -> AgentProfile:
     """Create or update your identity; agents are global, across workspaces. What you leave out keeps its value."""
     given = {name: getattr(p, name) for name in p.model_fields_set - {"agent_id"}}
-    agent = agents.register(agent_id=p.agent_id, given=given)
-    return {**agent_data(agent), "updated_at": iso(agent.updated_at)}
+    by_operator = caller.operator is not None
+    return agent_profile(agents.register(agent_id=p.agent_id, given=given, by_operator=by_operator))
+
+
+class AgentList(TypedDict):
+    agents: list[AgentRow]
 
 
 @operation(Nothing, read_only=True)
-def agent_list(p: Nothing, caller: Caller) -> Data:
+def agent_list(p: Nothing, caller: Caller) -> AgentList:
     """List all agents with role, capabilities and last action: find whom to address."""
-    return {"agents": [agent_data(agent) for agent in Agent.objects.order_by("created_at", "agent_id")]}
+    return {"agents": [agent_row(agent) for agent in Agent.objects.order_by("created_at", "agent_id")]}
 
 
 class AgentGet(Params):
@@ -46,24 +56,34 @@ class AgentGet(Params):
 
 
 @operation(AgentGet, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
-def agent_get(p: AgentGet, caller: Caller) -> Data:
+def agent_get(p: AgentGet, caller: Caller) -> AgentRow:
     """One agent's profile and last action."""
     agent = Agent.objects.filter(pk=p.agent_id).first()
     if agent is None:
         raise not_found("agent", p.agent_id)
-    return agent_data(agent)
+    return agent_row(agent)
 
 
 @operation(Nothing, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
-def agent_whoami(p: Nothing, caller: Caller) -> Data:
+def agent_whoami(p: Nothing, caller: Caller) -> AgentRow:
     """The profile of the agent this connection is bound to by its key; an error when it is bound to none."""
     if caller.agent_id is None:
         raise invalid("This connection is bound to no agent. Start it with an API key, or pass agent_id yourself.")
     return agent_get(AgentGet(agent_id=caller.agent_id), caller)
 
 
+class CapabilityRow(TypedDict):
+    capability: str
+    agent_count: int
+    agents: list[str]
+
+
+class CapabilityList(TypedDict):
+    capabilities: list[CapabilityRow]
+
+
 @operation(Nothing, read_only=True)
-def capability_list(p: Nothing, caller: Caller) -> Data:
+def capability_list(p: Nothing, caller: Caller) -> CapabilityList:
     """All advertised capabilities and who has them: what a capability target can address."""
     return {
         "capabilities": [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
 
 from coordination.errors import CoordinationCode
 from coordination.models import Artifact
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
-from coordination.rows import artifact_data
+from coordination.rows import ArtifactRow, artifact_row
 from coordination.services import artifacts
 from coordination.toolset import operation
 from core.operations.caller import Caller
@@ -30,8 +30,12 @@ class ArtifactPut(Params):
     metadata: Any = None
 
 
+class PublishedArtifact(ArtifactRow):
+    path: NotRequired[Annotated[str | None, Field(description="Of a file, below project_root.")]]
+
+
 @operation(ArtifactPut, *IN_WORKSPACE, Code.CONTENT_TOO_LARGE, CoordinationCode.PATH_OUTSIDE_WORKSPACE)
-def artifact_put(p: ArtifactPut, caller: Caller) -> Data:
+def artifact_put(p: ArtifactPut, caller: Caller) -> PublishedArtifact:
     """Publish an artifact: inline content, or the path of a file in the project. Cite its artifact_id in messages."""
     artifact = artifacts.put(
         project_root=p.project_root,
@@ -42,8 +46,10 @@ def artifact_put(p: ArtifactPut, caller: Caller) -> Data:
         metadata=p.metadata,
         actor=caller.agent_id,
     )
-    place = {"path": artifact.path} if artifact.stored == "path" else {}
-    return {**artifact_data(artifact), **place}
+    published: PublishedArtifact = {**artifact_row(artifact)}  # type: ignore[typeddict-item]  # a row holds no path
+    if artifact.stored == "path":
+        published["path"] = artifact.path
+    return published
 
 
 class ArtifactGet(Params):
@@ -51,12 +57,26 @@ class ArtifactGet(Params):
     artifact_id: Id
 
 
+class FoundArtifact(PublishedArtifact):
+    name: str | None
+    metadata: Any
+    content: NotRequired[Annotated[str | None, Field(description="Where it is inline.")]]
+
+
 @operation(ArtifactGet, *IN_WORKSPACE, Code.NOT_FOUND, read_only=True)
-def artifact_get(p: ArtifactGet, caller: Caller) -> Data:
+def artifact_get(p: ArtifactGet, caller: Caller) -> FoundArtifact:
     """Get an artifact: its content when inline, its path (never the file's bytes) otherwise."""
     artifact = artifacts.get(project_root=p.project_root, artifact_id=p.artifact_id)
-    place = {"path": artifact.path} if artifact.stored == "path" else {"content": artifact.content}
-    return {**artifact_data(artifact), "name": artifact.name, "metadata": artifact.metadata, **place}
+    found: FoundArtifact = {
+        **artifact_row(artifact),  # type: ignore[typeddict-item]  # a row holds neither path nor content
+        "name": artifact.name,
+        "metadata": artifact.metadata,
+    }
+    if artifact.stored == "path":
+        found["path"] = artifact.path
+    else:
+        found["content"] = artifact.content
+    return found
 
 
 class ArtifactList(Params):
@@ -97,7 +117,7 @@ def artifact_read(p: ArtifactRef, caller: Caller) -> Data:
 
 def _described(artifact: Artifact) -> dict[str, Any]:
     return {
-        **artifact_data(artifact),
+        **artifact_row(artifact),
         "name": artifact.name,
         "path": artifact.path if artifact.stored == "path" else None,
         "metadata": artifact.metadata,

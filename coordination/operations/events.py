@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
+from typing_extensions import TypedDict
 
 from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
 from coordination.log import selectors
 from coordination.log.streams import streams
 from coordination.parameters import ProjectRoot
-from coordination.rows import event_data
+from coordination.rows import EventRow, event_row
 from coordination.services import agents, workspaces
 from coordination.toolset import operation
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Cursor, FieldErrors, Id, Label, Limit, Params
 from core.operations.registry import Wait
-from core.operations.replies import Data
 
 DEFAULT_EVENT_LIMIT = 100
 
@@ -82,15 +82,26 @@ EVENT_ERRORS = (
 )
 
 
+class Head(TypedDict):
+    cursor: int
+
+
 @operation(EventCursor, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
-def event_cursor(p: EventCursor, caller: Caller) -> Data:
+def event_cursor(p: EventCursor, caller: Caller) -> Head:
     """The newest event_id of a stream, to follow from now on with event_get or event_wait."""
     workspace_id = workspaces.locate(p.project_root).workspace_id
     return {"cursor": selectors.newest_event_id(workspace_id=workspace_id, stream=p.stream)}
 
 
+class EventPage(TypedDict):
+    events: list[EventRow]
+    next_cursor: int
+    has_more: bool
+    timed_out: bool
+
+
 @operation(EventGet, *EVENT_ERRORS, acts_as="agent_id", read_only=True)
-def event_get(p: EventGet, caller: Caller) -> Data:
+def event_get(p: EventGet, caller: Caller) -> EventPage:
     """Read events after cursor, oldest first; go on from next_cursor. For observing; your mail comes by inbox_pull."""
     data = _events(p)
     agents.touch_in_passing(p.agent_id)
@@ -109,20 +120,22 @@ def event_get(p: EventGet, caller: Caller) -> Data:
         ),
         look=lambda p, caller: _events(p),
         done=lambda data: bool(data["events"]),
+        unfinished=lambda data: bool(data["has_more"]),
         expired=lambda p, data: {
             **data,
             "timed_out": True,
-            **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 else {}),  # a snapshot has looked so far
+            # A snapshot has looked so far, and so has a wait whose time ran out before the log did.
+            **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 and not data["has_more"] else {}),
         },
         resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}),
     ),
 )
-def event_wait(p: EventWait, caller: Caller) -> Data:
+def event_wait(p: EventWait, caller: Caller) -> EventPage:
     """Like event_get, but with timeout_seconds > 0 it waits for the first matching event. timed_out tells of none."""
     return event_get(p, caller)
 
 
-def _events(p: EventGet) -> dict[str, Any]:
+def _events(p: EventGet) -> EventPage:
     page = selectors.event_page(
         workspace_id=workspaces.locate(p.project_root).workspace_id,
         agent_id=p.agent_id,
@@ -132,7 +145,7 @@ def _events(p: EventGet) -> dict[str, Any]:
         filters=p.chosen,
     )
     return {
-        "events": [event_data(event) for event in page.events],
+        "events": [event_row(event) for event in page.events],
         "next_cursor": page.next_cursor,
         "has_more": page.has_more,
         "timed_out": False,

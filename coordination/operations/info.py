@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing_extensions import TypedDict
+
 from coordination.toolset import operation
 from core.database.migrations import schema_version
 from core.operations.caller import Caller
 from core.operations.parameters import Nothing
-from core.operations.replies import Data
 from core.version import package_version
 
 SURFACE_REVISION = 2  # rises with every change of a tool's name, parameters, defaults or meaning
 
 
+class HubInfo(TypedDict):
+    package_version: str
+    schema_version: int
+    surface_revision: int
+
+
 @operation(Nothing, read_only=True)
-def nexus_info(p: Nothing, caller: Caller) -> Data:
+def nexus_info(p: Nothing, caller: Caller) -> HubInfo:
     """Versions of package, schema and tool surface. Call it when tools behave unlike your cached schemas."""
     return {
         "package_version": package_version(),

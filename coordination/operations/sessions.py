@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.parameters import WorkspaceId
-from coordination.rows import session_data
+from coordination.rows import SessionRow, SessionState, session_row
 from coordination.services import sessions
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Params
-from core.operations.replies import Data
+from core.operations.shapes import Time
 
 
 class SessionOpen(Params):
     agent_id: Id
     workspace_id: WorkspaceId
     metadata: Any = None
+
+
+class OpenedSession(SessionRow):
+    session_secret: str
 
 
 @operation(
@@ -32,11 +37,11 @@ class SessionOpen(Params):
     Code.NOT_FOUND,
     acts_as="agent_id",
 )
-def session_open(p: SessionOpen, caller: Caller) -> Data:
+def session_open(p: SessionOpen, caller: Caller) -> OpenedSession:
     """Open a session in a workspace: it makes you present, so that broadcasts reach you. Keep session_secret, which is
     shown once."""
     session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=p.workspace_id, metadata=p.metadata)
-    return {**session_data(session), "session_secret": secret}
+    return {**session_row(session), "session_secret": secret}
 
 
 class SessionRef(Params):
@@ -47,8 +52,14 @@ class SessionRef(Params):
 SESSION_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
 
 
+class Heartbeat(TypedDict):
+    session_id: str
+    status: SessionState
+    last_heartbeat_at: Time
+
+
 @operation(SessionRef, *SESSION_ERRORS)
-def session_heartbeat(p: SessionRef, caller: Caller) -> Data:
+def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
     """Stay present. Send one between turns; broadcasts skip agents silent for 30 minutes (default)."""
     session = sessions.heartbeat(session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id)
     return {
@@ -58,10 +69,14 @@ def session_heartbeat(p: SessionRef, caller: Caller) -> Data:
     }
 
 
+class ClosedSession(SessionRow):
+    closed_at: Time | None
+
+
 @operation(SessionRef, *SESSION_ERRORS, idempotent=True)
-def session_close(p: SessionRef, caller: Caller) -> Data:
+def session_close(p: SessionRef, caller: Caller) -> ClosedSession:
     """End a session; closing twice is fine."""
     session = sessions.close(
         session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id, operator=caller.operator
     )
-    return {**session_data(session), "closed_at": iso(session.closed_at)}
+    return {**session_row(session), "closed_at": iso(session.closed_at)}

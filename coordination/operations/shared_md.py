@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from coordination import shared_md
 from coordination.errors import CoordinationCode
@@ -14,12 +15,21 @@ from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Params
-from core.operations.replies import Data
+from core.operations.shapes import Time
 
 
 class SharedMdRender(Params):
     workspace_id: WorkspaceId
     limit_events: Annotated[int, Field(description="How many of the newest events.")] = 50
+
+
+class RenderedSharedMd(TypedDict):
+    path: str
+    workspace_id: str
+    bytes_written: int
+    sections_rendered: int
+    limit_events: int
+    generated_at: Time
 
 
 @operation(
@@ -29,8 +39,9 @@ class SharedMdRender(Params):
     Code.NOT_FOUND,
     CoordinationCode.RENDER_ERROR,
     idempotent=True,
+    slow=True,
 )
-def shared_md_render(p: SharedMdRender, caller: Caller) -> Data:
+def shared_md_render(p: SharedMdRender, caller: Caller) -> RenderedSharedMd:
     """Write the workspace's shared.md, a readable snapshot of agents, tasks, handoffs and recent events."""
     rendered = shared_md.render(workspace_id=p.workspace_id, limit_events=p.limit_events)
     return {

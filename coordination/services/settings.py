@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from django.conf import settings
 from django.db import transaction
+from typing_extensions import TypedDict
 
 from coordination.models import StoredSetting
 from coordination.services import audit
@@ -20,6 +21,7 @@ from core.clock import now
 from core.config import TABLE, flag, parse, variable
 from core.database import write
 from core.operations.errors import Code, NexusError, invalid
+from core.operations.shapes import one_of
 
 REFRESH_SECONDS = 1.0
 
@@ -78,10 +80,25 @@ def source(name: str, stored: Mapping[str, str]) -> str:
     return "stored" if started == "default" and name in stored else started
 
 
-def described() -> list[dict[str, Any]]:
+class SettingRow(TypedDict):
+    name: str
+    value: bool | int | str | None
+    default: bool | int | str | None
+    source: Annotated[str, one_of(("flag", "environment", "stored", "default"))]
+    pinned: bool
+    applies: Annotated[str, one_of(("at once", "at start"))]
+    description: str
+    minimum: int | None
+    maximum: int | None
+    choices: list[str] | None
+    flag: str
+    variable: str
+
+
+def described() -> list[SettingRow]:
     """Every setting: value in force, source, whether it can be edited and why not, bounds, and what it means."""
     stored = dict(StoredSetting.objects.values_list("name", "value"))
-    listed = []
+    listed: list[SettingRow] = []
     for name, field in TABLE.items():
         meta, value, origin = field.metadata, getattr(settings.NEXUS, name), source(name, stored)
         listed.append(

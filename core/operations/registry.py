@@ -12,8 +12,10 @@ from core.operations.errors import Code, ErrorCode, NexusError, not_found
 from core.operations.parameters import Params
 from core.operations.replies import ENVELOPE, Data, Reply
 from core.operations.resources import AgentResource, Prompt, Reference, Text
+from core.operations.shapes import shape_of
 
 P = TypeVar("P", bound=Params)
+D = TypeVar("D", bound=Data)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Wait(Generic[P]):
     look: Callable[[P, Caller], Data]  # what is there now
     done: Callable[[Data], bool]
     expired: Callable[[P, Data], Data]  # the answer when time ran out, or none was given
-    resume: Callable[[P, Data], P] = lambda params, data: params  # where the next look starts
+    resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
+    unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
 
 
@@ -59,7 +62,6 @@ class Operation(Generic[P]):
     call: Callable[[P, Caller], Data]
     description: str
     errors: frozenset[ErrorCode]  # the codes of its contract; INTERNAL_ERROR and DB_ERROR go without saying
-    data: type[Any] | None = None  # the model of its data, where one is declared
     acts_as: str | None = None  # the parameter that names the acting agent
     guards: tuple[Guard, ...] = ()
     read_only: bool = False
@@ -69,6 +71,11 @@ class Operation(Generic[P]):
     tool: bool = True  # whether agents get it as an MCP tool
     accepts_anything: bool = False  # a shim answers every call shape
     wait: Wait[P] | None = field(default=None, repr=False)
+
+    @property
+    def data(self) -> type[Any] | None:
+        """The shape of its data, as its function is annotated to answer."""
+        return shape_of(self.call)
 
     @property
     def operator_only(self) -> bool:
@@ -99,7 +106,6 @@ class Toolset:
         self,
         params: type[P],
         *errors: ErrorCode,
-        data: type[Any] | None = None,
         acts_as: str | None = None,
         guards: tuple[Guard, ...] = (),
         read_only: bool = False,
@@ -109,10 +115,13 @@ class Toolset:
         tool: bool = True,
         accepts_anything: bool = False,
         wait: Wait[P] | None = None,
-    ) -> Callable[[Callable[[P, Caller], Data]], Callable[[P, Caller], Data]]:
-        """Register the decorated function as the operation of its name; its docstring is what agents read of it."""
+    ) -> Callable[[Callable[[P, Caller], D]], Callable[[P, Caller], D]]:
+        """Register the decorated function as the operation of its name.
 
-        def register(call: Callable[[P, Caller], Data]) -> Callable[[P, Caller], Data]:
+        Its docstring is what agents read of it; the TypedDict that it is annotated to return is the shape of its data.
+        """
+
+        def register(call: Callable[[P, Caller], D]) -> Callable[[P, Caller], D]:
             name = call.__name__
             if name in self.operations:
                 raise ValueError(f"operation {name} of {self.name} is declared twice")
@@ -123,7 +132,6 @@ class Toolset:
                 call=call,
                 description=" ".join((call.__doc__ or "").split()),
                 errors=frozenset(errors),
-                data=data,
                 acts_as=acts_as,
                 guards=guards,
                 read_only=read_only,

@@ -1,4 +1,4 @@
-"""Whatever goes wrong below /api/ is answered in the envelope, with the status that its code carries."""
+"""Whatever goes wrong below /api/ is answered in the envelope, or its toolset's form, with its code's status."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from rest_framework.response import Response
 
 from core.operations import runner
 from core.operations.errors import Code, NexusError, invalid
-from core.operations.replies import Outcome, failure
+from core.operations.replies import ENVELOPE, Outcome, Reply, failure
+from core.rest.formats import Whole
 
 CODE_OF_STATUS = {401: Code.NOT_OWNER, 403: Code.NOT_OWNER, 404: Code.NOT_FOUND, 413: Code.CONTENT_TOO_LARGE}
 
 
 def on_error(exception: Exception, context: Mapping[str, Any]) -> Response:
-    """DRF's exception handler: whatever went wrong is answered in the envelope."""
-    response = Response(*explain(exception))
+    """DRF's exception handler: whatever went wrong is answered in the form of the view's toolset."""
+    toolset = getattr(context["view"], "toolset", None)
+    response = Whole(*explain(exception, toolset.reply if toolset else ENVELOPE))
     if isinstance(exception, MethodNotAllowed):
         response.headers["Allow"] = ", ".join(context["view"].allowed_methods)
     if response.status_code == 401:
@@ -29,10 +31,10 @@ def on_error(exception: Exception, context: Mapping[str, Any]) -> Response:
     return response
 
 
-def explain(exception: Exception) -> tuple[dict[str, Any], int]:
-    """The failure envelope and the HTTP status of any exception."""
+def explain(exception: Exception, reply: Reply = ENVELOPE) -> tuple[dict[str, Any], int]:
+    """The body and the HTTP status of any exception."""
     error, status = _documented(exception)
-    return failure(error), status
+    return reply.body(Outcome(error=error)), status
 
 
 def _documented(exception: Exception) -> tuple[NexusError, int]:

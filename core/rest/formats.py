@@ -1,4 +1,4 @@
-"""One JSON object in, the envelope out, whatever is asked for."""
+"""One JSON object in, the envelope or a toolset's own form out, whatever is asked for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from core.operations.errors import invalid
 from core.operations.replies import ok
@@ -25,13 +26,17 @@ class OnlyJson(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
+class Whole(Response):
+    """A response whose data is the body already, as a toolset's reply is."""
+
+
 class EnvelopeRenderer(JSONRenderer):
-    """Data goes out in the success envelope; a view that has an envelope passes it through."""
+    """Data goes out in the success envelope, unless the response is whole."""
 
     charset = None
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None) -> bytes:
-        body = data if isinstance(data, dict) and "ok" in data else ok(data)
+        body = data if isinstance((renderer_context or {}).get("response"), Whole) else ok(data)
         return json.dumps(body, ensure_ascii=False, default=str).encode()
 
 

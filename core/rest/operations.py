@@ -10,6 +10,7 @@ from core.access import caller_of
 from core.operations import runner
 from core.operations.errors import not_found
 from core.operations.registry import TOOLSETS
+from core.operations.replies import ENVELOPE
 from core.rest.errors import explain
 from core.rest.formats import json_object
 
@@ -18,19 +19,19 @@ from core.rest.formats import json_object
 async def operation(request: HttpRequest, toolset: str, name: str) -> HttpResponse:
     """POST /api/v1/{toolset}/operations/{name}: the very answer of MCP. A waiting operation holds no thread."""
     headers = {"Cache-Control": "no-store", "Allow": "POST"}
+    chosen = TOOLSETS.get(toolset)
     try:
         if request.method != "POST":
             raise MethodNotAllowed(str(request.method))
         caller = await caller_of(request, transport="rest")
         if request.content_type not in ("application/json", ""):
             raise UnsupportedMediaType(request.content_type or "")
-        if toolset not in TOOLSETS:
+        if chosen is None:
             raise not_found("toolset", toolset[:200])
-        chosen = TOOLSETS[toolset]
         outcome = await runner.aperform(chosen, caller, name, json_object(request.body))
         body, status = chosen.reply.body(outcome), outcome.status
     except Exception as error:
-        body, status = explain(error)
+        body, status = explain(error, chosen.reply if chosen else ENVELOPE)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JsonResponse(body, status=status, headers=headers)

@@ -9,6 +9,9 @@ from drf_spectacular.openapi import AutoSchema
 
 from core.apps import nexus_apps
 from core.operations.registry import TOOLSETS, Operation, operations
+from core.operations.replies import ENVELOPE
+from core.operations.shapes import json_schema, shape_of
+from core.rest.pagination import Pages
 
 Schema = dict[str, Any]
 
@@ -38,6 +41,26 @@ def failures(texts: dict[str, str] = FAILURES) -> Schema:
     return {status: {"description": text, "content": reference} for status, text in texts.items()}
 
 
+def reference(shape: type[Any]) -> Schema:
+    """A reference to a shape, which the schema then holds. Raises ValueError for two shapes of one name."""
+    if _shapes.setdefault(shape.__name__, shape) is not shape:
+        raise ValueError(f"two shapes are called {shape.__name__}")
+    return {"$ref": f"#/components/schemas/{shape.__name__}"}
+
+
+_shapes: dict[str, type[Any]] = {}
+
+
+def page_of(shape: type[Any]) -> Schema:
+    """A page of rows of a shape, for `extend_schema(responses=…)`."""
+    return Pages().get_paginated_response_schema({"type": "array", "items": reference(shape)})
+
+
+def answer_of(operation: Operation[Any]) -> Schema:
+    """What an operation answers, for `extend_schema(responses=…)`."""
+    return reference(operation.data) if operation.data else {"type": "object"}
+
+
 def body_of(operation: Operation[Any], *in_path: str) -> Schema:
     """The request body of an operation, less the parameters that the path holds, for `extend_schema(request=…)`."""
     schema = _parameters(operation, {})
@@ -54,6 +77,13 @@ class EnvelopeSchema(AutoSchema):
         if getattr(self.view, "action", None) in ("list", "retrieve"):
             return " ".join((type(self.view).__doc__ or "").split())
         return super().get_description()
+
+    def get_response_serializers(self) -> Any:
+        """A row, as its resource is annotated to show it; other paths say themselves what they answer."""
+        view: Any = self.view
+        shape = (view.action == "retrieve" and shape_of(view.show_whole)) or shape_of(view.show)
+        assert shape is not None, f"{type(self.view).__name__}.show is annotated with no shape"
+        return {"200": reference(shape)}
 
     def get_override_parameters(self) -> list[Any]:
         return list(self.view.query_parameters()) if hasattr(self.view, "query_parameters") else []
@@ -94,7 +124,17 @@ def add_operations(result: Schema, generator: Any, **kwargs: Any) -> Schema:
     for operation in operations():
         path = f"/api/v1/{operation.toolset.name}/operations/{operation.name}"
         result["paths"][path] = {"post": _path(operation, schemas)}
+    for name, shape in _shapes.items():
+        schemas[name] = _defined(json_schema(shape), schemas)
     return result
+
+
+def _defined(schema: Schema, schemas: Schema) -> Schema:
+    """A schema without the definitions that it brought, which go to the others."""
+    for name, part in schema.pop("$defs", {}).items():
+        if schemas.setdefault(name, part) != part:
+            raise ValueError(f"two shapes are called {name}")
+    return schema
 
 
 def _failure() -> Schema:
@@ -120,23 +160,23 @@ def _failure() -> Schema:
 
 def _path(operation: Operation[Any], schemas: Schema) -> Schema:
     parameters = _parameters(operation, schemas)
-    answer = {"application/json": {"schema": success({"type": "object"})}}
+    answer = {"application/json": {"schema": success(answer_of(operation))}}
+    responses = {"200": {"description": "The envelope.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
+    if operation.toolset.reply is not ENVELOPE:
+        own = {"application/json": {"schema": {"type": "object"}}}
+        responses = {status: {"description": told["description"], "content": own} for status, told in responses.items()}
+        responses["200"]["description"] = "In the form of the toolset."
     return {
         "operationId": f"{operation.toolset.name}_{operation.name}",
         "description": operation.description,
         "tags": ["operations"],
         "requestBody": {"content": {"application/json": {"schema": parameters}}},
         "security": ANY_OF,
-        "responses": {
-            "200": {"description": "The envelope.", "content": answer},
-            **failures({**FAILURES, **CONFLICTS}),
-        },
+        "responses": responses,
     }
 
 
 def _parameters(operation: Operation[Any], schemas: Schema) -> Schema:
     if operation.accepts_anything:
         return {"type": "object"}
-    parameters: Schema = operation.params.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(parameters.pop("$defs", {}))
-    return parameters
+    return _defined(operation.params.model_json_schema(ref_template="#/components/schemas/{model}"), schemas)

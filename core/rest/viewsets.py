@@ -22,6 +22,7 @@ from core.operations import runner
 from core.operations.caller import Caller
 from core.operations.errors import invalid
 from core.operations.registry import Toolset
+from core.rest.formats import Whole
 from core.rest.pagination import Pages
 
 
@@ -81,7 +82,7 @@ class Endpoint(GenericViewSet[Any]):
         """Call an operation, and answer in its toolset's form with the status that fits."""
         outcome = runner.perform(self.toolset, self.caller, name, arguments)
         failed = outcome.error is not None
-        response = Response(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
+        response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
         response.exception = failed
         return response
 
@@ -122,11 +123,23 @@ class Resource(Endpoint):
             raise Http404
         return row
 
+    def show(self, row: Any) -> Mapping[str, Any]:
+        """A row of the list. Its annotation is what the schema tells of it."""
+        raise NotImplementedError
+
+    def show_whole(self, row: Any) -> Mapping[str, Any]:
+        """One alone, where that has more."""
+        return self.show(row)
+
     def list(self, request: Request) -> Response:
         """A page."""
-        page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
-        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+        return self.page(self.get_queryset())
+
+    def page(self, rows: Any) -> Response:
+        """The page of `rows` that the query asks for."""
+        chosen = cast(Sequence[Any], self.paginate_queryset(self.filter_queryset(rows)))
+        return self.get_paginated_response([self.show(row) for row in chosen])
 
     def retrieve(self, request: Request, pk: str) -> Response:
         """One of them."""
-        return Response(self.get_serializer(self.get_object()).data)
+        return Response(self.show_whole(self.get_object()))

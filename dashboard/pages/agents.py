@@ -17,6 +17,8 @@ from coordination.models import Agent, AgentKey, Session
 from coordination.routing import capability_set
 from core.clock import now
 from core.operations.parameters import whole_number
+from core.operations.registry import TOOLSETS
+from core.operations.toolsets import default
 from dashboard.page import operate, render
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_overview
@@ -56,7 +58,7 @@ def _searchable(row: dict[str, Any]) -> str:
 def new(request: HttpRequest) -> HttpResponse:
     """Create an agent; the answer to the form is the one page that shows its key."""
     if request.method != "POST":
-        return render(request, "agent_form", "New agent", values={})
+        return render(request, "agent_form", "New agent", values={}, **_toolsets())
     values = request.POST.dict()
     envelope = operate(
         request,
@@ -66,7 +68,7 @@ def new(request: HttpRequest) -> HttpResponse:
         **_profile(values),
     )
     if not envelope["ok"]:
-        return render(request, "agent_form", "New agent", values=values)
+        return render(request, "agent_form", "New agent", values=values, **_toolsets())
     return _with_key(request, envelope["data"]["agent_id"], envelope["data"]["api_key"])
 
 
@@ -89,6 +91,8 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         agent=row,
         state=state,
         capabilities=", ".join(sorted(capability_set(row.capabilities))),
+        toolsets=", ".join(row.toolsets or ()),
+        **_toolsets(),
         metadata=json.dumps(row.metadata, ensure_ascii=False) if row.metadata is not None else "",
         key=AgentKey.objects.filter(agent_id=agent_id).first(),
         sessions=sessions,
@@ -169,10 +173,18 @@ def _found(agent_id: str) -> Agent:
 
 def _profile(values: dict[str, str]) -> dict[str, Any]:
     """The profile as the operations take it; metadata that is no JSON is handed on as the text it is."""
-    capabilities = [name.strip() for name in values.get("capabilities", "").split(",") if name.strip()]
+    listed = {
+        field: [name.strip() for name in values.get(field, "").split(",") if name.strip()]
+        for field in ("capabilities", "toolsets")
+    }
     text = values.get("metadata", "").strip()
     try:
         metadata: Any = json.loads(text) if text else None
     except (ValueError, RecursionError):
         metadata = text
-    return {"role": values.get("role", "").strip() or None, "capabilities": capabilities, "metadata": metadata}
+    return {"role": values.get("role", "").strip() or None, "metadata": metadata, **listed}
+
+
+def _toolsets() -> dict[str, Any]:
+    """What the field for the toolsets tells."""
+    return {"known_toolsets": list(TOOLSETS), "default_toolsets": [each.name for each in default()]}

@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from coordination.log.selectors import newest_event_id
 from coordination.log.streams import streams
 from coordination.models import Agent, Artifact, Event, Session
-from coordination.rows import event_data
+from coordination.rows import EventRow, event_row
 from core.operations.parameters import whole_number
 from dashboard.page import chosen_workspace, render
 from handoffs.models import Handoff
@@ -32,17 +32,7 @@ EQUAL = {
     "agent": "actor_agent_id",
     "handoff": "handoff_id",
 }
-COLUMNS = (
-    "event_id",
-    "created_at",
-    "workspace_id",
-    "stream",
-    "type",
-    "actor_agent_id",
-    "task_id",
-    "handoff_id",
-    "payload",
-)
+COLUMNS = sorted(EventRow.__annotations__, key=lambda column: column == "payload")  # the long one last
 
 
 def events(request: HttpRequest) -> TemplateResponse:
@@ -126,7 +116,7 @@ def _in_order(rows: QuerySet[Event], words: str) -> Iterator[Event]:
 
 def _ndjson(rows: Iterator[Event]) -> Iterator[str]:
     for row in rows:
-        yield json.dumps(event_data(row), ensure_ascii=False) + "\n"
+        yield json.dumps(event_row(row), ensure_ascii=False) + "\n"
 
 
 class _Line:
@@ -140,7 +130,7 @@ def _csv(rows: Iterator[Event]) -> Iterator[str]:
     writer = csv.writer(_Line())
     yield writer.writerow(COLUMNS)
     for row in rows:
-        data = {**event_data(row), "payload": json.dumps(row.payload, ensure_ascii=False)}
+        data: dict[str, Any] = {**event_row(row), "payload": json.dumps(row.payload, ensure_ascii=False)}
         yield writer.writerow([_cell(data[column]) for column in COLUMNS])
 
 

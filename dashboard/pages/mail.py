@@ -15,6 +15,7 @@ from inbox.models import Delivery, Message
 from inbox.monitoring import MailFilter
 
 PAGE = 50
+EXCERPT = 600  # characters of each body on a timeline
 FOUND = 200  # search hits that a filter narrows down
 LANES = {
     "": "All mail",
@@ -91,7 +92,10 @@ def _summary(deliveries: list[Delivery]) -> dict[str, int]:
 
 
 def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
-    """One agent's mail: a tab per peer (`?peer=`), the conversation as a timeline, and its sends to nobody."""
+    """One agent's mail: a tab per peer (`?peer=`), the conversation as a timeline, and its sends to nobody.
+
+    The timeline shows excerpts; `?whole=` names the message that is shown whole.
+    """
     agent = Agent.everyone.filter(pk=agent_id).first()
     if agent is None:
         raise Http404
@@ -103,10 +107,13 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
         rows: list[Delivery] = []
         unreached = monitoring.mail(MailFilter(sender_id=agent_id, lane="nobody"), limit=PAGE)
     else:
-        rows = monitoring.between(agent_id, peer, before=request.GET.get("before", ""), limit=PAGE + 1)
+        rows = monitoring.between(agent_id, peer, EXCERPT, before=request.GET.get("before", ""), limit=PAGE + 1)
         unreached = []
     for row in rows:
         row.status = effective(row.status, row.lease_expires_at, moment)
+    query = request.GET.copy()
+    query["peer"] = peer
+    query.pop("whole", None)
     return render(
         request,
         "agent_mail",
@@ -114,6 +121,9 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
         agent=agent,
         peers=peers,
         peer=peer,
+        query=query.urlencode(),
+        excerpt=EXCERPT,
+        whole=Message.objects.filter(pk=request.GET.get("whole")).first(),
         nobody=nobody,
         unreached=unreached,
         timeline=list(reversed(rows[:PAGE])),

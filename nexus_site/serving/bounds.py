@@ -1,4 +1,4 @@
-"""The bounds of every HTTP request, whichever server carries it: the size of its body, and the time that may take."""
+"""The bounds of every HTTP request, whichever server carries it: its body's size, its values, and the time it takes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
+from core.limits import most_values, values_in
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from core.operations.replies import failure
@@ -47,13 +48,13 @@ class Bounded:
 
 
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
-    left = MAX_BODY_BYTES
+    left, values_left = MAX_BODY_BYTES, most_values()
     complete = False
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
 
     async def bounded() -> Any:
-        nonlocal left, complete
+        nonlocal left, values_left, complete
         if complete:
             return await receive()
         if declared.isdigit() and whole_number(declared.decode(), MAX_BODY_BYTES) is None:
@@ -65,9 +66,12 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
             raise _Refused(408, f"The request's body did not arrive within {BODY_SECONDS} seconds.") from None
         if message["type"] == "http.request":
             left -= len(message.get("body", b""))
+            values_left -= values_in(message.get("body", b""))
             complete = not message.get("more_body", False)
         if left < 0:
             raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
+        if values_left < 0:
+            raise _Refused(413, "The request's body holds more values than any call takes.")
         return message
 
     return bounded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 from django.db import DatabaseError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -17,6 +18,9 @@ from core.operations.errors import NexusError
 from core.operations.replies import failure, ok
 from nexus_site.serving import metrics
 
+# Asked while everything else may be at its limit: behind no page, scan or writer of this process.
+READINESS = ThreadPoolExecutor(1, thread_name_prefix="nexus-readyz")
+MEASURING = ThreadPoolExecutor(1, thread_name_prefix="nexus-metrics")
 ENOUGH_BYTES = 64 * 1024 * 1024  # less room than this on the store's disk is as good as none
 
 
@@ -27,7 +31,7 @@ async def alive(request: HttpRequest) -> HttpResponseBase:
 
 async def ready(request: HttpRequest) -> HttpResponseBase:
     """200 when calls can succeed, 503 with the checks that failed when not."""
-    checks = await waiting.in_thread(waiting.WRITERS, _checks)
+    checks = await waiting.in_thread(READINESS, _checks)
     good = not waiting.waiter().closing and all(checks.values())
     body = ok({"status": "ready" if good else "not ready", "checks": checks})
     return JsonResponse({**body, "ok": good}, status=200 if good else 503)
@@ -44,7 +48,7 @@ async def measured(request: HttpRequest) -> HttpResponseBase:
         return metrics.exposition()
 
     try:
-        content = await waiting.in_thread(waiting.READERS, text)
+        content = await waiting.in_thread(MEASURING, text)
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)

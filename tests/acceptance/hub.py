@@ -87,9 +87,9 @@ def _drain(process: subprocess.Popen[str], lines: list[str], arrived: queue.Simp
     arrived.put(None)
 
 
-def serving(home: Path, *flags: str) -> Iterator[Hub]:
+def serving(home: Path, *flags: str, program: Path = ROOT / "manage.py") -> Iterator[Hub]:
     """A hub for a fixture: started before, killed after."""
-    hub = start(home, *flags)
+    hub = start(home, command=[sys.executable, str(program), "serve", "--port", "0", *flags])
     try:
         yield hub
     finally:

@@ -85,6 +85,17 @@ def test_it_answers_every_line_with_the_envelope(lasting: Raw, arguments: bytes)
     assert lasting.call("inbox_count", {"agent_id": "a"}, number=8)["ok"], "the connection goes on"
 
 
+@pytest.mark.parametrize("filling", [b'"' + b"x" * 70 * 2**20 + b'"', b"[" + b"[]," * 400_000 + b"0]"])
+def test_it_answers_a_line_that_is_too_large_and_goes_on(lasting: Raw, filling: bytes) -> None:
+    head = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"inbox_count","arguments":{"agent_id":'
+    lasting.write(head + filling + b"}}}")
+    answer = lasting.read()
+    assert (answer["id"], answer["result"]["structuredContent"]["error"]["code"]) == (7, "CONTENT_TOO_LARGE")
+    lasting.write(filling)
+    assert lasting.read()["error"]["code"] == -32700
+    assert lasting.call("inbox_count", {"agent_id": "a"}, number=8)["ok"], "the connection goes on"
+
+
 @pytest.mark.parametrize(
     "params",
     [{"name": "nexus_info", "arguments": [1]}, {"name": "nexus_info", "arguments": "x"}, {"name": 7}, {}],

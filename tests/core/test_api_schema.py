@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -18,6 +20,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from typing_extensions import TypedDict
+
+from core.operations.registry import operations
+from core.rest.schema import reference
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CONFIG = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
@@ -54,6 +60,31 @@ def test_it_answers_as_documented(operation: Any) -> None:
         case.call_and_validate(checks=CHECKS)
 
     holds()
+
+
+def test_it_tells_the_shape_of_every_answer() -> None:
+    untold = [each.name for each in operations() if each.data is None and not each.accepts_anything]
+    assert untold == []
+    named = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(schema.raw_schema)))
+    assert named == set(schema.raw_schema["components"]["schemas"])
+    answers = {
+        (path, method): call["responses"][status]["content"]["application/json"]["schema"]["properties"]["data"]
+        for path, methods in schema.raw_schema["paths"].items()
+        for method, call in methods.items()
+        for status in {"200", "201"} & call["responses"].keys()
+        if path != "/api/v1/stream"
+    }
+    assert {path for (path, _), data in answers.items() if data == {"type": "object"}} == {
+        f"/api/v1/coordination/operations/message_{shim}" for shim in ("get", "list", "wait")
+    }
+
+
+def test_it_refuses_two_shapes_of_one_name() -> None:
+    class AgentRow(TypedDict):
+        other: str
+
+    with pytest.raises(ValueError, match="AgentRow"):
+        reference(AgentRow)
 
 
 def test_it_documents_every_operation_and_list() -> None:

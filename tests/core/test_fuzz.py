@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from coordination.services import settings as stored_settings
 from coordination.toolset import COORDINATION, run
@@ -175,11 +177,19 @@ def spoiled(field: str, pool: Pool) -> st.SearchStrategy[Any]:
     return near | ODD | (ALMOST if field == "target" else st.sampled_from(NUMBERS))
 
 
+@cache
+def shape(name: str) -> TypeAdapter[Any]:
+    """What an operation is declared to answer."""
+    declared: Any = COORDINATION.operations[name].data
+    return TypeAdapter(declared)
+
+
 def check(caller: Caller, name: str, envelope: dict[str, Any]) -> None:
-    """The envelope of the contract, with a code that the operation documents."""
+    """The envelope, with data of the shape that the operation declares, or a code that it documents."""
     json.dumps(envelope, allow_nan=False, ensure_ascii=False).encode()
     if envelope["ok"]:
-        assert set(envelope) == {"ok", "data"} and isinstance(envelope["data"], dict)
+        assert set(envelope) == {"ok", "data"}
+        shape(name).validate_python(envelope["data"], strict=True, extra="forbid")
         return
     error = envelope["error"]
     assert set(envelope) == {"ok", "error"} and set(error) <= {"code", "message", "details"}

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from coordination.models import Event, Session
+from coordination.models import Agent, Event, Session
 from coordination.toolset import run
 from core.operations.caller import Caller
 from dashboard.urls import pages
@@ -358,3 +358,33 @@ def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser
     assert "Agents wrote to you" in browser.get("/admin/").content.decode()
     browser.post(f"/admin/mail/{sent['message_id']}/read/")
     assert "Agents wrote to you" not in browser.get("/admin/").content.decode()
+
+
+def test_it_keeps_the_toolsets_that_are_chosen_for_an_agent(team: Ids, browser: Client) -> None:
+    def choose(text: str) -> str:
+        answer = browser.post("/admin/agents/planner/", {"role": "lead", "toolsets": text}, follow=True)
+        return answer.content.decode()
+
+    def chosen() -> Any:
+        return Agent.objects.get(pk="planner").toolsets
+
+    assert 'placeholder="coordination"' in browser.get("/admin/agents/planner/").content.decode()
+    assert 'value="coordination"' in choose(" coordination ,") and chosen() == ["coordination"]
+    assert "No such toolset: &#x27;bogus&#x27;; there are coordination" in choose("bogus")
+    assert chosen() == ["coordination"]
+    choose("")
+    assert chosen() is None
+
+
+def test_it_shows_long_bodies_by_their_beginning_and_whole_when_asked(team: Ids, browser: Client) -> None:
+    table = ("|a|b|\n|-|-|\n" + "|1|2|\n" * 20_000)[:65_000]
+    sent = {"project_root": team["root"], "from_agent_id": "planner", "subject": "Numbers"}
+    for _ in range(50):
+        last = do("message_create", **sent, body=table, target={"strategy": "direct", "agent_id": "reviewer"})
+    page = browser.get("/admin/agents/planner/mail/?peer=reviewer").content.decode()
+    assert len(re.findall(r"Show all\s+65000 characters", page)) == 50
+    assert len(page) < 500_000
+    address = f"/admin/agents/planner/mail/?peer=reviewer&amp;whole={last['message_id']}"
+    assert address.partition("?")[2] in page
+    whole = browser.get(address.replace("&amp;", "&")).content.decode()
+    assert whole.count("Show all") == 49 and table[-1000:].strip() in whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import tempfile
@@ -330,6 +331,23 @@ def test_it_connects_a_client_with_one_file_for_its_person(
     entry = json.loads((home / place).read_text())["mcpServers"]["nexus"]
     assert entry["args"][-4:-2] == ["runmcp", "--home"] or "runmcp" in entry["args"]
     assert entry["env"] == {"NEXUS_API_KEY": "nxs_" + "a" * 48}
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("http://h/mcp", "http://h/mcp?toolsets=coordination"),
+        ("http://h/mcp?a=1&toolsets=all", "http://h/mcp?a=1&toolsets=coordination"),
+        ("", ["--toolsets", "coordination"]),
+    ],
+)
+def test_it_writes_the_toolsets_that_it_was_told_of(project: str, settings: Any, given: str, written: Any) -> None:
+    settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "toolsets": "flag"}
+    settings.NEXUS = dataclasses.replace(settings.NEXUS, toolsets="coordination")
+    url = ["--url", given] if given else []
+    nexus("connect", "--client", "claude-code", "--project-root", project, "--yes", *url)
+    entry = json.loads(Path(project, ".mcp.json").read_text())["mcpServers"]["nexus"]
+    assert entry["url"] == written if given else entry["args"][-2:] == written
 
 
 def test_it_never_shows_a_key_on_the_screen(project: str) -> None:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Task, Workspace
+from coordination.services import audit
 from coordination.toolset import run
 from core.contributions import RetentionLane
 from core.operations.caller import Caller
@@ -137,8 +138,9 @@ def test_it_leaves_the_log_without_a_gap_when_the_clock_went_back(
         with at(days_ago):
             log_events(project, 3)
 
-    assert deleted(prune())["events"] == Event.objects.latest("event_id").event_id - 1 - 9 - first + 1
+    gone = deleted(prune())["events"]
 
+    assert gone == Event.objects.latest("event_id").event_id - len(trail()) - 9 - first + 1
     remaining = sorted(Event.objects.filter(type="test.made").values_list("event_id", flat=True))
     assert len(remaining) == 9
     assert remaining == list(range(remaining[0], remaining[0] + 9))
@@ -171,7 +173,8 @@ def test_it_goes_on_numbering_after_everything_was_pruned(
     busy_team(40)
     last = Event.objects.latest("event_id").event_id
     prune()
-    assert Event.objects.get().event_id == last + 1  # the audit of the pass
+    left = list(Event.objects.values_list("event_id", flat=True))
+    assert left == [last + number for number in range(1, len(trail()) + 1)]  # what the pass recorded
     assert call("event_get", project_root=project, agent_id="ana", stream="workspace", cursor=last)["events"] == []
 
 
@@ -210,12 +213,12 @@ def test_it_reports_what_it_deleted_before_the_store_was_busy(
         log_events(project, 1300)
     really, batches = retention._delete_batch, iter([False, True, False, False])
 
-    def delete_batch(rows: Any) -> int:
+    def delete_batch(name: str, rows: Any, operator: str | None) -> int:
         if next(batches):
             cause = sqlite3.OperationalError("database is locked")
             cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
             raise OperationalError("database is locked") from cause
-        return really(rows)
+        return really(name, rows, operator)
 
     monkeypatch.setattr(retention, "_delete_batch", delete_batch)
     data = prune()
@@ -223,13 +226,40 @@ def test_it_reports_what_it_deleted_before_the_store_was_busy(
     assert deleted(data) == {"events": 500, "read_deliveries": 1, "closed_sessions": 1}
 
 
+def trail() -> list[dict[str, Any]]:
+    recorded = Event.objects.filter(type="retention.pruned").order_by("event_id")
+    assert all(payload["operator"] == "olga" for payload in recorded.values_list("payload", flat=True))
+    return [payload["deleted"] for payload in recorded.values_list("payload", flat=True)]
+
+
 def test_it_leaves_a_trail_of_who_pruned(busy_team: Callable[[float], None]) -> None:
     busy_team(40)
-    counts = {name: count for name, count in deleted(prune()).items() if count}
-    trail = Event.objects.get(type="retention.pruned")
-    assert trail.payload == {"operator": "olga", "deleted": counts}
+    counts = [{name: count} for name, count in deleted(prune()).items() if count]
+    assert trail() == counts
     prune()
-    assert Event.objects.filter(type="retention.pruned").count() == 1  # nothing was deleted, nothing to tell
+    assert trail() == counts  # nothing was deleted, nothing to tell
+
+
+def test_it_deletes_nothing_that_the_trail_does_not_tell(
+    committed: None, busy_team: Callable[[float], None], project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a pass ends, half way through its batches or between a batch and its record."""
+    busy_team(40)
+    with at(40):
+        log_events(project, 1300)
+    before = Event.objects.count()
+    really, records = audit.record, iter([True, False])
+
+    def record(*told: Any, **more: Any) -> Event:
+        if next(records):
+            return really(*told, **more)
+        raise DatabaseError("made by the test")
+
+    with at(0), monkeypatch.context() as patch:
+        patch.setattr(audit, "record", record)
+        assert run(OPERATOR, "retention_prune", {})["error"]["code"] == "DB_ERROR"
+    assert trail() == [{"events": 500}]
+    assert Event.objects.count() == before - 500 + 1
 
 
 def test_it_is_for_operators(call: Call, refused: Call, project: str) -> None:

@@ -34,7 +34,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "event_cursor": "project_root* agent_id* stream*",
     "channel_create": "project_root* name*",
     "channel_list": "project_root*",
-    "message_create": "project_root* from_agent_id* subject* body* channel_id from_session_id target artifacts"
+    "message_create": "project_root from_agent_id* subject* body* channel_id from_session_id target artifacts"
     " parent_message_id session_secret",
     "message_status": "message_id*",
     "inbox_pull": "agent_id* limit lease_seconds session_id session_secret",
@@ -106,7 +106,7 @@ def test_it_describes_every_tool_and_says_what_it_does_to_the_world() -> None:
 
 def test_it_names_each_parameter_with_its_type_and_whether_it_is_required() -> None:
     schema = next(tool.input_schema for tool in tools(CHOICE) if tool.name == "message_create")
-    assert schema["required"] == ["project_root", "from_agent_id", "subject", "body"]
+    assert schema["required"] == ["from_agent_id", "subject", "body"]  # a reply finds its project by its parent
     assert schema["properties"]["body"]["type"] == "string"
     assert schema["properties"]["target"]["type"] == "object"
     assert schema["properties"]["artifacts"]["items"] == {"type": "string"}

@@ -43,6 +43,15 @@ def test_it_has_every_operation_error_setting_and_command() -> None:
     assert "| `POST /api/v1/agents` |" in pages["rest.md"]
 
 
+def test_it_tells_what_an_operation_answers() -> None:
+    block = reference_pages.operation_block(COORDINATION.operations["handoff_create"])
+    assert "| `created_at` | time |" in block
+    assert "| `notified` | list of string | Whose inbox has a notice of it. Left out where there is none. |" in block
+    page = command.pages()["operations.md"]
+    assert "| `agents` | list of [AgentRow](#agentrow) |" in page and "\n### AgentRow\n" in page
+    assert "| `role` | string or null |" in page
+
+
 def test_it_tells_a_stale_page_and_writes_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     assert command.main(["--check"]) == 1 and not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 from core.cli import Group, NexusCommand
 from core.operations.errors import Code, NexusError, invalid
 from hooks import clients, configuration, repository
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
+from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, with_toolsets
 
 
 class Command(NexusCommand):
@@ -24,6 +24,7 @@ class Command(NexusCommand):
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
         "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp       the key comes from NEXUS_API_KEY\n"
         "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env BUILDER_KEY --scope user\n"
+        "  nexus connect --client claude-code --toolsets all                   with every toolset's tools\n"
         "  nexus connect --client json                                         prints it\n"
         "  nexus connect --client cursor --remove\n"
         "\n"
@@ -58,10 +59,10 @@ class Command(NexusCommand):
         if options["url"] and not options["key"] and known.can_name_a_variable:
             variable = variable or clients.KEY_VARIABLE
         server: dict[str, Any] = {
-            "url": options["url"],
+            "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
             "key_variable": variable,
-            "command": [*program(), "runmcp", *settings_flags()],
+            "command": [*program(), "runmcp", *settings_flags("toolsets")],
         }
         # A client that keeps only one file has that one, whatever the scope.
         in_project = options["scope"] == "project" and known.project_file

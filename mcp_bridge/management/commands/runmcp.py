@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from coordination.services.agents import agent_of_key
 from core.apps import nexus_apps
 from core.cli import Group, NexusCommand
 from core.database import store
+from core.domain import domain
 from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
 from core.operations.toolsets import Choice
@@ -47,25 +47,25 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         store().prepare()
         for app in nexus_apps():
             app.on_start()
-        agent_id = _bound_agent()
-        caller = Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"))
+        caller = _caller()
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller, choices.of_process(agent_id)))
+            asyncio.run(_serve(caller, choices.of_process(caller.agent_id)))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still be blocked on its read
 
 
-def _bound_agent() -> str | None:
-    """The agent that the environment's key is for. Raises CONFIG_ERROR for a key that is not valid."""
+def _caller() -> Caller:
+    """Bound to the agent of the environment's key, where there is one. Raises CONFIG_ERROR for an invalid key."""
     key = os.environ.get(API_KEY)
     if key is None:
-        return None
-    agent_id = agent_of_key(key)
+        return Caller(transport="stdio", connection=of_process("stdio"))
+    credential = domain().credential_of_key(key)
+    agent_id = domain().agent_of_credential(credential)
     if agent_id is None:
         raise NexusError(
             Code.CONFIG_ERROR, f"{API_KEY} is no valid key of this store. Issue a new one, or unset it to run unbound."
         )
-    return agent_id
+    return Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"), credential=credential)
 
 
 async def _serve(caller: Caller, choice: Choice) -> None:

@@ -1,0 +1,124 @@
+"""The rows of this app as every transport shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from typing_extensions import TypedDict
+
+from core.clock import iso
+from core.operations.shapes import Time, one_of
+from inbox import lanes
+from inbox.models import Delivery, DeliveryStatus, Message
+
+DeliveryState = Annotated[str, one_of(DeliveryStatus, "delivered: leased and not acknowledged; parked: a dead letter.")]
+
+
+class MessageRow(TypedDict):
+    message_id: str
+    workspace_id: str
+    from_agent_id: str
+    from_session_id: str | None
+    channel_id: str | None
+    parent_message_id: str | None
+    target: dict[str, Any] | None
+    subject: str
+    body: str
+    artifacts: list[str]
+    created_at: Time
+
+
+def message_row(message: Message) -> MessageRow:
+    return {
+        "message_id": message.message_id,
+        "workspace_id": message.workspace_id,
+        "from_agent_id": message.from_agent_id,
+        "from_session_id": message.from_session_id,
+        "channel_id": message.channel_id,
+        "parent_message_id": message.parent_id,
+        "target": message.target,
+        "subject": message.subject,
+        "body": message.body,
+        "artifacts": message.artifacts,
+        "created_at": iso(message.created_at),
+    }
+
+
+class InboxRow(TypedDict):
+    """A message as it lies in an inbox."""
+
+    delivery_id: str
+    message_id: str
+    status: DeliveryState
+    delivered_at: Time | None
+    lease_expires_at: Time | None
+    read_at: Time | None
+    from_agent_id: str
+    workspace_id: str
+    workspace_name: str  # of the project it comes from
+    channel_id: str | None
+    parent_message_id: str | None
+    subject: str
+    body: str
+    target: dict[str, Any] | None
+    artifacts: list[str]
+    created_at: Time
+
+
+def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
+    """As it counts at `moment`: in flight with a lapsed lease is unread."""
+    message = delivery.message
+    return {
+        "delivery_id": delivery.delivery_id,
+        "message_id": message.message_id,
+        "status": lanes.effective(delivery.status, delivery.lease_expires_at, moment),
+        "delivered_at": iso(delivery.delivered_at),
+        "lease_expires_at": iso(delivery.lease_expires_at),
+        "read_at": iso(delivery.read_at),
+        "from_agent_id": message.from_agent_id,
+        "workspace_id": message.workspace_id,
+        "workspace_name": message.workspace.name,
+        "channel_id": message.channel_id,
+        "parent_message_id": message.parent_id,
+        "subject": message.subject,
+        "body": message.body,
+        "target": message.target,
+        "artifacts": message.artifacts,
+        "created_at": iso(message.created_at),
+    }
+
+
+class RecipientRow(TypedDict):
+    """Where a message stands with one recipient."""
+
+    recipient: str
+    status: DeliveryState
+    attempts: int
+    read_at: Time | None
+
+
+class DeliveryRow(RecipientRow):
+    delivery_id: str
+    delivered_at: Time | None
+    lease_expires_at: Time | None
+
+
+def recipient_row(delivery: Delivery, moment: datetime) -> RecipientRow:
+    """As it counts at `moment`."""
+    return {
+        "recipient": delivery.recipient_id,
+        "status": lanes.effective(delivery.status, delivery.lease_expires_at, moment),
+        "attempts": delivery.attempts,
+        "read_at": iso(delivery.read_at),
+    }
+
+
+def delivery_row(delivery: Delivery, moment: datetime) -> DeliveryRow:
+    """As it counts at `moment`."""
+    return {
+        **recipient_row(delivery, moment),
+        "delivery_id": delivery.delivery_id,
+        "delivered_at": iso(delivery.delivered_at),
+        "lease_expires_at": iso(delivery.lease_expires_at),
+    }

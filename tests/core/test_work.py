@@ -1,0 +1,213 @@
+"""Work beside the requests: lanes at their own pace, at least once, and no failure of the store ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from coordination.log.emit import emit
+from coordination.models import Event
+from coordination.toolset import COORDINATION, arun
+from core import waiting
+from core.clock import now
+from core.database import write
+from core.operations.caller import Caller
+from core.operations.parameters import Params
+from core.operations.registry import Wait
+from core.operations.replies import Data
+from core.work import Work, work_forever, work_once
+from tests.conftest import LOCAL
+from tests.core.waiting import LONG, parked
+
+pytestmark = pytest.mark.usefixtures("committed")
+
+
+class Toys(Work[str, str]):
+    """Toys to be made, by lane; one stays in its lane until it is settled. Some take until they are let go."""
+
+    name = "toys"
+    threads = 4
+    tick_seconds = 0.01
+    idle_seconds = 0.01
+
+    def __init__(self, **lanes: list[str]) -> None:
+        self.due = lanes
+        self.made: list[str] = []
+        self.settled: list[str] = []
+        self.let_go = threading.Event()
+
+    def lanes(self) -> Sequence[str]:
+        return list(self.due)
+
+    def claim(self, lane: str) -> str | None:
+        return next(iter(self.due[lane]), None)
+
+    def act(self, item: str) -> str:
+        self.made.append(item)
+        if item.startswith("slow"):
+            assert self.let_go.wait(LONG)
+        return f"{item}, made"
+
+    def settle(self, item: str, outcome: str) -> bool:
+        for items in self.due.values():
+            with contextlib.suppress(ValueError):
+                items.remove(item)
+        self.settled.append(outcome)
+        return not item.startswith("hard")
+
+
+@contextlib.asynccontextmanager
+async def at_work(work: Work[Any, Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work_forever(work))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+def test_it_does_what_is_due_once() -> None:
+    work = Toys(bears=["a", "b"], trains=["hard c", "d"])
+    assert work_once(work) == ["a, made", "b, made", "hard c, made", "d, made"]
+    assert work_once(work) == []
+
+
+async def test_it_goes_on_with_the_next_tick_where_a_lane_should_rest() -> None:
+    work = Toys(trains=["hard c", "d"])
+    async with at_work(work):
+        await until(lambda: work.settled == ["hard c, made", "d, made"])
+
+
+async def test_it_lets_no_lane_wait_for_another() -> None:
+    work = Toys(slow=["slow a", "b"], quick=["c", "d"])
+    async with at_work(work):
+        await until(lambda: {"slow a", "c", "d"} <= set(work.made))
+        assert work.settled == ["c, made", "d, made"]
+        assert "b" not in work.made  # a lane is done in order
+        work.let_go.set()
+        await until(lambda: len(work.settled) == 4)
+    assert work.settled[2:] == ["slow a, made", "b, made"]
+
+
+async def test_it_holds_up_no_other_write_while_it_acts() -> None:
+    work = Toys(slow=["slow a"])
+    async with at_work(work):
+        await until(lambda: bool(work.made))
+        assert (await arun(LOCAL, "agent_register", {"agent_id": "ann"}))["ok"]
+        assert work.settled == []
+        work.let_go.set()
+
+
+async def test_it_does_again_what_was_not_settled() -> None:
+    work = Toys(slow=["slow a"])
+    async with at_work(work):
+        await until(lambda: bool(work.made))
+    work.let_go.set()  # cancelled while it acted, as when the process dies
+    assert work.settled == []
+    assert work_once(work) == ["slow a, made"]
+    assert work.made == ["slow a", "slow a"]
+
+
+@pytest.mark.parametrize("step", ["lanes", "claim", "act", "settle"])
+async def test_it_goes_on_after_a_failure(
+    step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, failures = Toys(bears=["a"]), [1, 2]
+    really = getattr(work, step)
+
+    def failing(*arguments: Any) -> Any:
+        if failures:
+            raise OperationalError(f"failure {failures.pop()}, made by the test")
+        return really(*arguments)
+
+    monkeypatch.setattr(work, step, failing)
+    async with at_work(work):
+        await until(lambda: work.settled == ["a, made"])
+    assert "failure 1" in caplog.text
+    assert "tried again" in caplog.text
+
+
+async def test_it_finds_lanes_that_come_later() -> None:
+    work = Toys()
+    async with at_work(work):
+        await waiting.in_thread(waiting.READERS, lambda: None)
+        work.due["bears"] = ["a"]
+        await until(lambda: work.settled == ["a, made"])
+
+
+# An operation stores the intent, a worker acts, a wait tells how it went
+
+
+class Order(Params):
+    timeout_seconds: int = LONG
+
+
+class Orders(Toys):
+    """The log is the queue: an order is due until a settlement follows it."""
+
+    watches_log = True
+    tick_seconds = 1000.0  # only the log wakes it
+
+    def claim(self, lane: str) -> str | None:
+        return "slow toy" if count("toy.ordered") > count("toy.made") else None
+
+    def settle(self, item: str, outcome: str) -> bool:
+        say("toy.made", outcome)
+        return True
+
+
+def say(type: str, told: str) -> None:
+    with write():
+        emit(workspace_id=None, stream="agent", type=type, actor=None, payload={"told": told}, moment=now())
+
+
+def count(type: str) -> int:
+    return Event.objects.filter(type=type).count()
+
+
+def told(p: Order, caller: Caller) -> Data:
+    outcome = Event.objects.filter(type="toy.made").first()
+    return {"toy": outcome.payload["told"] if outcome else None}
+
+
+def order(p: Order, caller: Caller) -> Data:
+    """Order a toy and wait until it is made."""
+    say("toy.ordered", "a toy")
+    return told(p, caller)
+
+
+WAIT = Wait[Order](
+    timeout=lambda p: p.timeout_seconds,
+    interested=lambda p: lambda event: event.type == "toy.made",
+    look=told,
+    done=lambda data: data["toy"] is not None,
+    expired=lambda p, data: data,
+)
+
+
+async def test_it_tells_who_waits_how_the_work_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = replace(COORDINATION.operations["nexus_info"], name="order", params=Order, call=order, wait=WAIT)
+    monkeypatch.setitem(COORDINATION.operations, "order", replace(declared, read_only=False))
+    work = Orders(orders=[])
+    async with at_work(work):
+        await parked()
+        asked = asyncio.create_task(arun(LOCAL, "order", {}))
+        await until(lambda: bool(work.made))
+        assert (await arun(LOCAL, "agent_register", {"agent_id": "ann"}))["ok"]  # others write meanwhile
+        work.let_go.set()
+        assert (await asyncio.wait_for(asked, LONG))["data"] == {"toy": "slow toy, made"}
+    assert await waiting.in_thread(waiting.READERS, lambda: (count("toy.ordered"), count("toy.made"))) == (1, 1)
