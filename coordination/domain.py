@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordination.log.selectors import events_after, newest_event_id
+from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent, Event
 from coordination.services import agents, audit
 from coordination.services import settings as stored_settings
@@ -14,8 +15,11 @@ from core.clock import now
 class Coordination:
     """The domain of every process of Nexus."""
 
-    def agent_of_key(self, key: str) -> str | None:
-        return agents.agent_of_key(key)
+    def credential_of_key(self, key: str) -> str:
+        return agents.hash_secret(key)
+
+    def agent_of_credential(self, credential: str) -> str | None:
+        return agent_of_key_hash(credential)
 
     def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
         return Agent.objects.filter(pk=agent_id).values_list("toolsets", flat=True).first()

@@ -1,6 +1,8 @@
-"""The tables of workspaces, agents, sessions, events, channels, tasks and artifacts (contract: Data Model)."""
+"""The tables of workspaces, agents, sessions, events, channels, tasks and artifacts."""
 
 from __future__ import annotations
+
+from pathlib import PurePath
 
 from django.db import models
 from django.db.models import Q
@@ -36,6 +38,11 @@ class Workspace(models.Model):
     def __str__(self) -> str:
         return self.display_name or self.root_realpath
 
+    @property
+    def name(self) -> str:
+        """What people and agents call the project: its display name, or that of its directory."""
+        return self.display_name or PurePath(self.root_realpath).name or self.root_realpath
+
 
 class AgentManager(models.Manager["Agent"]):
     """The agents that are not deleted."""
@@ -58,7 +65,7 @@ class Agent(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own action
-    deleted_at = models.DateTimeField(null=True)  # registering the id again clears it
+    deleted_at = models.DateTimeField(null=True)  # an operator who creates the id again clears it
 
     objects = AgentManager()
     everyone = models.Manager["Agent"]()  # the deleted ones too

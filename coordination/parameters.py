@@ -7,12 +7,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from coordination.errors import CoordinationCode
+from coordination.paths import resolve_root
 from core.operations.errors import Code
-from core.operations.parameters import FieldErrors, Id, not_blank
+from core.operations.parameters import FieldErrors, Id, Outside, not_blank
 
+MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED)
 ProjectRoot = Annotated[
     str,
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+    MOUNTED,
     Field(max_length=4096, description="Absolute path of the project."),
     AfterValidator(not_blank),
 ]

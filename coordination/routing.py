@@ -1,14 +1,16 @@
 """Who is meant and who may see: the target grammar, eligibility and visibility.
 
-Total functions over plain values: no Django, no clock, no I/O (contract: Routing / visibility / eligibility).
+Total functions over plain values: no Django, no clock, no I/O (docs/reference/mcp.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from core.operations.errors import NexusError, invalid
@@ -17,7 +19,9 @@ Target = dict[str, Any]
 """A target that passed `parse_target`: `strategy` in its canonical spelling, only known keys."""
 
 MAX_DEPTH = 8  # deeper nesting has no use and only serves to exhaust a parser
-MAX_RULES = 64
+MAX_RULES = 100  # of all levels together, fallbacks included: every agent is held against each of them
+MAX_NAME = 255
+MAX_BYTES = 16 * 1024  # of the whole target, as JSON
 MAX_FALLBACK_SECONDS = 10 * 365 * 86_400
 
 
@@ -88,10 +92,16 @@ def parse_target(value: Any, *, timed: bool = True) -> Target | None:
     """
     if value is None or value == {} or (isinstance(value, str) and not value.strip()):
         return None
-    return _parse(value, "target", timed=timed, within_mixed=False, depth=1)
+    target = _parse(value, "target", timed=timed, within_mixed=False, depth=1, left=iter(range(MAX_RULES)))
+    if len(json.dumps(target).encode()) > MAX_BYTES:
+        raise _wrong("target", f"is larger than {MAX_BYTES} bytes of JSON")
+    return target
 
 
-def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int) -> Target:
+def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int, left: Iterator[int]) -> Target:
+    """The canonical form of the part at `path`; each rule and fallback takes one from `left`, which all parts share."""
+    if depth > 1 and next(left, None) is None:
+        raise _wrong(path, f"is one of more than {MAX_RULES} rules in all")
     if not isinstance(value, dict) or not value:
         raise _wrong(path, 'must be an object such as {"strategy": "direct", "agent_id": "…"}')
     if depth > MAX_DEPTH:
@@ -121,7 +131,7 @@ def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int
             if not isinstance(rules, list) or not 1 <= len(rules) <= MAX_RULES:
                 raise _wrong(f"{path}.rules", f"must be a list of 1 to {MAX_RULES} targets")
             target["rules"] = [
-                _parse(rule, f"{path}.rules[{i}]", timed=timed, within_mixed=True, depth=depth + 1)
+                _parse(rule, f"{path}.rules[{i}]", timed=timed, within_mixed=True, depth=depth + 1, left=left)
                 for i, rule in enumerate(rules)
             ]
         case Strategy.DIRECT_WITH_FALLBACK:
@@ -135,6 +145,7 @@ def _parse(value: Any, path: str, *, timed: bool, within_mixed: bool, depth: int
                 timed=timed,
                 within_mixed=within_mixed,
                 depth=depth + 1,
+                left=left,
             )
     return target
 
@@ -162,14 +173,18 @@ def _name(value: Mapping[str, Any], key: str, path: str) -> str:
     name = value.get(key)
     if not isinstance(name, str) or not name.strip():
         raise _wrong(f"{path}.{key}", "must be a non-empty string")
+    if len(name) > MAX_NAME:
+        raise _wrong(f"{path}.{key}", f"must have at most {MAX_NAME} characters")
     return name
 
 
 def _capability(value: Mapping[str, Any], path: str) -> str | list[str]:
     wanted = value.get("capability")
-    names = wanted if isinstance(wanted, list) else [wanted]
+    names: list[Any] = wanted if isinstance(wanted, list) else [wanted]
     if not names or not all(isinstance(name, str) and name.strip() for name in names):
         raise _wrong(f"{path}.capability", "must be a non-empty string or a non-empty list of them")
+    if any(len(name) > MAX_NAME for name in names):
+        raise _wrong(f"{path}.capability", f"must have at most {MAX_NAME} characters each")
     return wanted  # type: ignore[return-value]  # the line above leaves only str and list[str]
 
 
@@ -187,26 +202,34 @@ def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, 
 
     The boundary of a fallback is inclusive: it opens at created_at + fallback_after_seconds.
     """
-    if target is None:
-        return True
-    match target["strategy"]:
-        case Strategy.DIRECT:
-            return bool(agent.agent_id == target["agent_id"])
+    return target is None or any(_admits(part, agent) for part in _parts(target, created_at, now))
+
+
+def _parts(target: Target, created_at: datetime, now: datetime) -> Iterator[Target]:
+    """The parts of a target that are in force; of one stored before there were bounds, no more than those admit."""
+    pending = [target]
+    for _ in range(MAX_RULES + 1):
+        if not pending:
+            return
+        part = pending.pop()
+        yield part
+        if part["strategy"] == Strategy.MIXED:
+            pending.extend(reversed(part["rules"][:MAX_RULES]))
+        elif part["strategy"] == Strategy.DIRECT_WITH_FALLBACK and now >= _opens(part, created_at):
+            pending.append(part["fallback"])
+
+
+def _admits(part: Target, agent: Profile) -> bool:
+    """Whether a part of a target admits `agent` by itself."""
+    match part["strategy"]:
+        case Strategy.DIRECT | Strategy.DIRECT_WITH_FALLBACK:
+            return bool(agent.agent_id == part["agent_id"])
         case Strategy.ROLE:
-            return bool(agent.role == target["role"])
+            return bool(agent.role == part["role"])
         case Strategy.CAPABILITY:
-            wanted = target["capability"]
+            wanted = part["capability"]
             return not agent.capabilities.isdisjoint([wanted] if isinstance(wanted, str) else wanted)
-        case Strategy.MIXED:
-            return any(is_eligible(rule, agent, created_at=created_at, now=now) for rule in target["rules"])
-        case Strategy.DIRECT_WITH_FALLBACK:
-            return agent.agent_id == target["agent_id"] or (
-                now >= _opens(target, created_at)
-                and is_eligible(target["fallback"], agent, created_at=created_at, now=now)
-            )
-        case Strategy.BROADCAST:
-            return True
-    return False
+    return bool(part["strategy"] == Strategy.BROADCAST)
 
 
 def _opens(target: Target, created_at: datetime) -> datetime:
@@ -215,19 +238,18 @@ def _opens(target: Target, created_at: datetime) -> datetime:
 
 def next_opening(target: Target | None, *, created_at: datetime, now: datetime) -> datetime | None:
     """When after `now` a fallback within `target` next opens; None where time changes nothing any more."""
-    moments: list[datetime] = []
-    pending = [target] if target else []
-    while pending:
-        part = pending.pop()
-        pending.extend(part.get("rules", ()))
-        if part["strategy"] == Strategy.DIRECT_WITH_FALLBACK:
-            pending.append(part["fallback"])
-            moments.append(_opens(part, created_at))
-    return min((moment for moment in moments if moment > now), default=None)
+    in_the_end = datetime.max.replace(tzinfo=created_at.tzinfo)
+    parts = _parts(target, created_at, in_the_end) if target else ()
+    openings = (_opens(part, created_at) for part in parts if part["strategy"] == Strategy.DIRECT_WITH_FALLBACK)
+    return min((opening for opening in openings if opening > now), default=None)
 
 
 def in_words(target: Target | None) -> str:
     """A target as a person reads it."""
+    return _in_words(target, iter(range(MAX_RULES)))
+
+
+def _in_words(target: Target | None, left: Iterator[int]) -> str:
     if not target:
         return "everyone present"
     match target.get("strategy"):
@@ -241,10 +263,11 @@ def in_words(target: Target | None) -> str:
         case Strategy.BROADCAST:
             return "everyone"
         case Strategy.MIXED:
-            return " or ".join(map(in_words, target.get("rules", []))) or "nobody"
+            told = takewhile(lambda _: next(left, None) is not None, target.get("rules", []))
+            return " or ".join(_in_words(rule, left) for rule in told) or "nobody"
         case Strategy.DIRECT_WITH_FALLBACK:
             after = f"{target.get('fallback_after_seconds')} s"
-            return f"{target.get('agent_id')}, after {after} {in_words(target.get('fallback'))}"
+            return f"{target.get('agent_id')}, after {after} {_in_words(target.get('fallback'), left)}"
     return "unknown target"
 
 

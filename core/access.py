@@ -1,4 +1,4 @@
-"""Who is at the other end of an HTTP or WebSocket connection (contract: Authentication model).
+"""Who is at the other end of an HTTP or WebSocket connection (docs/explanation/trust.md).
 
 One rule for REST, `/mcp`, server-sent events, WebSockets and every page: plain values in, a `Caller` out, or a refusal.
 """
@@ -25,7 +25,13 @@ from core.operations.errors import Code, NexusError
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
-FORWARDING = {"forwarded", "via", "x-real-ip", "true-client-ip", "cf-connecting-ip"}  # and all of x-forwarded-*
+# Headers that proxies, balancers and content networks add, and no client by itself: whoever is behind is not at hand.
+FORWARDING = re.compile(
+    r"via|cdn-loop|max-forwards|x-(real|host|scheme|port|ip|url|uri|nginx|haproxy|traefik|varnish|lb|via|request-start)(-.*)?"
+    r"|(x-)?(cf|fly|fastly|akamai|cloudfront|incap|sucuri|vercel|nf|azure|arr|appengine|amzn?|gfe|goog|ms|envoy|cluster"
+    r"|original|remote|rewrite|auth-request|authentik|tailscale|wl|ssl|tls|client-cert|b3|cloud-trace)-.*"
+    r"|(.*[-_])?((client|source|socket|user)?ip|addr|address|from)|.*(forward|prox|client-?ip|remote[-_]user|gateway).*"
+)
 KEY = re.compile(r"nxs_[0-9a-f]{48}")
 
 
@@ -79,7 +85,9 @@ def identify(
     host = _host(approach)
     keys = presented_keys(approach)
     if keys:
-        return Caller(transport, agent_id=_agent(keys), connection=connection or _holder(keys))
+        agent_id, credential = _bound_to(keys)
+        connection = connection or _holder(keys)
+        return Caller(transport, agent_id=agent_id, connection=connection, credential=credential)
     if not key_required:
         if approach.staff is not None:
             return Caller(transport, operator=approach.staff, connection=connection or of_operator(approach.staff))
@@ -91,9 +99,9 @@ def identify(
 
 
 async def aidentify(approach: Approach, *, transport: str, key_required: bool = False) -> Caller:
-    """`identify` from an event loop: the store is read on a thread of the readers' pool."""
+    """`identify` from an event loop: the store is read on a thread of its own pool."""
     return await waiting.in_thread(
-        waiting.READERS, lambda: identify(approach, transport=transport, key_required=key_required)
+        waiting.AUTHENTICATION, lambda: identify(approach, transport=transport, key_required=key_required)
     )
 
 
@@ -159,7 +167,7 @@ def _authority(origin: str) -> str | None:
 
 
 def _is_local(approach: Approach, host: str) -> bool:
-    forwarded = any(name in FORWARDING or name.startswith("x-forwarded") for name, _ in approach.headers)
+    forwarded = any(FORWARDING.fullmatch(name) for name, _ in approach.headers)
     return not forwarded and is_loopback(approach.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
 
 
@@ -168,9 +176,11 @@ def _holder(keys: set[str]) -> str:
     return f"key:{hashlib.sha256(min(keys).encode()).hexdigest()[:16]}"
 
 
-def _agent(keys: set[str]) -> str:
+def _bound_to(keys: set[str]) -> tuple[str, str]:
+    """The agent whose key was presented, and the credential that says so. Raises Refused."""
     key = min(keys) if len(keys) == 1 else ""
-    agent_id = domain().agent_of_key(key) if KEY.fullmatch(key) else None
+    credential = domain().credential_of_key(key)
+    agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None
     if agent_id is None:
         raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
-    return agent_id
+    return agent_id, credential

@@ -106,6 +106,12 @@ class NexusCommand(BaseCommand):
         """What the command does; its own options come as keywords."""
         raise NotImplementedError
 
+    def ask(self, question: str) -> bool:
+        """Whether the person at the terminal agrees. Raises CONFIG_ERROR where nobody can be asked."""
+        if not sys.stdin.isatty():
+            raise NexusError(Code.CONFIG_ERROR, "Nothing was changed: nobody is there to ask. Pass --yes to do it.")
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
 
 class OperatorCommand(NexusCommand):
     """A command of whoever runs it: `act` calls operations, prints a table or JSON and gives the exit code."""
@@ -146,12 +152,6 @@ class OperatorCommand(NexusCommand):
         """Say on stderr what an answer warns of."""
         if "warning" in data:
             self.stderr.write(as_commands(data["warning"]))
-
-    def ask(self, question: str) -> bool:
-        """Whether the person at the terminal agrees. Raises CONFIG_ERROR where nobody can be asked."""
-        if not sys.stdin.isatty():
-            raise NexusError(Code.CONFIG_ERROR, "Nothing was changed: nobody is there to ask. Pass --yes to do it.")
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
     def print_table(self, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         listed = list(rows)

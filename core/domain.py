@@ -9,8 +9,11 @@ from typing import Any, Protocol
 class Domain(Protocol):
     """Credentials, the operators' trail, the stored settings, and the log of events."""
 
-    def agent_of_key(self, key: str) -> str | None:
-        """The agent that an API key is for; None when it is unknown or deactivated."""
+    def credential_of_key(self, key: str) -> str:
+        """What a connection keeps of its API key, to be asked for again; it tells nothing of the key."""
+
+    def agent_of_credential(self, credential: str) -> str | None:
+        """The agent that a credential binds to; None when its key is unknown or deactivated."""
 
     def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
         """The names of the toolsets that are chosen for an agent; None when none are."""

@@ -22,6 +22,19 @@ def within_limit(text: str | None, field: str) -> str | None:
     return text
 
 
+def values_in(message: bytes) -> int:
+    """At most so many values and keys does the JSON of `message` hold: brackets and commas, in its texts too."""
+    return message.count(b"[") + message.count(b"{") + message.count(b",")
+
+
+def most_values() -> int:
+    """What `values_in` may find in the message of one call: parsing JSON stops everybody else on the event loop.
+
+    Two texts of the largest size may be all commas.
+    """
+    return 100_000 + 2 * CoreSettings.current().max_inline_bytes
+
+
 def json_within_limit(value: Any, field: str) -> Any:
     """`value` itself when its JSON text is within the limit. Raises CONTENT_TOO_LARGE."""
     if value is not None:

@@ -19,6 +19,7 @@ from django.db import DatabaseError
 
 from core.database import store
 from core.domain import domain
+from core.operations.errors import NexusError
 
 T = TypeVar("T")
 
@@ -29,8 +30,14 @@ READ_AT_ONCE = 500  # events a look takes into memory
 # One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
 WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
 READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
+# Who somebody is takes one look at an index, and never queues behind what others read.
+AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
 # What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
 SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
+
+
+# What may never answer, such as a mount whose server is gone, is touched here first.
+OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
 
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
@@ -105,7 +112,7 @@ class Waiter:
                         try:
                             seen = await self._wake(seen)
                             unread = False
-                        except DatabaseError:
+                        except (DatabaseError, NexusError):  # busy, failing, or moved away
                             unread = True
                             await asyncio.sleep(PAUSE_SECONDS)
         except Exception as error:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import nh3
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 
-MAX_RENDERED = 200_000  # characters; a longer text is shown as it is, because a parser's worst case is not linear
+# A text beyond one of these is shown as it was written: a page must not take seconds, nor be of megabytes.
+MAX_RENDERED = 16_384  # characters; a parser's worst case is not linear
+MAX_NODES = 5_000  # paragraphs, cells, links …
+MAX_HTML = 200_000  # characters that come of it
 TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
@@ -17,10 +21,18 @@ _parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["t
 
 
 def rendered(text: str) -> SafeString:
-    """HTML of a Markdown text: HTML in it is shown, not used; images become links; only http, https, mailto."""
+    """HTML of a Markdown text: HTML in it is shown, not used; images become links; only http, https, mailto.
+
+    A text that is too long, or would make too much of a page, stands there as it is, and the page says so.
+    """
     if len(text) > MAX_RENDERED:
-        return mark_safe(f"<pre>{nh3.clean_text(text)}</pre>")  # noqa: S308  # escaped by the line itself
-    html = _parser.render(text)
+        return _as_written(text, "It is long")
+    nodes = _parser.parse(text)
+    if sum(1 + len(node.children or ()) for node in nodes) > MAX_NODES:
+        return _as_written(text, "It has many parts")
+    html = _parser.renderer.render(nodes, _parser.options, {})
+    if len(html) > MAX_HTML:
+        return _as_written(text, "It makes a large page")
     return mark_safe(  # noqa: S308  # what the sanitizer let through
         nh3.clean(
             html,
@@ -29,4 +41,10 @@ def rendered(text: str) -> SafeString:
             url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer nofollow",
         )
+    )
+
+
+def _as_written(text: str, why: str) -> SafeString:
+    return format_html(
+        '<p class="nx-small nx-quiet">{}: shown as written, not as Markdown.</p><pre>{}</pre>', why, text
     )

@@ -15,6 +15,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from core.access import LOCAL_OPERATOR, Approach, Refused, identify
 from core.database import store
+from core.operations.errors import NexusError
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class StoreTrouble(MiddlewareMixin):
             messages.warning(request, f"You can look, and change nothing now. {problem}")
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        known = store().failure(exception) if isinstance(exception, DatabaseError) else None
-        if known is None or not request.path.startswith("/admin/"):
+        known = store().failure(exception) if isinstance(exception, DatabaseError) else exception
+        if not isinstance(known, NexusError) or not request.path.startswith("/admin/"):
             return None
         log.warning("%s could not be made: %s", request.path, known.message)
         page = loader.render_to_string("500.html", {"problem": known.message})
@@ -88,8 +89,8 @@ def _local_user(request: HttpRequest) -> Any:
             User.objects.filter(username=LOCAL_OPERATOR).first()
             or User.objects.get_or_create(username=LOCAL_OPERATOR, defaults=rights)[0]
         )
-    except DatabaseError as error:
-        known = store().failure(error)
+    except (DatabaseError, NexusError) as error:
+        known = error if isinstance(error, NexusError) else store().failure(error)
         problem = known.message if known else "The store refuses to be written; the hub's log has the cause."
         request.store_problem = problem  # type: ignore[attr-defined]
         return User(username=LOCAL_OPERATOR, **rights)

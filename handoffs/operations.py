@@ -132,6 +132,8 @@ class OfferPage(TypedDict):
         interested=_handoff_events,
         look=lambda p, caller: _available(p),
         done=lambda data: bool(data["handoffs"]),
+        unfinished=lambda data: bool(data["has_more"]),
+        resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}) if data["has_more"] else p,
         expired=lambda p, data: {**data, "timed_out": bool(p.timeout_seconds)},
         next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
     ),

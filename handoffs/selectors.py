@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Min
+from django.db.models import Min, TextField
+from django.db.models.functions import Cast
 
 from coordination import selectors as agents_known
 from coordination.models import Event
-from coordination.routing import Profile, can_see, is_eligible, next_opening
+from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from core.clock import iso, now
 from core.operations.errors import not_found
+from handoffs import lifecycle
 from handoffs.models import Handoff, HandoffStatus
 
 READ_AT_ONCE = 200
+EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,13 @@ class Page:
 
 
 def available(*, workspace_id: str, agent_id: str, after: int, limit: int) -> Page:
-    """The open handoffs that an agent may see and may claim, oldest first (contract: handoff_list_available)."""
+    """The open handoffs that an agent may see and may claim, oldest first.
+
+    A look that ended before the list did has a next_cursor, too, even where it found nothing.
+    """
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
-    examined = after
+    examined, left = after, EXAMINED_AT_ONCE
     open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(workspace_id=workspace_id)
     open_ones = open_ones.order_by("created_event_id")
     while batch := list(open_ones.filter(created_event_id__gt=examined)[:READ_AT_ONCE]):
@@ -40,8 +46,11 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int) -> Pa
                     return Page(found, str(examined))
                 found.append(handoff)
             examined = handoff.created_event_id
+        left -= len(batch)
         if len(batch) < READ_AT_ONCE:
             break
+        if left <= 0:
+            return Page(found, str(examined))
     return Page(found, None)
 
 
@@ -70,10 +79,19 @@ def next_change(workspace_id: str) -> datetime | None:
     here = Handoff.objects.filter(workspace_id=workspace_id)
     lapses = here.claimed().filter(lease_expires_at__gte=moment).aggregate(first=Min("lease_expires_at"))["first"]
     moments = [lapses + timedelta(microseconds=1)] if lapses else []  # the boundary itself does not expire
-    for target, created_at in here.in_state(HandoffStatus.OPEN, moment).values_list("target", "created_at"):
+    timed = here.in_state(HandoffStatus.OPEN, moment).alias(text=Cast("target", TextField()))
+    timed = timed.filter(text__contains=Strategy.DIRECT_WITH_FALLBACK.value).order_by("created_event_id")
+    for target, created_at in timed.values_list("target", "created_at")[:EXAMINED_AT_ONCE]:
         if opening := next_opening(target, created_at=created_at, now=moment):
             moments.append(opening)
     return min(moments, default=None)
+
+
+def reopened(handoff: Handoff, moment: datetime) -> Handoff:
+    """The handoff as it counts: a claim that has lapsed is no claim, whether or not that was recorded yet."""
+    if lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=moment):
+        handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.OPEN, None, None
+    return handoff
 
 
 def listed(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:

@@ -36,8 +36,14 @@ class Client:
     url: str | None = "url"  # the field of a remote server; None where there are only local ones
     headers: str = "headers"
     variable: str | None = None  # how a header refers to an environment variable
+    bearer_variable: str | None = None  # the field that names the variable of a bearer token
     user_hooks: str | None = None
     project_hooks: str | None = None
+
+    @property
+    def can_name_a_variable(self) -> bool:
+        """Whether a remote server's key may come from the environment."""
+        return self.variable is not None or self.bearer_variable is not None
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -77,6 +83,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".codex/config.toml",
         format="toml",
         headers="http_headers",
+        bearer_variable="bearer_token_env_var",
         user_hooks="~/.codex/hooks.json",
         project_hooks=".codex/hooks.json",
     ),
@@ -143,8 +150,8 @@ def server_entry(
         raise invalid(f"{known.title} starts local servers only; leave the URL out.", field="url")
     remote: dict[str, Any] = {"type": "http"} if known.typed else {}
     remote[known.url] = url
-    if key_variable and client == "codex":
-        return {**remote, "bearer_token_env_var": key_variable}
+    if key_variable and known.bearer_variable:
+        return {**remote, known.bearer_variable: key_variable}
     if key_variable:
         if known.variable is None:
             raise invalid("No way is known to name a variable in this form; pass the key.", field="key_variable")

@@ -7,7 +7,6 @@ import copy
 import difflib
 import json
 import re
-import shutil
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from core import files
+from core.logs import redact
 from core.operations.errors import Code, NexusError
 from hooks import clients
 from hooks.clients import SERVER, Format
+from hooks.signal_files import private_directory
 
 Document = Any  # a JSON object as Python reads it, or tomlkit's document
 Edit = Callable[[Document], None]
@@ -70,9 +71,10 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
     _refuse(file, "holds something that would not survive a rewrite")
 
 
-def apply(change: Change) -> Path | None:
+def apply(change: Change, *, backups: Path | None = None) -> Path | None:
     """Write a change in one step; the backup's path, None for a new file.
 
+    The backup stands beside the file, or in the directory `backups`. What holds a key is for its owner's eyes alone.
     Raises CONFIG_ERROR when the file changed since it was planned, or cannot be written.
     """
     file = change.file
@@ -83,13 +85,22 @@ def apply(change: Change) -> Path | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         backup, mode = None, files.PRIVATE  # a key may stand in it
         if current is not None:
-            mode = stat.S_IMODE(file.stat().st_mode)
-            backup = file.with_name(f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup")
-            shutil.copy2(file, backup)
+            mode = _mode(file, change.after)
+            name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
+            if backups:
+                private_directory(backups)
+            backup = (backups or file.parent) / name
+            files.replace(backup, current.encode(), mode=_mode(file, current))
         files.replace(file, change.after.encode(), mode=mode)
     except (OSError, UnicodeDecodeError) as error:
         _refuse(file, f"cannot be written ({type(error).__name__})")
     return backup
+
+
+def _mode(file: Path, text: str) -> int:
+    """The mode of `file`, without others' rights where `text` holds a key."""
+    mode = stat.S_IMODE(file.stat().st_mode)
+    return mode & 0o700 if redact(text) != text else mode
 
 
 # What is put in and taken out

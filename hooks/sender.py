@@ -14,11 +14,14 @@ import secrets
 import socket
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from core.operations.errors import NexusError, invalid
 
-STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for one read or write, and for the whole request
+STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for the look-up of the name, one read or write, and for the whole request
+RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="nexus-resolve")  # the system's look-up knows no time limit
 PREFIX = "whsec_"
 MAX_URL = 2048
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # IPv4 in IPv6, as a NAT64 gateway unpacks it
@@ -108,7 +111,7 @@ class _Connection(http.client.HTTPConnection):
         self.allow_private = allow_private
 
     def connect(self) -> None:
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        found = self._looked_up()
         allowed = [
             str(place[0]) for *_, place in found if self.allow_private or is_public(ipaddress.ip_address(place[0]))
         ]
@@ -117,6 +120,15 @@ class _Connection(http.client.HTTPConnection):
         self.sock = socket.create_connection((allowed[0], self.port), STEP_SECONDS)
         if self.tls:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def _looked_up(self) -> list[Any]:
+        """What the system knows of the name. Raises OSError, also when a name server does not answer in time."""
+        looking = RESOLVERS.submit(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
+        try:
+            return looking.result(STEP_SECONDS)
+        except TimeoutError:
+            looking.cancel()
+            raise OSError("the look-up of the host name took too long") from None
 
     def cut(self) -> None:
         """End it from another thread: what waits for the receiver fails at once."""

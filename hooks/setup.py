@@ -10,15 +10,16 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from coordination.paths import resolve_root
-from core.config import flag
+from core.cli import NexusCommand
+from core.config import CoreSettings, flag
 from core.logs import redact
-from core.operations.errors import Code, NexusError
-from hooks import configuration
+from hooks import configuration, repository
 
+BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
 STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open
+TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
 
 
 def add_setup_options(parser: ArgumentParser) -> None:
@@ -41,12 +42,11 @@ def settings_flags(*more: str) -> list[str]:
 
 def with_toolsets(url: str) -> str:
     """An /mcp address with the toolsets that this command was told of; as it was where none were."""
-    if settings.NEXUS_SOURCES["toolsets"] == "default":
+    if settings.NEXUS_SOURCES[TOOLSETS] == "default":
         return url
     parts = urlsplit(url)
-    others = [(name, value) for name, value in parse_qsl(parts.query) if name != "toolsets"]
-    chosen: Any = settings.NEXUS  # every app's settings at once
-    query = urlencode([*others, ("toolsets", chosen.toolsets)], safe=",")
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name != TOOLSETS]
+    query = urlencode([*others, (TOOLSETS, str(getattr(settings.NEXUS, TOOLSETS)))], safe=",")
     return urlunsplit(parts._replace(query=query))
 
 
@@ -55,17 +55,16 @@ def project(options: Mapping[str, Any]) -> Path:
     return Path(resolve_root(options["project_root"] or str(Path.cwd())))
 
 
-def carry_out(command: BaseCommand, change: configuration.Change, *, yes: bool) -> None:
+def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool) -> None:
     """Show a change, ask, write it. Raises CONFIG_ERROR when nobody can be asked."""
     if not change.diff:
         command.stdout.write(f"{change.file} needs no change.")
         return
     command.stdout.write(redact(change.diff))
-    if not yes:
-        if not sys.stdin.isatty():
-            raise NexusError(Code.CONFIG_ERROR, "Nothing was written: nobody is there to ask. Pass --yes to write it.")
-        if input(f"Write this to {change.file}? [y/N] ").strip().lower() not in ("y", "yes"):
-            command.stdout.write("Nothing was written.")
-            return
-    backup = configuration.apply(change)
+    if not yes and not command.ask(f"Write this to {change.file}?"):
+        command.stdout.write("Nothing was written.")
+        return
+    # A backup in a repository would be committed with the next `git add`.
+    in_repository = repository.would_track(change.file)
+    backup = configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
     command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 from django.db.models import Count, Min, Q, QuerySet, Value
+from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
@@ -65,16 +67,6 @@ def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
     ]
     counted = dict(parts[0].union(*parts[1:], all=True))
     return [counted.get(i, 0) for i in range(minutes)]
-
-
-def dead_letters(agent_ids: Iterable[str], limit: int) -> list[Delivery]:
-    """The newest parked deliveries of some agents, with their messages."""
-    return list(
-        Delivery.objects.filter(recipient_id__in=list(agent_ids), status=DeliveryStatus.PARKED)
-        .select_related("message__workspace")
-        .defer("message__body")
-        .order_by("-delivery_id")[:limit]
-    )
 
 
 @dataclass(frozen=True)
@@ -154,18 +146,18 @@ def deliveries_for(messages: Iterable[Message]) -> dict[str, list[Delivery]]:
 
 
 def thread(message: Message, limit: int = 200) -> list[Message]:
-    """The conversation a message belongs to, oldest first: its root, and the replies down from there."""
-    root = message
-    for _ in range(limit):
-        if root.parent is None:
-            break
-        root = root.parent
-    found, level = [root], [root.message_id]
-    while level and len(found) < limit:
-        replies = list(Message.objects.defer("body").filter(parent_id__in=level)[: limit - len(found)])
-        found += replies
-        level = [reply.message_id for reply in replies]
-    return sorted(found, key=lambda row: row.message_id)
+    """The conversation that a message belongs to, oldest first; of a longer one, the message and its nearest relatives.
+
+    A step leads from a message to the one it answers, or to its answers; bodies are not loaded.
+    """
+    found = {message.message_id: message}
+    edge = [message]
+    while edge and len(found) < limit:
+        around = Q(parent__in=[row.pk for row in edge]) | Q(pk__in=[row.parent_id for row in edge if row.parent_id])
+        unseen = Message.objects.defer("body").filter(around).exclude(pk__in=list(found)).order_by("message_id")
+        edge = list(unseen[: limit - len(found)])
+        found |= {row.message_id: row for row in edge}
+    return sorted(found.values(), key=lambda row: row.message_id)
 
 
 @dataclass(frozen=True)
@@ -197,12 +189,13 @@ def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -
     return sorted(found, key=lambda peer: peer.last, reverse=True)
 
 
-def between(agent_id: str, peer_id: str, *, before: str = "", limit: int = 50) -> list[Delivery]:
-    """The deliveries between two agents, newest first."""
+def between(agent_id: str, peer_id: str, excerpt: int = 0, *, before: str = "", limit: int = 50) -> list[Any]:
+    """The deliveries between two agents, newest first, with the first characters of each body and its length."""
     rows = Delivery.objects.filter(
         Q(recipient_id=agent_id, message__from_agent_id=peer_id)
         | Q(recipient_id=peer_id, message__from_agent_id=agent_id)
     )
     if before:
         rows = rows.filter(delivery_id__lt=before)
-    return list(rows.select_related("message").order_by("-delivery_id")[:limit])
+    rows = rows.annotate(excerpt=Substr("message__body", 1, excerpt), length=Length("message__body"))
+    return list(rows.select_related("message").defer("message__body").order_by("-delivery_id")[:limit])

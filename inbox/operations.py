@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Never, NotRequired
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
+from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, MOUNTED, SessionId, SessionSecret
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_IDS_A_CALL, Id, Limit, Params
+from core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
 from core.operations.shapes import Time
 from inbox import selectors, services
 from inbox.errors import InboxCode
@@ -29,8 +30,16 @@ IDS = Field(description="One message_id or a list of them.")
 PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
 
 
+def _or_parent(project_root: str | None, info: ValidationInfo) -> str | None:
+    """A reply goes where its parent is; every other message names its project. Raises ValueError."""
+    if project_root is None:
+        if not info.data.get("parent_message_id"):
+            raise ValueError("is required")
+        return None
+    return not_blank(project_root)
+
+
 class MessageCreate(Params):
-    project_root: ProjectRoot
     from_agent_id: Annotated[Id, Field(description="You.")]
     subject: str
     body: Annotated[str, Field(description="Up to 64 KiB; larger: artifact_put.")]
@@ -44,7 +53,20 @@ class MessageCreate(Params):
         ),
     ] = None
     artifacts: Annotated[list[Id] | None, Field(max_length=MAX_IDS_A_CALL, description="artifact_ids.")] = None
-    parent_message_id: Annotated[Id | None, Field(description="The message you answer.")] = None
+    parent_message_id: Annotated[
+        Id | None, Field(description="The message you answer; yours goes to its workspace.")
+    ] = None
+    project_root: Annotated[
+        str | None,
+        FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
+        MOUNTED,
+        Field(
+            max_length=4096,
+            validate_default=True,
+            description="Absolute path of the project; not needed with parent_message_id.",
+        ),
+        AfterValidator(_or_parent),  # after parent_message_id, which it looks at
+    ] = None
     session_secret: SessionSecret = None
 
 

@@ -56,6 +56,7 @@ class InboxRow(TypedDict):
     read_at: Time | None
     from_agent_id: str
     workspace_id: str
+    workspace_name: str  # of the project it comes from
     channel_id: str | None
     parent_message_id: str | None
     subject: str
@@ -77,6 +78,7 @@ def inbox_row(delivery: Delivery, moment: datetime) -> InboxRow:
         "read_at": iso(delivery.read_at),
         "from_agent_id": message.from_agent_id,
         "workspace_id": message.workspace_id,
+        "workspace_name": message.workspace.name,
         "channel_id": message.channel_id,
         "parent_message_id": message.parent_id,
         "subject": message.subject,

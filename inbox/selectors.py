@@ -20,7 +20,7 @@ def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delive
     return Select(
         lambda: (
             lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
-            .select_related("message")
+            .select_related("message__workspace")
             .order_by("delivery_id")
         )
     )
@@ -66,7 +66,7 @@ def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery
 
 def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
     """The oldest of several lanes: each is read along its index, whatever its length, and the heads are merged."""
-    heads = [row for lane in lanes for row in lane.select_related("message").order_by("delivery_id")[:limit]]
+    heads = [row for lane in lanes for row in lane.select_related("message__workspace").order_by("delivery_id")[:limit]]
     return sorted(heads, key=lambda row: row.delivery_id)[:limit]
 
 
@@ -90,8 +90,8 @@ class History(NamedTuple):
 
 
 def history(agent_id: str, limit: int, cursor: str | None) -> History:
-    """A page of the read archive (contract: inbox_history). Raises VALIDATION_ERROR for a cursor not of its making."""
-    rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message")
+    """A page of the read archive. Raises VALIDATION_ERROR for a cursor not of its making."""
+    rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message__workspace")
     if cursor is not None:
         read_at, delivery_id = _decode(cursor)
         rows = rows.filter(read_at__lte=read_at).exclude(read_at=read_at, delivery_id__gte=delivery_id)

@@ -13,7 +13,7 @@ from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Channel, Event, Stream
+from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import Place
@@ -40,7 +40,7 @@ class Sent:
 
 def send(
     *,
-    project_root: str,
+    project_root: str | None,
     from_agent_id: str,
     subject: str,
     body: str,
@@ -50,8 +50,10 @@ def send(
     artifacts: Sequence[str] = (),
     parent_message_id: str | None = None,
 ) -> Sent:
-    """Persist a message, one delivery per recipient and the event, all or nothing (contract: message_create).
+    """Persist a message, one delivery per recipient and the event, all or nothing.
 
+    A reply goes to the workspace of the message that it answers, whatever project the sender is in, when the sender
+    received that message; without a `project_root`, when the sender wrote it, too.
     Raises, first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
     CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target).
     """
@@ -59,16 +61,19 @@ def send(
         if not text.strip():
             raise invalid(f"{field} must not be blank.", field=field)
     parsed = parse_target(target, timed=False)
-    place, moment = workspaces.locate(project_root), now()
+    place, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     within_limit(subject, "subject")
     within_limit(body, "body")
+    admitted = _admitted(parsed, from_agent_id, moment)
     with write():
-        workspace_created = workspaces.ensure(place, moment)
-        _check_place(place, channel_id, parent_message_id)
-        recipients, excluded_stale = _resolve(parsed, place.workspace_id, from_agent_id, moment)
+        workspace_id = _workspace_of(place, channel_id, parent_message_id, from_agent_id)
+        workspace_created = (
+            place is not None and workspace_id == place.workspace_id and workspaces.ensure(place, moment)
+        )
+        recipients, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
         message = Message(
             message_id=new_id("msg"),
-            workspace_id=place.workspace_id,
+            workspace_id=workspace_id,
             from_agent_id=from_agent_id,
             from_session_id=from_session_id,
             channel_id=channel_id,
@@ -107,7 +112,7 @@ def notify(
 
 
 def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delivery]:
-    """Lease the oldest claimable deliveries to their recipient and return them (contract: inbox_pull).
+    """Lease the oldest claimable deliveries to their recipient and return them.
 
     Claimable is unread, or in flight with a lapsed lease. One handed out MAX_ATTEMPTS times is parked instead, and
     takes its place in `limit`.
@@ -130,7 +135,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
 
 
 def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
-    """Settle messages into history, from whatever lane; how many moved (contract: inbox_ack). Idempotent."""
+    """Settle messages into history, from whatever lane; how many moved. Idempotent."""
     moment = now()
     with write():
         moved = _settle.each(
@@ -141,7 +146,7 @@ def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
 
 
 def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) -> tuple[int, datetime]:
-    """Renew the leases of messages in flight, all of them or none; how many, and until when (contract: inbox_extend).
+    """Renew the leases of messages in flight, all of them or none; how many, and until when.
 
     Raises VALIDATION_ERROR with a reason per message when any of them is not in flight.
     """
@@ -170,18 +175,47 @@ def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | No
     return lanes.why_not_extendable(delivery.status, delivery.lease_expires_at, moment)
 
 
-def _check_place(place: Place, channel_id: str | None, parent_message_id: str | None) -> None:
-    """The channel is one of the workspace; the parent too and, when a channel is set, of that channel."""
-    if channel_id is not None and not Channel.objects.filter(workspace_id=place.workspace_id, pk=channel_id).exists():
-        raise not_found("channel", channel_id)
+def _workspace_of(place: Place | None, channel_id: str | None, parent_message_id: str | None, sender: str) -> str:
+    """The workspace that a message goes to: the sender's, or that of the message it answers.
+
+    Raises NOT_FOUND for a parent of another workspace that the sender has no part in, for a channel that is not one of
+    the workspace, and for a parent of another channel than the one that is set.
+    """
+    workspace_id, parent = place.workspace_id if place else "", None
     if parent_message_id is not None:
-        parents = Message.objects.filter(workspace_id=place.workspace_id, pk=parent_message_id)
-        if not (parents.filter(channel_id=channel_id) if channel_id is not None else parents).exists():
+        parent = Message.objects.filter(pk=parent_message_id).defer("subject", "body", "target", "artifacts").first()
+        if parent is None or not (parent.workspace_id == workspace_id or _took_part(parent, place, sender)):
             raise not_found("parent message", parent_message_id)
+        workspace_id = parent.workspace_id
+    if channel_id is not None and not Channel.objects.filter(workspace_id=workspace_id, pk=channel_id).exists():
+        raise not_found("channel", channel_id)
+    if parent is not None and channel_id not in (None, parent.channel_id):
+        raise not_found("parent message", parent.message_id)
+    return workspace_id
 
 
-def _resolve(target: Target | None, workspace_id: str, sender: str, moment: datetime) -> tuple[list[str], list[str]]:
-    """The recipients of a message, sorted, and the agents left out as stale (contract: Recipient resolution)."""
+def _took_part(parent: Message, place: Place | None, sender: str) -> bool:
+    """Whether an agent may answer a message of another workspace."""
+    if place is None and parent.from_agent_id == sender:
+        return True
+    return Delivery.objects.of(sender).filter(message=parent).exists()
+
+
+def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]:
+    """The agents that a group target admits now, sorted. Each is held against every rule: not under the write lock."""
+    if target is None or target["strategy"] in (Strategy.BROADCAST, Strategy.DIRECT):
+        return []
+    return sorted(
+        agent.agent_id
+        for agent in agents_known.profiles()
+        if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
+    )
+
+
+def _resolve(
+    target: Target | None, admitted: list[str], workspace_id: str, sender: str, moment: datetime
+) -> tuple[list[str], list[str]]:
+    """The recipients of a message, sorted, and the agents left out as stale (docs/explanation/delivery.md)."""
     if target is None or target["strategy"] == Strategy.BROADCAST:
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
@@ -189,12 +223,8 @@ def _resolve(target: Target | None, workspace_id: str, sender: str, moment: date
         if not agent_exists(target["agent_id"]):
             raise not_found("agent", target["agent_id"])
         return [target["agent_id"]], []
-    admitted = (
-        agent.agent_id
-        for agent in agents_known.profiles()
-        if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
-    )
-    return sorted(admitted), []
+    still_there = set(Agent.objects.filter(pk__in=admitted).values_list("pk", flat=True)) if admitted else set()
+    return [agent_id for agent_id in admitted if agent_id in still_there], []
 
 
 def _post(message: Message, recipients: list[str]) -> Event:

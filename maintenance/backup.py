@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coordination.models import Stream
+from coordination.log.streams import streams
 from core import files, instance
 from core.apps import own_labels
 from core.clock import now
@@ -178,13 +178,14 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
         if head > restored_to:
             if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
-            # This is how `nexus doctor` knows up to where ids are missing.
-            restored.execute(f"PRAGMA user_version = {min(head, 2**31 - 1):d}")
+            restored.execute(sqlite.gaps_admitted(head))
         payload = json.dumps({"restored_to": restored_to, "former": head})
         restored.executemany(
-            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-            " SELECT workspace_id, ?, ?, ?, 'public', ? FROM workspaces ORDER BY workspace_id",
-            [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in Stream.values],
+            # An older schema may not know a stream, nor events of no workspace: it does without those.
+            "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+            " SELECT workspace_id, ?, ?, ?, 'public', ?"
+            " FROM (SELECT workspace_id FROM workspaces UNION ALL SELECT NULL) ORDER BY workspace_id",
+            [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in streams()],
         )
         restored.execute("COMMIT")
 

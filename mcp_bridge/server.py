@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, cast
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import (
     PromptsListChanged,
@@ -19,6 +19,7 @@ from mcp.shared.subscriptions import (
     ToolsListChanged,
 )
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     SERVER_INFO_META_KEY,
     CallToolRequestParams,
@@ -44,13 +45,14 @@ from core.operations.caller import Caller
 from core.operations.errors import NexusError, invalid, not_found
 from core.operations.registry import TOOLSETS, Toolset
 from core.operations.replies import Outcome, Reply
-from core.operations.runner import aperform
+from core.operations.runner import aperform, check_credential, documented
 from core.operations.toolsets import Choice, add, default, find_tool
 from core.operations.validation import validated
 from core.version import package_version
+from core.waiting import AUTHENTICATION, in_thread
 from mcp_bridge import resources
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
-from mcp_bridge.subscriptions import ResourceBus, subscriber
+from mcp_bridge.subscriptions import Hearing, ListenBus, ResourceBus
 from mcp_bridge.tools import result, tool, tools, wire
 
 Context = ServerRequestContext[Any, Any]
@@ -66,7 +68,6 @@ def build_server(
     """
     bus = ResourceBus()
     added: dict[str | None, Choice] = {}  # by connection, what it enabled
-    listen = ListenHandler(bus)
     subscribed: dict[tuple[int, str], Callable[[], None]] = {}
     sendings: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
@@ -164,26 +165,25 @@ def build_server(
 
     async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
-        uri = str(params.uri)
-        _check_own(choice(ctx), uri, caller_of(ctx))
+        uri, caller = str(params.uri), caller_of(ctx)
+        await _check_own(choice(ctx), [uri], caller)
         connection = ctx.session._connection
         key = (id(connection), uri)
         if key in subscribed:
             return EmptyResult()
-        await bus.start()
+        await _started(bus)
 
         def notify(event: ServerEvent) -> None:
-            if event == ResourceUpdated(uri=uri):
+            if isinstance(event, ResourceUpdated):
                 sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
                 sendings.add(sending)
                 sending.add_done_callback(sendings.discard)
-
-        stop = bus.subscribe(notify)
 
         def forget() -> None:
             if subscribed.pop(key, None):
                 stop()
 
+        stop = bus.hear(Hearing(caller, frozenset({uri}), notify, forget))
         subscribed[key] = forget
         connection.exit_stack.callback(forget)
         return EmptyResult()
@@ -196,11 +196,10 @@ def build_server(
 
     async def listen_to(ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Clients of the current protocol: updates ride the response of this request."""
-        for uri in params.notifications.resource_subscriptions or ():
-            _check_own(choice(ctx), str(uri), caller_of(ctx))
-        await bus.start()
-        subscriber.set(caller_of(ctx).connection)
-        return await listen(ctx, params)
+        caller, uris = caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+        await _check_own(choice(ctx), uris, caller)
+        await _started(bus)
+        return await ListenBus(bus, caller, uris).listen(ctx, params)
 
     async def introduce(ctx: Context, call_next: CallNext) -> HandlerResult:
         """What a client is told when it connects, which follows its choice."""
@@ -231,11 +230,32 @@ def build_server(
     return server
 
 
-def _check_own(choice: Choice, uri: str, caller: Caller) -> None:
-    own = resources.agent_of(choice, uri)
-    if own is None:
-        those = ", ".join(template.uri_template for template in resources.templates(choice)) or "nothing"
-        raise MCPError(INVALID_PARAMS, f"This cannot be subscribed to; what can: {those}.", {"uri": uri[:200]})
-    resource, agent_id = own
-    if caller.agent_id is not None and caller.agent_id != agent_id:
-        raise MCPError(INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only.")
+async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:
+    """Raises an MCP error for what is no agent's resource, for another agent's, and for a key that is good no more."""
+    for uri in uris:
+        own = resources.agent_of(choice, uri)
+        if own is None:
+            those = ", ".join(template.uri_template for template in resources.templates(choice)) or "nothing"
+            raise MCPError(INVALID_PARAMS, f"This cannot be subscribed to; what can: {those}.", {"uri": uri[:200]})
+        resource, agent_id = own
+        if caller.agent_id is not None and caller.agent_id != agent_id:
+            raise MCPError(
+                INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only."
+            )
+    try:
+        await in_thread(AUTHENTICATION, partial(check_credential, caller))
+    except Exception as error:
+        raise _as_mcp(error) from None
+
+
+async def _started(bus: ResourceBus) -> None:
+    """Begin to watch. Raises an MCP error that carries the documented one, where the store cannot be watched."""
+    try:
+        await bus.start()
+    except Exception as error:
+        raise _as_mcp(error) from None
+
+
+def _as_mcp(error: Exception) -> MCPError:
+    known = documented(error)
+    return MCPError(INTERNAL_ERROR, known.message, {"code": known.code.value, **known.details})

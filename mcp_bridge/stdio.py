@@ -21,11 +21,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic import ValidationError
 
-from core.operations.errors import invalid
+from core.limits import most_values, values_in
+from core.operations.errors import Code, NexusError, invalid
 from core.operations.replies import Outcome, Reply
 from mcp_bridge.tools import wire
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
+HEAD = 4096  # bytes of a line that is too large: enough to find whose answer it is
+TOO_LARGE = b"\x01too large"  # ends such a line's head; well-formed JSON cannot end so
 
 
 async def serve(server: Server[Any], reply: Reply) -> None:
@@ -49,7 +52,39 @@ async def _lines() -> anyio.AsyncFile[str] | None:
         return None
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return cast("anyio.AsyncFile[str]", reader)
+    return cast("anyio.AsyncFile[str]", _bounded(reader))
+
+
+async def _bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """The lines that may be parsed; of one that may not, its head, which is no JSON and is answered as too large."""
+    while True:
+        head = b""
+        try:
+            line = await reader.readuntil()
+        except asyncio.IncompleteReadError as end:
+            line = end.partial
+            if not line:
+                return
+        except asyncio.LimitOverrunError:
+            head = await _skipped_line(reader)
+        else:
+            head = line[:HEAD] if values_in(line) > most_values() else b""
+        yield head + TOO_LARGE if head else line
+
+
+async def _skipped_line(reader: asyncio.StreamReader) -> bytes:
+    """Read past a line that is longer than the reader holds; its head."""
+    head = b""
+    while True:
+        try:
+            part, ended = await reader.readuntil(), True
+        except asyncio.LimitOverrunError as overrun:
+            part, ended = await reader.readexactly(overrun.consumed), False
+        except asyncio.IncompleteReadError as end:
+            part, ended = end.partial, True
+        head += part[: HEAD - len(head)]
+        if ended:
+            return head
 
 
 class _Pipe:
@@ -101,11 +136,13 @@ def _answer(error: Exception, reply: Reply) -> JSONRPCResponse | JSONRPCError:
     line = error.errors()[0]["input"] if isinstance(error, ValidationError) else ""
     text = line.decode(errors="replace") if isinstance(line, bytes) else str(line)
     request_id = _request_id(text)
-    message = "This is not JSON that can be taken: check its syntax, nesting, numbers and escapes."
+    error = invalid("This is not JSON that can be taken: check its syntax, nesting, numbers and escapes.")
+    if text.endswith(TOO_LARGE.decode()):
+        error = NexusError(Code.CONTENT_TOO_LARGE, "This message is larger, or holds more values, than any call takes.")
     if request_id is not None and re.search(r'"method"\s*:\s*"tools/call"', text):
-        answer = wire(reply, Outcome(error=invalid(message)))
+        answer = wire(reply, Outcome(error=error))
         return JSONRPCResponse(jsonrpc="2.0", id=request_id, result=answer)
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=message))
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=error.message))
 
 
 def _request_id(text: str) -> RequestId | None:

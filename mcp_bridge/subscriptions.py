@@ -3,70 +3,106 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-from collections.abc import Callable
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from django.db import DatabaseError
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp_types import INTERNAL_ERROR
 
+from core.operations.caller import Caller
+from core.operations.errors import NexusError
 from core.operations.registry import TOOLSETS
-from core.waiting import waiter
+from core.operations.runner import check_credential
+from core.waiting import AUTHENTICATION, in_thread, waiter
 
-Listener = Callable[[ServerEvent], None]
+log = logging.getLogger(__name__)
 
-# Whose listener is being registered: the SDK's handler does not tell the bus.
-subscriber: ContextVar[str | None] = ContextVar("subscriber", default=None)
+MAX_HEARINGS = 1024  # of all connections
+
+
+@dataclass(frozen=True, eq=False)
+class Hearing:
+    """One subscription: who hears of which resources, and how it is told and ended."""
+
+    caller: Caller
+    uris: frozenset[str]
+    tell: Callable[[ServerEvent], None]
+    end: Callable[[], None]
 
 
 class ResourceBus:
-    """The SDK's SubscriptionBus over the event log: what any process changes becomes a ResourceUpdated here."""
+    """What any process changes, as the event log has it, told to whom it concerns while their keys are good."""
 
     def __init__(self) -> None:
-        self._listeners: dict[object, tuple[str | None, Listener]] = {}
+        self._hearings: set[Hearing] = set()
         self._updated: set[str] = set()
         self._following: asyncio.Task[None] | None = None
-        self._parked = asyncio.Event()
+        self._parked: asyncio.Future[None]
 
     async def start(self) -> None:
-        """Begin to watch; on return, no change is missed."""
+        """Begin to watch; on return, no change is missed. Raises what keeps the store from being watched."""
+        await asyncio.shield(self._watch())
+
+    def hear(self, hearing: Hearing) -> Callable[[], None]:
+        """Begin to tell, after `start`; the callable that is returned ends it. Raises an MCP error at the limit."""
+        if len(self._hearings) >= MAX_HEARINGS:
+            raise MCPError(INTERNAL_ERROR, "Too many subscriptions are open; end some.")
+        self._hearings.add(hearing)
+        self._watch()
+        return partial(self._forget, hearing)
+
+    def _forget(self, hearing: Hearing) -> None:
+        self._hearings.discard(hearing)
+        if not self._hearings and self._following is not None and self._parked.done():  # else somebody is starting
+            self._following.cancel()
+            self._following = None
+
+    def _watch(self) -> asyncio.Future[None]:
+        """Watch the log, if that is not being done; done once no change is missed any more."""
         if self._following is None or self._following.done():
-            self._parked = asyncio.Event()
-            self._following = asyncio.create_task(self._follow())
-        await self._parked.wait()
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Register a listener of the connection `subscriber`, after `start`; the callable that is returned ends it."""
-        token = object()
-        self._listeners[token] = (subscriber.get(), listener)
-
-        def unsubscribe() -> None:
-            self._listeners.pop(token, None)
-            if not self._listeners and self._following is not None:
-                self._following.cancel()
-                self._following = None
-
-        return unsubscribe
-
-    async def publish(self, event: ServerEvent) -> None:
-        """Hand an event to every listener."""
-        for _, listener in list(self._listeners.values()):
-            listener(event)
+            self._parked = asyncio.get_running_loop().create_future()
+            self._following = asyncio.create_task(self._follow(self._parked))
+        return self._parked
 
     def tell(self, connection: str | None, event: ServerEvent) -> None:
-        """Hand an event to the listeners of one connection."""
-        for whose, listener in list(self._listeners.values()):
-            if whose == connection:
-                listener(event)
+        """Hand an event to the subscriptions of one connection."""
+        for hearing in list(self._hearings):
+            if hearing.caller.connection == connection:
+                hearing.tell(event)
 
-    async def _follow(self) -> None:
-        async with waiter().park(self._note) as parked:
-            self._parked.set()
-            while True:
-                await parked.wait(math.inf)
-                updated, self._updated = self._updated, set()
-                for uri in sorted(updated):
-                    await self.publish(ResourceUpdated(uri=uri))
+    async def _follow(self, ready: asyncio.Future[None]) -> None:
+        try:
+            async with waiter().park(self._note) as parked:
+                ready.set_result(None)
+                while True:
+                    await parked.wait(math.inf)
+                    updated, self._updated = self._updated, set()
+                    await self._tell(updated)
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            ready.cancel()  # without effect once it has a result
+
+    async def _tell(self, updated: set[str]) -> None:
+        for hearing in [hearing for hearing in self._hearings if hearing.uris & updated]:
+            try:
+                await in_thread(AUTHENTICATION, partial(check_credential, hearing.caller))
+            except NexusError:
+                hearing.end()
+            except DatabaseError as error:
+                log.warning("A notice of a change was not sent (%s).", error)  # who cannot be checked is told nothing
+            else:
+                for uri in sorted(hearing.uris & updated):
+                    hearing.tell(ResourceUpdated(uri=uri))
 
     def _note(self, event: Any) -> bool:
         changed = [
@@ -79,3 +115,18 @@ class ResourceBus:
         ]
         self._updated.update(changed)
         return bool(changed)
+
+
+class ListenBus:
+    """The SDK's SubscriptionBus of one `subscriptions/listen`: what its caller may hear, until the key is no good."""
+
+    def __init__(self, bus: ResourceBus, caller: Caller, uris: Iterable[str]) -> None:
+        self._bus, self._caller, self._uris = bus, caller, frozenset(uris)
+        self.listen = ListenHandler(self)
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Nobody publishes here."""
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Register the stream's listener; the callable that is returned ends it."""
+        return self._bus.hear(Hearing(self._caller, self._uris, listener, self.listen.close))

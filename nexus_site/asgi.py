@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,18 +32,22 @@ from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 
 DJANGO_THREADS = 8
+HEALTH = {"/healthz", "/readyz", "/metrics"}
 
 
 class Django(ASGIHandler):
-    """Django on a fixed set of threads: its own way holds one for each request, for as long as a wait is parked."""
+    """Django on a fixed set of threads: its own way holds one for each request, for as long as a wait is parked.
 
-    def __init__(self) -> None:
+    Each step of a request goes to whichever thread is free, so that none waits for another's slow page while one is.
+    That is sound because a request's steps follow one another, and each begins and ends its own transactions.
+    """
+
+    def __init__(self, threads: int) -> None:
         super().__init__()
-        lanes = [ThreadPoolExecutor(1, thread_name_prefix="nexus-django") for _ in range(DJANGO_THREADS)]
-        self.lanes = itertools.cycle(lanes)
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async with ThreadSensitiveContext(executor=next(self.lanes)):
+        async with ThreadSensitiveContext(executor=self.threads):
             await self.handle(scope, receive, send)
 
 
@@ -57,7 +61,8 @@ class Hub:
     """Routes by protocol and path; the lifespan starts and ends what lives as long as the server."""
 
     def __init__(self) -> None:
-        self.django = Django()
+        self.django = Django(DJANGO_THREADS)
+        self.health = Django(1)  # behind no page
         self.mcp = Endpoint()
         self.websockets = AuthMiddlewareStack(
             URLRouter([*(route for app in nexus_apps() for route in app.websocket_routes()), re_path("", refuse)])  # type: ignore[arg-type]
@@ -71,6 +76,8 @@ class Hub:
                 await self.websockets(scope, receive, send)
             case _ if scope["path"] == "/mcp" or scope["path"].startswith("/mcp/"):
                 await self.mcp(scope, receive, send)
+            case _ if scope["path"].rstrip("/") in HEALTH:
+                await self.health(scope, receive, send)
             case _:
                 await self.django(scope, receive, send)
 
@@ -81,6 +88,7 @@ class Hub:
             for app in nexus_apps():
                 app.check_settings()
             await asyncio.to_thread(store().prepare)
+            store().guard()
             for app in nexus_apps():
                 await waiting.in_thread(waiting.SLOW, app.on_start)
             await self.mcp.start()
@@ -88,6 +96,7 @@ class Hub:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
+        gc.freeze()  # what is there stays: a client's heap of JSON must not have all of it searched for garbage
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:

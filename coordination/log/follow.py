@@ -1,4 +1,4 @@
-"""Following the event log live: the one loop behind server-sent events and WebSockets (contract: Monitoring patterns).
+"""Following the event log live: the one loop behind server-sent events and WebSockets (docs/how-to/follow-the-log.md).
 
 A follower reads page after page from its cursor and parks on the waiter at the head of the log. Nothing is buffered for
 it: the log is the buffer, and a follower that is slow or was away reads on from its cursor.
@@ -21,6 +21,7 @@ from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL
 from core.waiting import READERS, in_thread, waiter
 
 PAGE = 100  # events read at once
+SPAN = 50_000  # ids a look passes: filters that nothing meets must not keep others from the readers' threads
 HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
 
 
@@ -86,9 +87,10 @@ def read(caller: Caller, filters: Filters, cursor: int) -> Page:
     """The next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
     matching = Event.objects.filter(event_id__gt=cursor, **{f"{name}__in": v for name, v in filters.columns().items()})
     head = newest_event_id()  # bounds the scan: what is committed meanwhile is the next page's
-    batch = list(matching.filter(event_id__lte=head).order_by("event_id")[:PAGE])
-    more = len(batch) == PAGE
-    return Page(_seen_by(caller, batch), batch[-1].event_id if more else max(cursor, head), more)
+    end = min(head, cursor + SPAN)
+    batch = list(matching.filter(event_id__lte=end).order_by("event_id")[:PAGE])
+    full = len(batch) == PAGE
+    return Page(_seen_by(caller, batch), batch[-1].event_id if full else max(cursor, end), full or end < head)
 
 
 def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:

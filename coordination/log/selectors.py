@@ -16,6 +16,8 @@ from core.clock import now
 from core.database.prepared import Select, Slot
 
 EVENTS_AT_ONCE = 500
+EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
+FILTERED_AT_ONCE = 50_000  # events a read passes to the filters
 EXAMINED = 50_000  # events looked through for those of one agent
 
 
@@ -56,27 +58,40 @@ class EventPage:
 def event_page(
     *, workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
 ) -> EventPage:
-    """The events after `cursor` that match the filters and that `agent_id` may see (contract: event_get).
+    """The events after `cursor` that match the filters and that `agent_id` may see.
 
-    next_cursor passes every event examined, so that none is examined twice; has_more tells of a visible one beyond.
+    next_cursor passes every event examined, so that none is examined twice. has_more tells of a visible one beyond, or
+    that the look ended before the log did: a reader of 200,000 invisible events holds up nobody, it goes on from there.
     """
     agent, moment = profile_of(agent_id), now()
     # The head bounds the scan: what is committed meanwhile is the next page's.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
     columns = {"workspace_id": workspace_id, "stream": stream, **_columns(filters)}
-    matching, at_once = _next_events(tuple(sorted(columns))), min(limit + 1, EVENTS_AT_ONCE)
+    end = _end_of_look(workspace_id, stream, cursor) if filters else None
+    matching = _next_events(tuple(sorted(columns)))
     found: list[Event] = []
-    examined = cursor
-    while batch := matching(at_once, after=examined, head=head, **columns):
+    examined, left, at_once = cursor, EXAMINED_AT_ONCE, min(limit + 1, EVENTS_AT_ONCE)
+    while batch := matching(min(at_once, left), after=examined, head=min(head, end or head), **columns):
         for event in batch:
             if event_visible(event, agent, moment):
                 if len(found) == limit:
                     return EventPage(found, examined, has_more=True)
                 found.append(event)
             examined = event.event_id
-        if len(batch) < at_once:
+        if len(batch) < min(at_once, left):
             break
+        left, at_once = left - len(batch), EVENTS_AT_ONCE
+        if not left:
+            return EventPage(found, examined, has_more=examined < head)
+    if end is not None and end < head:
+        return EventPage(found, max(cursor, end), has_more=True)
     return EventPage(found, max(cursor, head), has_more=False)
+
+
+def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:
+    """The last of the events that may be passed to the filters at once; None when the filters may have them all."""
+    events = Event.objects.filter(workspace_id=workspace_id, stream=stream, event_id__gt=cursor)
+    return events.order_by("event_id").values_list("event_id", flat=True)[FILTERED_AT_ONCE - 1 :].first()
 
 
 def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:

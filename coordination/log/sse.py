@@ -1,4 +1,4 @@
-"""The event log as server-sent events: `GET /api/v1/stream` (contract: The HTTP Hub & Dashboard)."""
+"""The event log as server-sent events: `GET /api/v1/stream`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
-from core.waiting import READERS, in_thread
+from core.waiting import AUTHENTICATION, READERS, in_thread
 
 FILTERS = ("workspace", "stream", "type", "agent")
 OTHERS = {"cursor", "api_key"}
@@ -42,7 +42,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
         return identify(approach, transport="sse", connection=connection)
 
     try:
-        await in_thread(READERS, who)
+        await in_thread(AUTHENTICATION, who)
         if unknown := set(request.GET) - set(FILTERS) - OTHERS:
             raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; the stream takes {', '.join(FILTERS)}, cursor.")
         filters = Filters.parse({name: request.GET.getlist(name) for name in FILTERS})
@@ -51,7 +51,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
     except NexusError as error:
-        return JsonResponse(failure(error), status=400)
+        return JsonResponse(failure(error), status=error.code.status)
     return StreamingHttpResponse(
         _messages(Follower(who, filters, cursor)),
         content_type="text/event-stream",
@@ -61,7 +61,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
 
 async def _messages(follower: Follower) -> AsyncIterator[str]:
     yield _position(follower.cursor)  # a client that is cut before its first event resumes here, too
-    with suppress(Refused):
+    with suppress(NexusError):  # refused, or the store is away: connecting again tells
         async with aclosing(follower.follow()) as items:
             async for item in items:
                 yield _message(item) if isinstance(item, Event) else _position(follower.cursor)

@@ -1,4 +1,4 @@
-"""The event log over a WebSocket: `/ws/events/` (contract: The HTTP Hub & Dashboard).
+"""The event log over a WebSocket: `/ws/events/`.
 
 The client may send `{"filters": {workspace, stream, type, agent}, "cursor": n}` at any time; the query string takes the
 same as the server-sent events do. The server sends `{"type": "event", "cursor", "event"}`, `filters` once a change has
@@ -27,7 +27,7 @@ from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
-from core.waiting import READERS, in_thread
+from core.waiting import AUTHENTICATION, READERS, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
             return identify(approach, transport="websocket", connection=connection)
 
         try:
-            await in_thread(READERS, who)
+            await in_thread(AUTHENTICATION, who)
             filters, cursor = _asked(self.scope["query_string"].decode("latin-1"))
         except NexusError:
             await self.close()  # before it was accepted: the client gets 403
@@ -88,6 +88,8 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
             await self._end("You read too slowly. Connect again from the cursor.", TOO_SLOW)
         except Refused as refusal:
             await self._end(refusal.message, REFUSED)
+        except NexusError as error:  # the store is away
+            await self._end(error.message, BROKEN)
         except Exception:
             log.exception("a listener could not be served")
             await self._end("The server failed. Connect again from the cursor.", BROKEN)

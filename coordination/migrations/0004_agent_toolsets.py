@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('coordination', '0003_deleted_agents_stored_settings'),
+        ("coordination", "0003_deleted_agents_stored_settings"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='agent',
-            name='toolsets',
+            model_name="agent",
+            name="toolsets",
             field=models.JSONField(null=True),
         ),
     ]

@@ -48,7 +48,8 @@ class CreatedAgent(ManagedAgent):
 
 @operation(ProfileGiven, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
 def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
-    """Create an agent with an API key. The answer shows the key, and nothing shows it again."""
+    """Create an agent with an API key, or bring a deleted one back, mail and all. The answer shows the key, and nothing
+    shows it again."""
     agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=_operator(caller))
     return {**_managed(agent), "api_key": key}
 
@@ -74,8 +75,8 @@ class DeletedAgent(TypedDict):
 
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
-    """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; registering the
-    id again brings it back."""
+    """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; only an
+    operator brings it back, with agent_create."""
     closed = roster.delete(agent_id=p.agent_id, operator=_operator(caller))
     return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
 

@@ -26,11 +26,19 @@ class AgentRegister(Params):
     metadata: Annotated[Any, Field(description="Any JSON, shown to others.")] = None
 
 
-@operation(AgentRegister, Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, acts_as="agent_id", idempotent=True)
+@operation(
+    AgentRegister,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_OWNER,
+    acts_as="agent_id",
+    idempotent=True,
+)
 def agent_register(p: AgentRegister, caller: Caller) -> AgentProfile:
     """Create or update your identity; agents are global, across workspaces. What you leave out keeps its value."""
     given = {name: getattr(p, name) for name in p.model_fields_set - {"agent_id"}}
-    return agent_profile(agents.register(agent_id=p.agent_id, given=given))
+    by_operator = caller.operator is not None
+    return agent_profile(agents.register(agent_id=p.agent_id, given=given, by_operator=by_operator))
 
 
 class AgentList(TypedDict):

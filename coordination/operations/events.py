@@ -120,10 +120,12 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
         ),
         look=lambda p, caller: _events(p),
         done=lambda data: bool(data["events"]),
+        unfinished=lambda data: bool(data["has_more"]),
         expired=lambda p, data: {
             **data,
             "timed_out": True,
-            **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 else {}),  # a snapshot has looked so far
+            # A snapshot has looked so far, and so has a wait whose time ran out before the log did.
+            **({"next_cursor": p.cursor or 0} if (p.timeout_seconds or 0) > 0 and not data["has_more"] else {}),
         },
         resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}),
     ),

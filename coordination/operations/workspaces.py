@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.models import Workspace
+from coordination.parameters import MOUNTED
 from coordination.rows import WorkspaceRow, workspace_row
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -18,7 +19,7 @@ from core.operations.parameters import Label, Nothing, Params
 
 
 class WorkspaceResolve(Params):
-    project_root: Annotated[str, Field(max_length=4096, description="Absolute path of the project.")]
+    project_root: Annotated[str, MOUNTED, Field(max_length=4096, description="Absolute path of the project.")]
     display_name: Label | None = None
 
 

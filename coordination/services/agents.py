@@ -12,11 +12,10 @@ from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
 from core.clock import now
-from core.database import write
+from core.database import store, write
 from core.database.prepared import Select, Slot, Update
-from core.database.sqlite import without_waiting
 from core.limits import json_within_limit
-from core.operations.errors import Code
+from core.operations.errors import Code, NexusError
 from core.operations.toolsets import choose
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
@@ -25,16 +24,25 @@ _stamps = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("
 _stamp = Update(lambda: Agent.objects.filter(pk=Slot("agent_id")), last_seen_at=Slot("moment"))
 
 
-def register(*, agent_id: str, given: dict[str, Any]) -> Agent:
-    """Upsert an identity (contract: agent_register).
+def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False) -> Agent:
+    """Upsert an identity.
 
-    `given` holds those of role, capabilities and metadata that the call named: what it left out keeps its value.
-    Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata.
+    `given` holds those of role, capabilities and metadata that the call named: what it left out keeps its value. An
+    operator brings a deleted agent back so, mail and all.
+    Raises VALIDATION_ERROR for malformed capabilities, CONTENT_TOO_LARGE for oversized capabilities or metadata,
+    NOT_OWNER for the id of a deleted agent.
     """
     check_profile(given)
     moment = now()
     changes = {**given, "updated_at": moment, "last_seen_at": moment, "deleted_at": None}
     with write():
+        if not by_operator and Agent.everyone.filter(pk=agent_id).exclude(deleted_at=None).exists():
+            raise NexusError(
+                Code.NOT_OWNER,
+                f"An operator deleted the agent {agent_id!r}; only an operator brings it back, with agent_create. "
+                "Register under another id.",
+                {"agent_id": agent_id},
+            )
         agent, _ = Agent.everyone.update_or_create(
             agent_id=agent_id, defaults=changes, create_defaults={**changes, "created_at": moment}
         )
@@ -68,7 +76,7 @@ def touch_in_passing(agent_id: str) -> None:
 
 
 def _touch_if_free(agent_id: str, moment: datetime) -> None:
-    with without_waiting():
+    with store().without_waiting():
         try:
             touch(agent_id, moment)
         except OperationalError:

@@ -13,7 +13,7 @@ from core.operations.errors import invalid, not_found
 
 
 def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agent, str]:
-    """A new agent and its key, which is shown this once. `given` is as for `agents.register`.
+    """A new agent, or a deleted one come back, and its key, which is shown this once. `given` as for `agents.register`.
 
     Raises VALIDATION_ERROR when the id is taken, and what `agents.register` raises.
     """
@@ -24,7 +24,7 @@ def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agen
                 f"There is an agent {agent_id!r} already: agent_update changes it, agent_key_issue gives it a key.",
                 field="agent_id",
             )
-        agent = agents.register(agent_id=agent_id, given=given)
+        agent = agents.register(agent_id=agent_id, given=given, by_operator=True)
         Agent.objects.filter(pk=agent_id).update(last_seen_at=None)  # it has not acted itself
         agent.last_seen_at = None
         key, _ = keys.replace(agent_id, moment)
@@ -52,7 +52,7 @@ def delete(*, agent_id: str, operator: str) -> int:
     """Take an agent out of the team; how many of its sessions were closed.
 
     Its key dies and nothing reaches or lists it any more. Its row stays, out of sight, because messages, deliveries and
-    sessions of the past name it; registering the id again brings it back, unread mail and all.
+    sessions of the past name it; an operator who creates the id again brings it back, unread mail and all.
     Raises NOT_FOUND for an unknown agent.
     """
     moment = now()

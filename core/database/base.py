@@ -34,6 +34,12 @@ class Store(Protocol):
         Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
         """
 
+    def guard(self) -> None:
+        """From here on this long-lived process refuses a store that was moved from under it."""
+
+    def check(self) -> None:
+        """Raises DB_ERROR while a guarded store is not where it was."""
+
     def pending(self) -> bool:
         """Whether a migration of this version is not applied, or a trigger not as it should be.
 
@@ -56,10 +62,13 @@ class Store(Protocol):
         """Inside, a lock held by another connection fails at once."""
 
     def watch(self) -> CommitWatch:
-        """Begin to watch for commits."""
+        """Begin to watch for commits. Raises Django's errors, as queries do."""
 
     def install(self, objects: Mapping[str, str]) -> None:
         """Make triggers anew, by name; a second time changes nothing."""
+
+    def admit_gaps(self, table: str) -> None:
+        """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""
 
     def size_on_disk(self) -> int:
         """Bytes that the store takes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 
@@ -14,6 +14,7 @@ class Caller:
 
     Bound to `agent_id`, the connection acts as that agent only. Bound to none it is a trusted local process, which
     names the acting agent with each call. `operator` names the person behind an administrative connection.
+    `credential` is what bound it, as the domain knows a key; it is looked at again with each call, wake and notice.
 
     `connection` tells one connection from another for as long as it lasts, and is no secret. Every transport fills it:
 
@@ -28,6 +29,7 @@ class Caller:
     agent_id: str | None = None
     operator: str | None = None
     connection: str | None = None
+    credential: str | None = field(default=None, compare=False, repr=False)
 
 
 def of_operator(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -34,6 +35,17 @@ class FieldErrors:
     absent: ErrorCode = Code.VALIDATION_ERROR
     malformed: ErrorCode = Code.VALIDATION_ERROR
     rank: int = 2
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Marks a parameter that leads outside the store, as a path does: what is there may never answer.
+
+    It is touched before the call, on a thread that holds up nobody; `silent` is the error where it does not answer.
+    """
+
+    touch: Callable[[Any], object]
+    silent: ErrorCode
 
 
 def not_blank(text: str) -> str:

@@ -47,7 +47,8 @@ class Wait(Generic[P]):
     look: Callable[[P, Caller], Data]  # what is there now
     done: Callable[[Data], bool]
     expired: Callable[[P, Data], Data]  # the answer when time ran out, or none was given
-    resume: Callable[[P, Data], P] = lambda params, data: params  # where the next look starts
+    resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
+    unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
 
 
@@ -60,7 +61,7 @@ class Operation(Generic[P]):
     params: type[P]
     call: Callable[[P, Caller], Data]
     description: str
-    errors: frozenset[ErrorCode]  # the codes of its contract; INTERNAL_ERROR and DB_ERROR go without saying
+    errors: frozenset[ErrorCode]  # the codes that it documents; INTERNAL_ERROR and DB_ERROR go without saying
     acts_as: str | None = None  # the parameter that names the acting agent
     guards: tuple[Guard, ...] = ()
     read_only: bool = False

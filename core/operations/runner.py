@@ -25,6 +25,7 @@ from core.database import store
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
+from core.operations.outside import reach
 from core.operations.parameters import Params
 from core.operations.registry import Operation, Toolset
 from core.operations.replies import Body, Data, Outcome
@@ -77,6 +78,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
     try:
         operation = toolset.find(name)
         params = validated(operation, arguments)
+        if caller.transport != "stdio":  # a process of one agent holds up that agent only, and need not hurry past
+            await reach(params)
 
         def call() -> Data:
             _permit(caller, operation, params)
@@ -109,6 +112,7 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
 
     def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
         try:
+            store().check()
             domain().refresh_settings()
             check(caller, operation, params)
             change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
@@ -119,7 +123,8 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
             return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
 
     position = wait.resume(params, data)
-    async with waiting.waiter().park(wait.interested(params)) as parked:
+    interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, params))  # it may look at a path
+    async with waiting.waiter().park(interested) as parked:
         while True:
             data, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
             left = deadline - time.monotonic()
@@ -127,8 +132,9 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
                 return data
             if left <= 0 or waiting.waiter().closing:
                 return wait.expired(params, data)
-            position = wait.resume(position, data)
-            await parked.wait(min(left, _seconds_until(change)))
+            position = wait.resume(params, data)
+            if not wait.unfinished(data):
+                await parked.wait(min(left, _seconds_until(change)))
 
 
 def _seconds_until(moment: datetime | None) -> float:
@@ -138,13 +144,15 @@ def _seconds_until(moment: datetime | None) -> float:
 
 
 def _permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Identity first, then what the operation's guards ask."""
+    """Identity first, then what the operation's guards ask; before all, that the store is still where it was."""
+    store().check()
     domain().refresh_settings()
     check(caller, operation, params)
 
 
 def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Raises NOT_OWNER where the connection acts as another agent, and what a guard raises."""
+    """Raises NOT_OWNER where the connection acts as another agent or is bound no more, and what a guard raises."""
+    check_credential(caller)
     acting = getattr(params, operation.acts_as) if operation.acts_as else None
     if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
         raise NexusError(
@@ -154,6 +162,15 @@ def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
         )
     for guard in operation.guards:
         guard.check(operation, params, caller)
+
+
+def check_credential(caller: Caller) -> None:
+    """Raises NOT_OWNER where the key that bound the connection no longer does; one indexed read."""
+    if caller.credential is not None and domain().agent_of_credential(caller.credential) != caller.agent_id:
+        raise NexusError(
+            Code.NOT_OWNER,
+            "The API key of this connection was deactivated or replaced, or its agent deleted. Ask an operator.",
+        )
 
 
 def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
@@ -203,8 +220,8 @@ def documented(error: Exception) -> NexusError:
     """The documented error for any exception."""
     if isinstance(error, NexusError):
         return error
-    if isinstance(error, DatabaseError):
-        known = store().failure(error)
+    known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
+    if known is not None or isinstance(error, DatabaseError):
         if known is None or not known.details.get("retryable"):
             log.exception("the store failed", exc_info=error)
         return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from core.operations.errors import NexusError, invalid
-from core.operations.parameters import FieldErrors, Params
+from core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Params
 from core.operations.registry import Operation
 
 MAX_NESTING = 64
+MAX_NODES = 50_000  # values and keys of one free-form argument; JSON within the default max_inline_bytes holds fewer
+MAX_ITEMS = 2 * MAX_IDS_A_CALL  # of one that takes no free-form JSON
+MAX_ARGUMENTS = 100
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) -> Params:
@@ -22,7 +27,12 @@ def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
     if operation.accepts_anything:
         return model()
     given = arguments or {}
-    problems = [(FieldErrors.rank, problem) for problem in unstorable(given)]
+    if len(given) > MAX_ARGUMENTS:
+        raise invalid(
+            f"{operation.name} takes {', '.join(model.model_fields)}; this call names {len(given)} arguments."
+        )
+    problem = unstorable(given, lambda name: MAX_NODES if _is_free_form(model, name) else MAX_ITEMS)
+    problems = [(FieldErrors.rank, problem)] if problem else []
     try:
         params = model.model_validate(given)
     except ValidationError as error:
@@ -32,32 +42,55 @@ def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
     return params
 
 
-def unstorable(arguments: Mapping[str, Any]) -> list[NexusError]:
-    """A VALIDATION_ERROR for each argument with what JSON can carry and a store or a peer cannot.
+def _is_free_form(model: type[Params], name: str) -> bool:
+    """Whether an argument may be any JSON, at least in part."""
 
-    That is NUL characters, lone surrogates, NaN and infinities, and nesting deeper than 64.
+    def free(annotation: Any) -> bool:
+        return annotation is Any or any(map(free, get_args(annotation)))
+
+    return name in model.model_fields and free(model.model_fields[name].annotation)
+
+
+def unstorable(arguments: Mapping[str, Any], bound: Callable[[str], float]) -> NexusError | None:
+    """A VALIDATION_ERROR for the first argument with what JSON can carry and a store or a peer cannot.
+
+    That is NUL characters, lone surrogates, NaN and infinities, and nesting deeper than 64. Raises it for an argument
+    with more values and keys than its `bound`: what is larger is not even looked through.
     """
-    problems = ((name, next(_unstorable({name: value}), None)) for name, value in arguments.items())
-    return [invalid(f"{name[:200]!r} {problem}.", field=name[:200]) for name, problem in problems if problem]
+    for name, argument in arguments.items():
+        left: float | None = None
+        pending: list[tuple[Any, int]] = [(name, 0), (argument, 1)]
+        while pending:
+            value, depth = pending.pop()
+            problem = None
+            if isinstance(value, dict | list):
+                left = (bound(name) if left is None else left) - len(value) * (2 if isinstance(value, dict) else 1)
+                if left < 0:
+                    raise _about(name, f"holds more than {bound(name):.0f} values and keys")
+                if depth > MAX_NESTING:
+                    problem = f"is nested deeper than {MAX_NESTING} levels"
+                else:
+                    items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+                    pending.extend((item, depth + 1) for item in items)
+            elif isinstance(value, str):
+                problem = _unstorable_text(value)
+            elif isinstance(value, float) and not math.isfinite(value):
+                problem = "holds NaN or an infinity, which JSON does not have"
+            if problem:
+                return _about(name, problem)
+    return None
 
 
-def _unstorable(root: Any) -> Iterator[str]:
-    pending = [(root, 0)]
-    while pending:
-        value, depth = pending.pop()
-        if isinstance(value, str):
-            if "\x00" in value:
-                yield "holds a NUL character; remove it"
-            if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-                yield "holds a lone surrogate; send well-formed Unicode"
-        elif isinstance(value, float) and not math.isfinite(value):
-            yield "holds NaN or an infinity, which JSON does not have"
-        elif isinstance(value, dict | list):
-            if depth > MAX_NESTING:
-                yield f"is nested deeper than {MAX_NESTING} levels"
-                return
-            items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-            pending.extend((item, depth + 1) for item in items)
+def _unstorable_text(text: str) -> str | None:
+    if "\x00" in text:
+        return "holds a NUL character; remove it"
+    if not text.isascii() and SURROGATE.search(text):
+        return "holds a lone surrogate; send well-formed Unicode"
+    return None
+
+
+def _about(name: str, problem: str) -> NexusError:
+    return invalid(f"{name[:200]!r} {problem}.", field=name[:200])
 
 
 PROBLEMS: Mapping[str, str] = {

@@ -1,19 +1,24 @@
-"""The bounds of every HTTP request, whichever server carries it: the size of its body, and the time that may take."""
+"""The bounds of every HTTP request, whichever server carries it: its body's size, its values, and the time it takes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
+from core.limits import most_values, values_in
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from core.operations.replies import failure
 
+log = logging.getLogger(__name__)
+
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
+SEND_SECONDS = 60  # for a client to take enough of a response that the next piece may be sent
 
 
 class _Refused(Exception):
@@ -32,28 +37,37 @@ class Bounded:
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         if scope["type"] != "http":
             return await self.application(scope, receive, send)
-        started = False
+        started, taken = False, True
 
         async def watched_send(message: Any) -> None:
-            nonlocal started
+            nonlocal started, taken
             started = True
-            await send(message)
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                taken = False
+                raise
 
         try:
             await self.application(scope, _bounded(scope, receive), watched_send)
         except _Refused as refusal:
             if not started:
                 await answer_json(send, refusal.status, failure(NexusError(refusal.code, str(refusal))))
+        except TimeoutError:
+            if taken:
+                raise
+            log.info("a client was given up that did not take its response")
 
 
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
-    left = MAX_BODY_BYTES
+    left, values_left = MAX_BODY_BYTES, most_values()
     complete = False
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
 
     async def bounded() -> Any:
-        nonlocal left, complete
+        nonlocal left, values_left, complete
         if complete:
             return await receive()
         if declared.isdigit() and whole_number(declared.decode(), MAX_BODY_BYTES) is None:
@@ -65,9 +79,12 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
             raise _Refused(408, f"The request's body did not arrive within {BODY_SECONDS} seconds.") from None
         if message["type"] == "http.request":
             left -= len(message.get("body", b""))
+            values_left -= values_in(message.get("body", b""))
             complete = not message.get("more_body", False)
         if left < 0:
             raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
+        if values_left < 0:
+            raise _Refused(413, "The request's body holds more values than any call takes.")
         return message
 
     return bounded

@@ -5,12 +5,14 @@ from __future__ import annotations
 # Daphne installs Twisted's asyncio reactor when it is imported, so it comes before anything else of Twisted.
 from daphne.server import Server  # isort:skip
 import asyncio
+import contextlib
 import signal
 import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
+from autobahn.exception import Disconnected
 from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 from twisted.internet import reactor as installed_reactor
@@ -28,6 +30,8 @@ REQUEST_SECONDS = BODY_SECONDS + 10  # for a whole request, head and body, to ar
 MAX_FRAME_BYTES = 64 * 1024  # of a client's WebSocket message: filters and cursors are small
 MAX_UNREAD_FRAMES = 64  # messages of one client that the application has not taken yet
 CLOSE_SECONDS = 60  # for a slow WebSocket reader to take what it was told
+TAKE_SECONDS, TAKE_BYTES = 15, 4096  # a client takes so much of what waits for it in so long, or it is dropped
+LEFT_SECONDS = 1  # for what serves a client to end by itself once that left
 QUIET_SECONDS, DRAIN_SECONDS = 0.5, 10  # the end waits while calls still finish, but not for ever
 
 
@@ -109,14 +113,47 @@ class Factory(HTTPFactory):  # type: ignore[misc]
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = Request
+        connect = protocol.makeConnection
+
+        def connected(transport: Any) -> None:
+            self.server.outgoing.add(Outgoing(transport))
+            connect(transport)
+
+        protocol.makeConnection = connected
         return protocol
+
+
+class Outgoing:
+    """What waits in a connection's buffer, whatever protocol it speaks: a client that takes nothing is dropped."""
+
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+        self.taken = self.taken_before = 0
+        self.waited = False
+        write = transport.writeSomeData
+
+        def counted(data: bytes) -> Any:
+            count = write(data)
+            self.taken += count if isinstance(count, int) and count > 0 else 0  # else it is an error
+            return count
+
+        transport.writeSomeData = counted
+
+    def look(self) -> bool:
+        """Drop a client that took too little since the last look; whether the connection is still there."""
+        waits = bool(self.transport.dataBuffer or self.transport._tempDataBuffer)
+        if waits and self.waited and self.taken - self.taken_before < TAKE_BYTES:
+            self.transport.abortConnection()
+        self.waited, self.taken_before = waits, self.taken
+        return not self.transport.disconnected
 
 
 class HubServer(Server):  # type: ignore[misc]
     """Serves `application` on a listening socket; `ready` is called once it takes connections."""
 
     def __init__(self, application: Any, listening: socket.socket, ready: Callable[[], None]) -> None:
-        super().__init__(application, endpoints=["the socket"], server_name="nexus", application_close_timeout=1)
+        super().__init__(application, ["the socket"], server_name="nexus", application_close_timeout=CLOSE_SECONDS)
+        self.outgoing: set[Outgoing] = set()
         self.socket = listening
         self.ready = ready
         self.failed: BaseException | None = None
@@ -154,6 +191,7 @@ class HubServer(Server):  # type: ignore[misc]
         self.socket.close()  # the reactor has its own
         reactor.callLater(1, self.application_checker)
         reactor.callLater(2, self.timeout_checker)
+        reactor.callLater(TAKE_SECONDS, self._drop_who_takes_nothing)
         self.ready()
         await self.stopping.wait()
         port.stopListening()
@@ -164,6 +202,16 @@ class HubServer(Server):  # type: ignore[misc]
             task.cancel()
         if tasks := self._running():
             await asyncio.wait(tasks, timeout=1)
+
+    def _drop_who_takes_nothing(self) -> None:
+        self.outgoing = {outgoing for outgoing in self.outgoing if outgoing.look()}
+        reactor.callLater(TAKE_SECONDS, self._drop_who_takes_nothing)
+
+    def protocol_disconnected(self, protocol: Any) -> None:
+        """A client left, as clients do: what still serves it ends without a word in the log."""
+        super().protocol_disconnected(protocol)
+        if instance := self.connections[protocol].get("application_instance"):
+            self.loop.call_later(LEFT_SECONDS, instance.cancel)
 
     async def _drained(self) -> None:
         """Return when no call is under way, or those that are do not end: streams, or what takes too long."""
@@ -179,7 +227,8 @@ class HubServer(Server):  # type: ignore[misc]
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         """Send, and return when the client has taken enough of it: nothing is buffered without bound."""
-        await super().handle_reply(protocol, message)
+        with contextlib.suppress(Disconnected):  # it is just leaving
+            await super().handle_reply(protocol, message)
         await protocol.flow.open.wait()
 
 

@@ -1,8 +1,9 @@
-"""Whether the hub is alive, whether it is ready, and what it measures (contract: Operations)."""
+"""Whether the hub is alive, whether it is ready, and what it measures."""
 
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 from django.db import DatabaseError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -17,6 +18,9 @@ from core.operations.errors import NexusError
 from core.operations.replies import failure, ok
 from nexus_site.serving import metrics
 
+# Asked while everything else may be at its limit: behind no page, scan or writer of this process.
+READINESS = ThreadPoolExecutor(1, thread_name_prefix="nexus-readyz")
+MEASURING = ThreadPoolExecutor(1, thread_name_prefix="nexus-metrics")
 ENOUGH_BYTES = 64 * 1024 * 1024  # less room than this on the store's disk is as good as none
 
 
@@ -27,9 +31,10 @@ async def alive(request: HttpRequest) -> HttpResponseBase:
 
 async def ready(request: HttpRequest) -> HttpResponseBase:
     """200 when calls can succeed, 503 with the checks that failed when not."""
-    checks = await waiting.in_thread(waiting.WRITERS, _checks)
+    checks, problem = await waiting.in_thread(READINESS, _checks)
     good = not waiting.waiter().closing and all(checks.values())
-    body = ok({"status": "ready" if good else "not ready", "checks": checks})
+    told = {"problem": problem} if problem else {}
+    body = ok({"status": "ready" if good else "not ready", "checks": checks, **told})
     return JsonResponse({**body, "ok": good}, status=200 if good else 503)
 
 
@@ -44,14 +49,21 @@ async def measured(request: HttpRequest) -> HttpResponseBase:
         return metrics.exposition()
 
     try:
-        content = await waiting.in_thread(waiting.READERS, text)
+        content = await waiting.in_thread(MEASURING, text)
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
+    except NexusError as error:
+        return JsonResponse(failure(error), status=error.code.status)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)
 
 
-def _checks() -> dict[str, bool]:
-    return {"database": _writable(), "migrations": _migrated(), "disk": _room()}
+def _checks() -> tuple[dict[str, bool], str | None]:
+    """The checks, and what is wrong where the store can say it."""
+    try:
+        store().check()
+    except NexusError as moved:
+        return {"database": False, "migrations": False, "disk": False}, moved.message
+    return {"database": _writable(), "migrations": _migrated(), "disk": _room()}, None
 
 
 def _writable() -> bool:
@@ -60,7 +72,7 @@ def _writable() -> bool:
         with transaction.atomic():
             RetentionPass.objects.create()
             transaction.set_rollback(True)
-    except DatabaseError:
+    except (DatabaseError, NexusError):
         return False
     return True
 
@@ -73,4 +85,7 @@ def _migrated() -> bool:
 
 
 def _room() -> bool:
-    return shutil.disk_usage(CoreSettings.current().database.parent).free >= ENOUGH_BYTES
+    try:
+        return shutil.disk_usage(CoreSettings.current().database.parent).free >= ENOUGH_BYTES
+    except OSError:  # it is not there
+        return False

@@ -10,7 +10,13 @@ COLUMNS = "workspace_id, stream, type, actor_agent_id, payload, visibility, targ
 
 
 def append(
-    home: Path, workspace_id: str, types: list[str], *, visibility: str = "public", target: str | None = None
+    home: Path,
+    workspace_id: str,
+    types: list[str],
+    *,
+    visibility: str = "public",
+    target: str | None = None,
+    payload: str = "{}",
 ) -> list[int]:
     """Append one event of each type, in one commit; their ids."""
     with closing(sqlite3.connect(home / "nexus.db", timeout=30, isolation_level=None)) as store:
@@ -18,8 +24,8 @@ def append(
         ids = []
         for type in types:
             cursor = store.execute(
-                f"INSERT INTO events ({COLUMNS}) VALUES (?, 'workspace', ?, 'writer', '{{}}', ?, ?, datetime('now'))",
-                (workspace_id, type, visibility, target),
+                f"INSERT INTO events ({COLUMNS}) VALUES (?, 'workspace', ?, 'writer', ?, ?, ?, datetime('now'))",
+                (workspace_id, type, payload, visibility, target),
             )
             assert cursor.lastrowid is not None
             ids.append(cursor.lastrowid)

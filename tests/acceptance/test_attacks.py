@@ -68,7 +68,7 @@ def test_an_unknown_websocket_path_is_refused(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/agents", "/api/v1/stream", "/metrics"])
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via"])
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via", "X-Client-IP", "CF-Ray"])
 def test_a_forwarded_request_is_not_taken_for_a_local_one(hub: Hub, path: str, header: str) -> None:
     assert httpx.get(f"{hub.url}{path}", headers={header: "127.0.0.1"}).status_code == 401
 
@@ -100,6 +100,16 @@ def test_deep_json_is_refused(hub: Hub) -> None:
     rpc = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     headers = {"x-api-key": hub.key("deep"), "accept": "application/json, text/event-stream"}
     assert httpx.post(f"{hub.url}/mcp", content=rpc, headers={**headers, "content-type": "application/json"}).is_error
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/api/v1/operations/inbox_count", "/api/v1/messages"])
+def test_a_million_brackets_are_refused_before_anybody_parses_them(hub: Hub, path: str) -> None:
+    brackets = b'{"jsonrpc":"2.0","id":1,"method":"ping","agent_id":[' + b"[]," * 1_300_000 + b"0]}"
+    headers = {"x-api-key": hub.key(f"brackets-{path}"), "accept": "application/json, text/event-stream"}
+    answer = httpx.post(
+        f"{hub.url}{path}", content=brackets, headers={**headers, "content-type": "application/json"}, timeout=60
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
 
 
 def test_10_000_headers_are_refused(hub: Hub) -> None:

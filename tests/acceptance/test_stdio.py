@@ -14,12 +14,19 @@ from pathlib import Path
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
+from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
+
+
+@pytest.fixture
+def hub_beside(home: Path) -> Iterator[Hub]:
+    """A hub over the same store."""
+    yield from serving(home)
 
 
 @pytest.fixture
@@ -82,6 +89,17 @@ def test_it_answers_every_line_with_the_envelope(lasting: Raw, arguments: bytes)
     answer = lasting.read()
     assert answer["id"] == 7 and answer["result"]["isError"] is True
     assert answer["result"]["structuredContent"]["error"]["code"] == "VALIDATION_ERROR"
+    assert lasting.call("inbox_count", {"agent_id": "a"}, number=8)["ok"], "the connection goes on"
+
+
+@pytest.mark.parametrize("filling", [b'"' + b"x" * 70 * 2**20 + b'"', b"[" + b"[]," * 400_000 + b"0]"])
+def test_it_answers_a_line_that_is_too_large_and_goes_on(lasting: Raw, filling: bytes) -> None:
+    head = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"inbox_count","arguments":{"agent_id":'
+    lasting.write(head + filling + b"}}}")
+    answer = lasting.read()
+    assert (answer["id"], answer["result"]["structuredContent"]["error"]["code"]) == (7, "CONTENT_TOO_LARGE")
+    lasting.write(filling)
+    assert lasting.read()["error"]["code"] == -32700
     assert lasting.call("inbox_count", {"agent_id": "a"}, number=8)["ok"], "the connection goes on"
 
 
@@ -162,6 +180,25 @@ def test_it_acts_as_the_agent_of_its_key(home: Path, project: str) -> None:
         raw.greet()
         assert raw.call("agent_whoami", {})["data"]["agent_id"] == "ann"
         assert raw.call("inbox_pull", {"agent_id": "bob"})["error"]["code"] == "NOT_OWNER"
+
+
+@pytest.mark.parametrize("revoke", ["agent_key_set_active", "agent_delete"])
+def test_it_serves_a_key_no_longer_than_it_is_good(home: Path, hub_beside: Hub, revoke: str) -> None:
+    """A process that lasts longer than its key: what it asks for is refused, and the wait it is parked in, too."""
+    key = hub_beside.key("ann")
+    asked = {"project_root": str(home), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
+    waits = {"name": "event_wait", "arguments": asked}
+    with Raw(home, NEXUS_API_KEY=key) as raw:
+        raw.greet()
+        assert raw.call("inbox_pull", {"agent_id": "ann"})["ok"]
+        raw.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": waits}).encode())
+        assert raw.call("inbox_count", {"agent_id": "ann"}, number=3)["ok"]
+        hub_beside.call(revoke, agent_id="ann", **({"active": False} if revoke == "agent_key_set_active" else {}))
+        hub_beside.call("artifact_put", project_root=str(home), artifact_type="text", content="secret")
+        waited = raw.read()
+        assert (waited["id"], waited["result"]["structuredContent"]["error"]["code"]) == (2, "NOT_OWNER")
+        assert raw.call("inbox_pull", {"agent_id": "ann"}, number=4)["error"]["code"] == "NOT_OWNER"
+        assert raw.call("agent_register", {"agent_id": "ann"}, number=5)["error"]["code"] == "NOT_OWNER"
 
 
 async def test_it_tells_of_mail_that_another_process_sends(home: Path, project: str) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from coordination.log import selectors
+from coordination.services.agents import hash_secret
 from coordination.toolset import arun, run
 from core import waiting
 from core.operations.caller import Caller
 from tests.conftest import LOCAL, Call
-from tests.core.waiting import follow, names, page_of, parked, put
+from tests.core.waiting import LONG, follow, names, page_of, parked, put
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -102,6 +104,20 @@ async def test_it_resumes_from_the_cursor_it_was_given(project: str) -> None:
     assert names(await page_of(wait)) == ["new"]
 
 
+async def test_it_looks_on_by_itself_through_a_log_that_takes_many_looks(
+    project: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "EXAMINED_AT_ONCE", 2)
+    assert (await arun(LOCAL, "agent_register", {"agent_id": "bob"}))["ok"]
+    letter = {"project_root": project, "from_agent_id": "eve", "subject": "s", "body": "b"}
+    for _ in range(7):
+        assert (await arun(LOCAL, "message_create", {**letter, "target": {"strategy": "direct", "agent_id": "bob"}}))[
+            "ok"
+        ]
+    await put(project, "for all")
+    assert names(await page_of(follow(project))) == ["for all"]
+
+
 async def test_it_checks_a_call_before_it_parks_it(project: str) -> None:
     bound = Caller("test", agent_id="bob")
     asked = {"project_root": project, "agent_id": "ann", "stream": "workspace", "timeout_seconds": 25}
@@ -110,6 +126,18 @@ async def test_it_checks_a_call_before_it_parks_it(project: str) -> None:
     nowhere = {**asked, "project_root": "/no/such"}
     assert (await arun(LOCAL, "event_wait", nowhere))["error"]["code"] == "WORKSPACE_UNRESOLVED"
     assert not waiting.waiter().parked
+
+
+async def test_it_answers_a_wait_whose_key_died_with_a_refusal_and_no_later_news(project: str) -> None:
+    operator = Caller("test", operator="olga")
+    key = (await arun(operator, "agent_create", {"agent_id": "ann"}))["data"]["api_key"]
+    bound = Caller("test", agent_id="ann", credential=hash_secret(key))
+    asked = {"project_root": project, "agent_id": "ann", "stream": "workspace", "timeout_seconds": LONG}
+    wait = asyncio.create_task(arun(bound, "event_wait", asked))
+    await parked()
+    await arun(operator, "agent_key_set_active", {"agent_id": "ann", "active": False})
+    await put(project, "secret")
+    assert (await asyncio.wait_for(wait, LONG))["error"]["code"] == "NOT_OWNER"
 
 
 async def test_it_leaves_nothing_behind_when_a_caller_goes_away(project: str) -> None:

@@ -11,13 +11,13 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordination.log import selectors
+from coordination.log import follow, selectors
 from coordination.log.emit import emit
 from coordination.models import Event, Stream
 from coordination.routing import Target
 from core.clock import now
 from core.operations.errors import Code, NexusError
-from tests.conftest import Call
+from tests.conftest import LOCAL, Call
 
 Read = Callable[..., dict[str, Any]]
 FOR_BOB: Target = {"strategy": "direct", "agent_id": "bob"}
@@ -283,3 +283,54 @@ def test_it_gives_each_visible_match_once_whatever_the_page_size(
         assert seen == expected
         assert cursor >= start
         transaction.set_rollback(True)
+
+
+class TestBoundedLooks:
+    """A log full of what one may not see, or does not ask for, holds up nobody: a look ends, and the next goes on."""
+
+    @pytest.fixture
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(selectors, "EXAMINED_AT_ONCE", 5)
+        monkeypatch.setattr(selectors, "FILTERED_AT_ONCE", 5)
+        monkeypatch.setattr(follow, "SPAN", 5)
+
+    def test_it_ends_a_look_at_invisible_events_with_a_cursor_that_advanced(
+        self, few: None, log: Any, read: Read
+    ) -> None:
+        hidden = [log(visibility="private", target=FOR_BOB) for _ in range(12)]
+        shown = log()
+        pages = [read(limit=1)]
+        while pages[-1]["has_more"]:
+            pages.append(read(limit=1, cursor=pages[-1]["next_cursor"]))
+        assert [ids(page) for page in pages] == [[], [], [shown.event_id]]
+        assert [page["next_cursor"] for page in pages[:2]] == [hidden[4].event_id, hidden[9].event_id]
+
+    def test_it_tells_of_no_more_where_the_look_and_the_log_end_together(self, few: None, log: Any, read: Read) -> None:
+        hidden = [log(visibility="private", target=FOR_BOB) for _ in range(5)]
+        assert (read()["has_more"], read()["next_cursor"]) == (False, hidden[-1].event_id)
+
+    def test_it_ends_a_look_for_what_hardly_any_event_is(self, few: None, log: Any, read: Read) -> None:
+        for _ in range(12):
+            log()
+        wanted = log("rare")
+        page, looks = read(filters={"type": "rare"}), 1
+        while page["has_more"]:
+            page, looks = read(filters={"type": "rare"}, cursor=page["next_cursor"]), looks + 1
+        assert (ids(page), looks) == ([wanted.event_id], 3)
+
+    def test_it_says_in_a_snapshot_too_where_the_look_ended(
+        self, few: None, log: Any, call: Call, project: str
+    ) -> None:
+        hidden = [log(visibility="private", target=FOR_BOB) for _ in range(6)]
+        page = call("event_wait", project_root=project, agent_id="ann", stream="workspace")
+        assert (page["events"], page["has_more"], page["next_cursor"]) == ([], True, hidden[4].event_id)
+
+    def test_it_follows_in_bounded_looks_too(self, few: None, log: Any) -> None:
+        for _ in range(12):
+            log()
+        wanted = log("rare")
+        page = follow.read(LOCAL, follow.Filters(type=frozenset({"rare"})), wanted.event_id - 13)
+        assert (page.events, page.more, page.cursor) == ([], True, wanted.event_id - 8)
+        while page.more:
+            page = follow.read(LOCAL, follow.Filters(type=frozenset({"rare"})), page.cursor)
+        assert page.events == [wanted]

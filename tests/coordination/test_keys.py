@@ -135,8 +135,33 @@ def test_it_keeps_the_history_of_a_deleted_agent(ana: str, project: str, call: C
     assert Delivery.objects.get().recipient_id == "ana"
     assert call("message_status", message_id=sent["message_id"])["deliveries"][0]["recipient"] == "ana"
 
-    call("agent_register", agent_id="ana")
+    deed("agent_create", agent_id="ana")
     assert call("inbox_count", agent_id="ana")["unread"] == 1
+
+
+def test_it_lets_only_an_operator_bring_a_deleted_agent_back(ana: str, refused: Call, call: Call) -> None:
+    deed("agent_delete", agent_id="ana")
+    assert refused("agent_register", agent_id="ana", role="again")["code"] == "NOT_OWNER"
+    assert call("agent_list")["agents"] == []
+    assert agent_of_key(deed("agent_create", agent_id="ana")["api_key"]) == "ana"
+    deed("agent_delete", agent_id="ana")
+    assert deed("agent_register", agent_id="ana", role="again")["role"] == "again"
+
+
+@pytest.mark.parametrize("revoke", ["agent_delete", "agent_key_issue", "agent_key_set_active"])
+def test_it_checks_the_key_of_a_lasting_connection_with_every_call(ana: str, revoke: str) -> None:
+    bound = Caller("stdio", agent_id="ana", credential=hash_secret(ana))
+    assert run(bound, "inbox_pull", {"agent_id": "ana"})["ok"]
+    deed(revoke, agent_id="ana", **({"active": False} if revoke == "agent_key_set_active" else {}))
+    for name, arguments in (("inbox_pull", {"agent_id": "ana"}), ("nexus_info", {}), ("agent_list", {})):
+        assert run(bound, name, arguments)["error"]["code"] == "NOT_OWNER", name
+
+
+def test_it_lets_a_key_that_is_taken_back_into_service_go_on(ana: str) -> None:
+    bound = Caller("stdio", agent_id="ana", credential=hash_secret(ana))
+    for active in (False, True):
+        deed("agent_key_set_active", agent_id="ana", active=active)
+    assert run(bound, "inbox_pull", {"agent_id": "ana"})["ok"]
 
 
 def test_it_withdraws_an_open_handoff_but_none_that_is_claimed(ana: str, project: str, call: Call) -> None:

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordination.routing import MAX_DEPTH, MAX_FALLBACK_SECONDS, MAX_RULES, next_opening, parse_target
+from coordination.routing import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_FALLBACK_SECONDS,
+    MAX_NAME,
+    MAX_RULES,
+    Profile,
+    in_words,
+    is_eligible,
+    next_opening,
+    parse_target,
+)
 from core.operations.errors import Code, NexusError
 
 NAMES = st.text(min_size=1, max_size=8).filter(lambda text: bool(text.strip()))
@@ -20,6 +31,10 @@ JSON = st.recursive(
 )
 WORDS = ["direct", "capability", "role", "broadcast", "mixed", "direct_with_fallback"]
 FIELDS = ("agent_id", "capability", "role", "rules", "fallback", "fallback_after_seconds", "preferred", "kind")
+ROLE = {"strategy": "role", "role": "r"}
+FIFTY = {"strategy": "mixed", "rules": [ROLE] * 50}
+LATER = {"strategy": "direct_with_fallback", "agent_id": "a", "fallback_after_seconds": 5, "fallback": ROLE}
+CREATED = datetime(2026, 3, 1, tzinfo=UTC)
 ALMOST = st.fixed_dictionaries(
     {"strategy": st.sampled_from(WORDS) | JSON},
     optional=dict.fromkeys(FIELDS, NAMES | JSON),
@@ -145,6 +160,39 @@ def test_it_refuses_and_names_the_part_that_is_wrong(target: Any, path: str) -> 
 def test_it_refuses_a_fallback_that_never_opens(seconds: Any) -> None:
     target = {"strategy": "direct_with_fallback", "agent_id": "a", "fallback_after_seconds": seconds}
     assert refusal(target).details["path"] == "target.fallback_after_seconds"
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (
+            {"strategy": "mixed", "rules": [{"strategy": "mixed", "rules": [ROLE] * 50}] * 2},
+            "target.rules[1].rules[48]",
+        ),
+        ({"strategy": "mixed", "rules": [ROLE] * 99 + [LATER]}, "target.rules[99].fallback"),
+        ({"strategy": "direct", "agent_id": "a" * (MAX_NAME + 1)}, "target.agent_id"),
+        ({"strategy": "role", "role": "a" * (MAX_NAME + 1)}, "target.role"),
+        ({"strategy": "capability", "capability": ["py", "a" * (MAX_NAME + 1)]}, "target.capability"),
+        ({"strategy": "capability", "capability": "py", "preferred": "a" * MAX_BYTES}, "target"),
+        ({"strategy": "capability", "capability": ["a" * 200] * 100}, "target"),
+    ],
+)
+def test_it_bounds_what_a_target_may_cost(target: Any, path: str) -> None:
+    assert refusal(target).details["path"] == path
+
+
+def test_it_takes_a_target_as_large_as_the_bounds() -> None:
+    assert parse_target({"strategy": "mixed", "rules": [ROLE] * MAX_RULES})
+    assert parse_target({"strategy": "direct", "agent_id": "a" * MAX_NAME})
+
+
+def test_it_holds_an_agent_against_no_more_rules_than_the_bound_whatever_is_stored() -> None:
+    beyond: dict[str, Any] = {}  # a rule that cannot even be looked at
+    stored = {"strategy": "mixed", "rules": [{"strategy": "mixed", "rules": [ROLE] * 64}] * 2 + [beyond] * 100_000}
+    assert not is_eligible(stored, Profile("a"), created_at=CREATED, now=CREATED)
+    assert len(in_words(stored)) < 1000
+    timed = {"strategy": "mixed", "rules": [LATER] * 100_000}
+    assert next_opening(timed, created_at=CREATED, now=CREATED) == CREATED + timedelta(seconds=5)
 
 
 def test_it_refuses_a_broadcast_hidden_in_a_mixed_fallback() -> None:

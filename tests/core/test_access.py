@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from coordination.models import AgentKey
 from coordination.services.agents import hash_secret
-from core.access import Approach, Refused, allowed_hosts, identify
+from core import waiting
+from core.access import Approach, Refused, aidentify, allowed_hosts, identify
 from core.clock import now
 from core.logs import redact
 from core.operations.caller import Caller
@@ -74,9 +77,29 @@ def test_it_refuses_a_request_that_names_no_host_or_two() -> None:
     assert status(Approach("127.0.0.1", (("host", "localhost"), ("host", "evil.example")), "")) == 403
 
 
-@pytest.mark.parametrize(
-    "header", ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "via", "x-real-ip"]
-)
+PROXIED = """
+    forwarded via x-forwarded-for x-forwarded-proto x-forwarded-host x-forwarded x-forwarder-for forwarded-for x-real-ip
+    x-client-ip client-ip x-cluster-client-ip true-client-ip fly-client-ip fly-forwarded-port fastly-client-ip cf-ray
+    cf-connecting-ip cf-ipcountry cdn-loop x-original-forwarded-for x-original-host x-original-url x-rewrite-url
+    x-envoy-external-address x-envoy-peer-metadata x-amzn-trace-id x-amz-cf-id x-appengine-user-ip x-azure-clientip
+    x-azure-socketip x-arr-log-id x-vercel-id x-nf-client-connection-ip x-remote-ip x-remote-addr remote-user
+    x-proxy-id x-proxyuser-ip proxy-connection wl-proxy-client-ip x-gateway-request x-host x-scheme x-nginx-proxy
+    x-request-start x-auth-request-email tailscale-user-login x-source-ip x-user-ip x-originating-ip x-haproxy-id
+""".split()
+DIRECT = """
+    accept accept-encoding accept-language cache-control connection content-length content-type cookie dnt if-none-match
+    last-event-id mcp-protocol-version mcp-session-id mcp-method mcp-name origin pragma priority range referer
+    sec-ch-ua sec-fetch-site sec-websocket-key sec-websocket-version te traceparent transfer-encoding upgrade
+    upgrade-insecure-requests user-agent x-csrftoken x-requested-with x-request-id x-stainless-lang
+""".split()
+
+
+@pytest.mark.parametrize("header", DIRECT)
+def test_it_takes_what_clients_send_by_themselves_for_local(header: str) -> None:
+    assert who(approach(**{header: "http://localhost:8420"})).operator == "local"
+
+
+@pytest.mark.parametrize("header", PROXIED)
 def test_it_takes_no_forwarded_request_for_local(header: str) -> None:
     assert status(approach(**{header: "127.0.0.1"})) == 401
 
@@ -184,3 +207,16 @@ def test_it_strikes_keys_from_every_log_record(caplog: pytest.LogCaptureFixture)
 def test_it_leaves_other_long_ids_in_a_log() -> None:
     assert redact("a" * 64) == "a" * 64
     assert redact("msg_" + "0" * 32) == "msg_" + "0" * 32
+
+
+async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(committed: None) -> None:
+    done = threading.Event()
+    loop = asyncio.get_running_loop()
+    reads = [loop.run_in_executor(waiting.READERS, done.wait, 30) for _ in range(8)]
+    try:
+        async with asyncio.timeout(20):
+            with pytest.raises(Refused):
+                await aidentify(approach("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)
+    finally:
+        done.set()
+        await asyncio.gather(*reads)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +18,7 @@ from django.db import DatabaseError, connection
 from coordination.models import Agent, StoredSetting
 from coordination.services import agents
 from coordination.toolset import COORDINATION, arun, run
+from core.operations import outside
 from core.operations.caller import Caller
 from core.operations.parameters import Params
 from core.operations.registry import Operation
@@ -37,7 +41,8 @@ PLAUSIBLE: dict[str, Any] = {
 
 def arguments(operation: Operation[Any], **changes: Any) -> dict[str, Any]:
     """What the operation requires, each in a form that passes validation, and `changes`."""
-    required = [name for name, field in operation.params.model_fields.items() if field.is_required()]
+    fields = operation.params.model_fields.items()
+    required = [name for name, field in fields if field.is_required() or field.validate_default]
     return {**{name: PLAUSIBLE.get(name, "x") for name in required}, **changes}
 
 
@@ -291,3 +296,31 @@ async def test_it_answers_the_same_from_an_event_loop(committed: None, tmp_path:
     assert (await arun(LOCAL, "nope", None))["error"]["code"] == "NOT_FOUND"
     bound = Caller("test", agent_id="bob")
     assert (await arun(bound, "inbox_pull", {"agent_id": "ann"}))["error"]["code"] == "NOT_OWNER"
+
+
+async def test_it_lets_nobody_wait_for_a_path_that_does_not_answer(
+    committed: None, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a mount does whose server is gone: the writer and the readers go on meanwhile."""
+    answers, really, asked = threading.Event(), os.path.realpath, []
+
+    def realpath(path: str, **how: Any) -> str:
+        if path == "/hung":
+            asked.append(threading.current_thread().name)
+            answers.wait(30)
+        return really(path, **how)
+
+    monkeypatch.setattr(os.path, "realpath", realpath)
+    monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.05)
+    remote = Caller("http", agent_id="ann")
+    try:
+        async with asyncio.timeout(20):
+            for name in ("artifact_put", "channel_create", "channel_list"):
+                given = arguments(TOOLS[name], project_root="/hung")
+                error = (await arun(remote, name, given))["error"]
+                assert (error["code"], error["details"]) == ("WORKSPACE_UNRESOLVED", {"field": "project_root"})
+            letter = {"project_root": project, "artifact_type": "text", "content": "c"}
+            assert (await arun(remote, "artifact_put", letter))["ok"]
+    finally:
+        answers.set()
+    assert len(asked) == 1 and asked[0].startswith("nexus-outside"), "it is asked once, while it does not answer"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard.markdown import rendered
+from dashboard.markdown import MAX_HTML, MAX_RENDERED, rendered
 from dashboard.templatetags.nexus import name, plain, pretty, target
 
 HOSTILE = [
@@ -107,3 +107,25 @@ def test_it_shows_any_payload(value: object) -> None:
 )
 def test_it_says_whom_a_target_means(value: dict[str, object] | None, words: str) -> None:
     assert target(value) == words
+
+
+HEAVY = {
+    "wide tables": ("|" + "a|" * 300 + "\n|" + "-|" * 300 + "\n" + "|\n" * 40_000),
+    "one-celled tables": "|a|\n|-|\n" + "|\n" * 40_000,
+    "links": "[a](b)" * 20_000,
+    "open brackets": "[" * 65_536,
+    "lists": "- a\n" * 20_000,
+}
+
+
+@pytest.mark.parametrize("length", [MAX_RENDERED, 65_536])
+@pytest.mark.parametrize("text", HEAVY.values(), ids=HEAVY)
+def test_it_bounds_what_a_text_makes_of_a_page_and_says_so(text: str, length: int) -> None:
+    html = rendered(text[:length])
+    assert len(html) <= MAX_HTML
+    assert length == MAX_RENDERED or "shown as written" in html
+
+
+def test_it_renders_what_people_write() -> None:
+    text = "# Report\n\n" + "- a **bold** claim with a [link](https://example.com)\n" * 100 + "\n|a|b|\n|-|-|\n|1|2|\n"
+    assert "<strong>bold</strong>" in rendered(text) and "<td>1</td>" in rendered(text)

@@ -1,4 +1,4 @@
-"""What is offered to whom, and who may look (contract: handoff_list_available, handoff_get, Routing)."""
+"""What is offered to whom, and who may look."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from handoffs import selectors
 from handoffs.models import Handoff
 from handoffs.selectors import READ_AT_ONCE
 from tests.conftest import Call
@@ -142,6 +143,21 @@ class TestPages:
         mine = offer()
 
         assert ids(listed("cleo", limit=1)) == [mine]
+
+    def test_it_ends_a_look_that_found_nothing_and_goes_on_from_its_cursor(
+        self, listed: Call, offer: Offer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(selectors, "READ_AT_ONCE", 2)
+        monkeypatch.setattr(selectors, "EXAMINED_AT_ONCE", 4)
+        for _ in range(9):
+            offer(target=TO_BOB)
+        mine = offer()
+
+        pages = [listed("cleo", limit=1)]
+        while pages[-1]["has_more"]:
+            pages.append(listed("cleo", limit=1, cursor=pages[-1]["next_cursor"]))
+
+        assert [ids(page) for page in pages] == [[], [], [mine]]
 
     def test_it_gives_a_hundred_by_default_and_five_hundred_at_most(self, listed: Call, offer: Offer) -> None:
         row = Handoff.objects.filter(pk=offer()).values().get()

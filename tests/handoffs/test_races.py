@@ -1,13 +1,16 @@
-"""What happens when many reach for one handoff at the same time (contract: Atomic claim, Leases)."""
+"""What happens when many reach for one handoff at the same time."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import time_machine
+from django.conf import settings
 
 from coordination.toolset import run
 from tests.conftest import LOCAL, Call, at_once
@@ -113,3 +116,15 @@ def test_it_ends_a_handoff_one_way_only(offer: Offer, call: Call, project: str) 
 
         assert codes(ends) == ["INVALID_TRANSITION"] * 3 + ["won"]
         assert len(events_of(handoff)) == 3
+
+
+def test_it_reads_a_lapsed_claim_as_open_while_a_writer_holds_the_store(
+    call: Call, lapsed: Offer, project: str
+) -> None:
+    handoff = lapsed()
+    with closing(sqlite3.connect(settings.NEXUS.database, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        got = call("handoff_get", project_root=project, handoff_id=handoff, agent_id="cleo")
+        writer.execute("ROLLBACK")
+    assert (got["status"], got["claimed_by"], got["lease_expires_at"]) == ("OPEN", None, None)
+    assert events_of(handoff)[-1] == "handoff.claimed", "whoever writes next records it"

@@ -1,4 +1,4 @@
-"""The long poll for work (contract: handoff_list_available, long-polling)."""
+"""The long poll for work."""
 
 from __future__ import annotations
 
@@ -101,6 +101,18 @@ async def test_it_misses_no_fallback_that_opens_while_it_looks(
         monkeypatch.setattr(selectors, "next_change", just_as_it_opens)
 
         assert await found(waiting(project, "cleo")) == [handoff]
+
+
+async def test_it_looks_on_by_itself_through_a_list_that_takes_many_looks(
+    project: str, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(selectors, "EXAMINED_AT_ONCE", 2)
+    for _ in range(5):
+        await sync_to_async(offer)(target={"strategy": "direct", "agent_id": "bob"})
+    handoff = await sync_to_async(offer)()
+
+    assert await found(waiting(project, "cleo")) == [handoff]
 
 
 async def test_it_gives_up_empty_handed_when_time_runs_out(project: str) -> None:

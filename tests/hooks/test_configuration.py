@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import tempfile
 from io import StringIO
 from pathlib import Path
@@ -15,10 +16,16 @@ from django.core.management import call_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordination.toolset import run
+from core.operations.caller import Caller
 from core.operations.errors import NexusError
-from hooks import clients, configuration
+from hooks import clients, configuration, repository
 from hooks.configuration import Edit
+from hooks.management.commands.connect import check_url
+from tests.outside import program
 
+pytestmark = pytest.mark.django_db  # installing looks whether the agent is known
+URL = "http://127.0.0.1:8420/mcp"
 COMMAND = "/opt/nexus hook --client claude-code --agent-id builder"
 KEYS = st.text(min_size=1, max_size=8)
 VALUES = st.recursive(
@@ -270,6 +277,19 @@ def test_it_installs_and_uninstalls_hooks(home: Path, project: str, client: str,
     assert "hooks" not in json.loads(file.read_text())
 
 
+def test_it_says_that_the_agent_of_a_hook_is_unknown(home: Path, project: str) -> None:
+    run(Caller(transport="test"), "agent_register", {"agent_id": "builder"})
+
+    def told(name: str) -> str:
+        err = StringIO()
+        options = ["--client", "codex", "--project-root", project, "--yes"]
+        call_command("hook", "install", "--agent-id", name, *options, stdout=StringIO(), stderr=err)
+        return err.getvalue()
+
+    assert "There is no agent 'bilder' yet" in told("bilder") and "Did you mean 'builder'?" in told("bilder")
+    assert told("builder") == ""
+
+
 def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) -> None:
     assert "Pass --yes" in failing("hook", "install", "--client", "codex", "--project-root", project)
     assert list(Path(project).iterdir()) == []
@@ -278,16 +298,16 @@ def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) ->
 @pytest.mark.parametrize(
     ("client", "place", "entry"),
     [
-        ("claude-code", ".mcp.json", {"type": "http", "url": "U", "headers": {"Authorization": "Bearer ${KEY}"}}),
-        ("cursor", ".cursor/mcp.json", {"url": "U", "headers": {"Authorization": "Bearer ${env:KEY}"}}),
-        ("vscode", ".vscode/mcp.json", {"type": "http", "url": "U", "headers": {"Authorization": "Bearer ${env:KEY}"}}),
-        ("codex", ".codex/config.toml", {"url": "U", "bearer_token_env_var": "KEY"}),
-        ("gemini", ".gemini/settings.json", {"httpUrl": "U", "headers": {"Authorization": "Bearer ${KEY}"}}),
+        ("claude-code", ".mcp.json", {"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${KEY}"}}),
+        ("cursor", ".cursor/mcp.json", {"url": URL, "headers": {"Authorization": "Bearer ${env:KEY}"}}),
+        ("vscode", ".vscode/mcp.json", {"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${env:KEY}"}}),
+        ("codex", ".codex/config.toml", {"url": URL, "bearer_token_env_var": "KEY"}),
+        ("gemini", ".gemini/settings.json", {"httpUrl": URL, "headers": {"Authorization": "Bearer ${KEY}"}}),
     ],
 )
 def test_it_connects_a_project_over_http(project: str, client: str, place: str, entry: dict[str, Any]) -> None:
     options = ["--client", client, "--project-root", project, "--yes"]
-    nexus("connect", "--url", "U", "--key-env", "KEY", *options)
+    nexus("connect", "--url", URL, "--key-env", "KEY", *options)
     file = Path(project, place)
     known = clients.CLIENTS[client]
     read = json.loads if known.format == "json" else tomlkit.loads
@@ -332,18 +352,120 @@ def test_it_writes_the_toolsets_that_it_was_told_of(project: str, settings: Any,
 
 def test_it_never_shows_a_key_on_the_screen(project: str) -> None:
     key = "nxs_" + "b" * 48
-    shown = nexus("connect", "--client", "cursor", "--url", "U", "--key", key, "--project-root", project, "--yes")
+    shown = nexus("connect", "--client", "cursor", "--url", URL, "--key", key, "--project-root", project, "--yes")
     assert key not in shown
     assert key in Path(project, ".cursor/mcp.json").read_text()
 
 
+def git(place: str, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=place, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+KEY = "nxs_" + "c" * 48
+
+
+@pytest.fixture
+def cloned(project: str) -> str:
+    """A project under git."""
+    program("git")
+    git(project, "init", "--quiet")
+    return project
+
+
+def connect(client: str, project: str, *arguments: str) -> list[str]:
+    return ["connect", "--client", client, "--project-root", project, "--yes", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("client", "place", "said"),
+    [
+        ("claude-code", ".mcp.json", "Bearer ${NEXUS_API_KEY}"),
+        ("cursor", ".cursor/mcp.json", "Bearer ${env:NEXUS_API_KEY}"),
+        ("vscode", ".vscode/mcp.json", "Bearer ${env:NEXUS_API_KEY}"),
+        ("codex", ".codex/config.toml", 'bearer_token_env_var = "NEXUS_API_KEY"'),
+        ("gemini", ".gemini/settings.json", "Bearer ${NEXUS_API_KEY}"),
+    ],
+)
+def test_it_names_a_variable_where_no_key_is_given(cloned: str, client: str, place: str, said: str) -> None:
+    assert "Start the client with NEXUS_API_KEY set" in nexus(*connect(client, cloned, "--url", URL))
+    assert said in Path(cloned, place).read_text()
+
+
+@pytest.mark.parametrize("url", [["--url", URL], []])
+def test_it_keeps_a_key_out_of_a_repository_unless_told_twice(cloned: str, url: list[str]) -> None:
+    file = Path(cloned, ".mcp.json")
+    said = failing(*connect("claude-code", cloned, *url, "--key", KEY))
+    assert "CONFIG_ERROR" in said and "part of a git repository" in said and KEY not in said
+    assert not file.exists()
+    nexus(*connect("claude-code", cloned, *url, "--key", KEY, "--key-in-repository"))
+    assert KEY in file.read_text() and file.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_knows_what_git_tracks_and_would_track(cloned: str, tmp_path: Path) -> None:
+    Path(cloned, ".gitignore").write_text("*.json\n")
+    ignored, tracked = Path(cloned, ".cursor", "mcp.json"), Path(cloned, ".mcp.json")
+    tracked.write_text("{}")
+    git(cloned, "add", "--force", ".mcp.json")
+    assert [repository.would_track(file) for file in (ignored, tracked)] == [False, True]
+    assert not repository.would_track(tmp_path / "elsewhere.json")
+    nexus(*connect("cursor", cloned, "--url", URL, "--key", KEY))
+    assert KEY in ignored.read_text()
+
+
+def test_it_takes_a_repository_for_one_where_git_cannot_be_asked(cloned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert repository.would_track(Path(cloned, ".mcp.json"))
+
+
+def test_it_leaves_no_backup_in_a_repository_and_none_that_others_read(cloned: str) -> None:
+    nexus(*connect("claude-code", cloned, "--key", KEY, "--key-in-repository"))
+    Path(cloned, ".mcp.json").chmod(0o644)
+    said = nexus(*connect("claude-code", cloned, "--url", URL))
+    backup = Path(said.split("The backup is ")[1].splitlines()[0].rstrip("."))
+    assert KEY in backup.read_text() and backup.stat().st_mode & 0o777 == 0o600
+    assert git(cloned, "ls-files", "--others").split() == [".mcp.json"]
+    assert KEY not in Path(cloned, ".mcp.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "foo",
+        "127.0.0.1:8420/mcp",
+        "ftp://host/mcp",
+        "http://",
+        "http:///mcp",
+        "http://h:0/mcp",
+        "http://h:x/",
+        "http://[",
+        "",
+    ],
+)
+def test_it_refuses_what_is_no_address_of_a_hub(project: str, url: str) -> None:
+    said = failing(*connect("cursor", project, "--url", url))
+    assert "VALIDATION_ERROR" in said and "http://127.0.0.1:8420/mcp" in said
+    assert list(Path(project).iterdir()) == []
+
+
+@given(st.text(max_size=30))
+def test_it_takes_any_text_for_an_address_or_refuses_it(url: str) -> None:
+    try:
+        check_url(url)
+    except NexusError as error:
+        assert error.code == "VALIDATION_ERROR"
+    else:
+        assert url.lower().startswith(("http://", "https://"))
+
+
 def test_it_prints_what_belongs_in_no_file_it_knows() -> None:
-    printed = json.loads(nexus("connect", "--client", "json", "--url", "U"))
-    assert printed == {"mcpServers": {"nexus": {"type": "http", "url": "U"}}}
+    printed = json.loads(nexus("connect", "--client", "json", "--url", URL))
+    assert printed == {"mcpServers": {"nexus": {"type": "http", "url": URL}}}
 
 
 def test_it_refuses_a_remote_server_where_a_client_starts_local_ones() -> None:
-    assert "starts local servers only" in failing("connect", "--client", "claude-desktop", "--url", "U", "--yes")
+    assert "starts local servers only" in failing("connect", "--client", "claude-desktop", "--url", URL, "--yes")
 
 
 @pytest.mark.parametrize("client", clients.CLIENTS)

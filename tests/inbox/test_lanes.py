@@ -1,4 +1,4 @@
-"""Pulling, acknowledging and looking: the lanes of a delivery (contract: Message delivery & the inbox)."""
+"""Pulling, acknowledging and looking: the lanes of a delivery."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestPull:
         assert message["read_at"] is None
         contract = {
             "delivery_id", "message_id", "status", "delivered_at", "lease_expires_at", "read_at", "from_agent_id",
-            "workspace_id", "channel_id", "subject", "body", "target", "artifacts", "created_at",
+            "workspace_id", "workspace_name", "channel_id", "subject", "body", "target", "artifacts", "created_at",
         }  # fmt: skip
         assert contract <= message.keys()
 

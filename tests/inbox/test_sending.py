@@ -1,4 +1,4 @@
-"""What message_create stores and refuses (contract: Channels & messages, message_create)."""
+"""What message_create stores and refuses."""
 
 from __future__ import annotations
 
@@ -121,6 +121,9 @@ def test_it_takes_json_looking_text_as_text(call: Call, letter: dict[str, Any]) 
     assert call("inbox_pull", agent_id="bob")["messages"][0]["body"] == '{"a": 1}'
 
 
+TO_ANA = {"strategy": "direct", "agent_id": "ana"}
+
+
 class TestChannelsAndParents:
     """A channel files a message; a parent threads it."""
 
@@ -153,6 +156,50 @@ class TestChannelsAndParents:
         parent = call("message_create", **letter | {"project_root": str(tmp_path)})["message_id"]
 
         assert refused("message_create", **letter, parent_message_id=parent)["code"] == "NOT_FOUND"
+
+    @pytest.mark.parametrize("where", ["my own project", "nowhere"])
+    def test_it_answers_mail_of_another_project_there(
+        self, call: Call, letter: dict[str, Any], tmp_path: Path, where: str
+    ) -> None:
+        """Inboxes are global: bob, at home in another project, answers without knowing where ana's is."""
+        sent = call("message_create", **letter)
+        (mail,) = call("inbox_pull", agent_id="bob")["messages"]
+        assert (mail["workspace_id"], mail["workspace_name"]) == (
+            sent["workspace_id"],
+            Path(letter["project_root"]).name,
+        )
+        to_ana = {"from_agent_id": "bob", "subject": "s", "body": "b", "target": TO_ANA}
+        own = {"project_root": str(tmp_path)} if where == "my own project" else {}
+
+        answer = call("message_create", **to_ana, **own, parent_message_id=mail["message_id"])
+
+        assert (answer["workspace_id"], answer["parent_message_id"]) == (sent["workspace_id"], sent["message_id"])
+        assert "workspace_created" not in answer and Workspace.objects.count() == 1
+        (back,) = call("inbox_pull", agent_id="ana")["messages"]
+        again = call("message_create", **letter | {"project_root": None}, parent_message_id=back["message_id"])
+        follow_up = call("message_create", **letter | {"project_root": None}, parent_message_id=again["message_id"])
+        assert again["workspace_id"] == follow_up["workspace_id"] == sent["workspace_id"]
+
+    def test_it_answers_nowhere_what_one_neither_received_nor_wrote(
+        self, call: Call, refused: Call, letter: dict[str, Any], tmp_path: Path
+    ) -> None:
+        parent = call("message_create", **letter)["message_id"]
+        eve = {"from_agent_id": "eve", "subject": "s", "body": "b", "parent_message_id": parent}
+        assert refused("message_create", **eve)["code"] == "NOT_FOUND"
+        assert refused("message_create", **eve, project_root=str(tmp_path))["code"] == "NOT_FOUND"
+
+    def test_it_finds_the_channel_of_an_answer_where_the_answer_goes(
+        self, call: Call, refused: Call, letter: dict[str, Any], tmp_path: Path
+    ) -> None:
+        here, there = (
+            call("channel_create", project_root=root, name="news")["channel"]["channel_id"]
+            for root in (letter["project_root"], str(tmp_path))
+        )
+        parent = call("message_create", **letter, channel_id=here)["message_id"]
+        answer = {"from_agent_id": "bob", "subject": "s", "body": "b", "target": TO_ANA, "parent_message_id": parent}
+        at_home = {"project_root": str(tmp_path)}
+        assert call("message_create", **answer, **at_home, channel_id=here)["channel_id"] == here
+        assert refused("message_create", **answer, **at_home, channel_id=there)["code"] == "NOT_FOUND"
 
     def test_it_asks_for_the_parents_channel_only_when_a_channel_is_set(
         self, call: Call, refused: Call, letter: dict[str, Any]

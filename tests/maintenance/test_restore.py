@@ -59,7 +59,9 @@ def test_it_gives_out_no_event_id_twice_and_says_in_every_stream_what_happened(
     told = home.sql("SELECT event_id, workspace_id, stream, payload FROM events WHERE type = 'history.restored'")
     workspaces = home.sql("SELECT workspace_id FROM workspaces")
     assert {(workspace, stream) for _, workspace, stream, _ in told} == {
-        (workspace, stream) for (workspace,) in workspaces for stream in ("workspace", "agent", "handoff")
+        (workspace, stream)
+        for workspace in (*(row[0] for row in workspaces), None)
+        for stream in ("workspace", "agent", "handoff")
     }
     assert min(event_id for event_id, *_ in told) == before + 41
     assert json.loads(told[0][3]) == {"restored_to": before, "former": before + 40}

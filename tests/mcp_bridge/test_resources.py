@@ -7,9 +7,15 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
+from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
+from coordination.services.agents import hash_secret
+from coordination.toolset import arun
+from core.operations.caller import Caller
+from mcp_bridge.server import build_server
 from tests.mcp_bridge.conftest import Connect
 
 
@@ -98,3 +104,40 @@ async def test_it_refuses_to_subscribe_to_another_agents_inbox(connect: Connect)
         with pytest.raises(MCPError, match="inbox of 'ann' only"):
             async with client.listen(resource_subscriptions=["nexus://inbox/bob"]):
                 pass
+
+
+@pytest.mark.parametrize("revoke", [("agent_delete", {}), ("agent_key_set_active", {"active": False})])
+async def test_it_ends_a_stream_of_notices_whose_key_died(committed: None, project: str, revoke: Any) -> None:
+    operator = Caller("test", operator="olga")
+    key = (await arun(operator, "agent_create", {"agent_id": "ann"}))["data"]["api_key"]
+    bound = Caller("memory", agent_id="ann", credential=hash_secret(key))
+    letter = {"project_root": project, "from_agent_id": "s", "subject": "s", "body": "b"}
+    async with Client(build_server(lambda context: bound)) as client:
+        async with client.listen(resource_subscriptions=["nexus://inbox/ann"]) as events:
+            name, arguments = revoke
+            await arun(operator, name, {"agent_id": "ann", **arguments})
+            if name == "agent_delete":  # with a new key; the old stream is not the new agent's
+                await arun(operator, "agent_create", {"agent_id": "ann"})
+            target = {"strategy": "direct", "agent_id": "ann"}
+            assert (await arun(operator, "message_create", {**letter, "target": target}))["ok"]
+            assert [event async for event in events] == []
+        with pytest.raises(MCPError, match="deactivated"):
+            async with client.listen(resource_subscriptions=["nexus://inbox/ann"]):
+                pass
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_it_says_that_the_store_cannot_be_watched(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    uri = "nexus://inbox/ann"
+    async with asyncio.timeout(20), connect(mode=mode) as client:
+        with monkeypatch.context() as patch, pytest.raises(MCPError) as refusal:
+            patch.setitem(connection.settings_dict, "NAME", "/nowhere/nexus.db")
+            if mode == "legacy":
+                await client.subscribe_resource(uri)
+            else:
+                async with client.listen(resource_subscriptions=[uri]):
+                    pass
+    assert refusal.value.error.data["code"] == "DB_ERROR"
+    assert refusal.value.error.data["cause"] == "cannot_open"

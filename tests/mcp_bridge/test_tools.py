@@ -11,9 +11,12 @@ from mcp_types import Tool
 
 from coordination.toolset import COORDINATION
 from core.operations import toolsets
+from mcp_bridge import tools as described
+from mcp_bridge.choices import enabling
 from mcp_bridge.resources import instructions
 from mcp_bridge.tools import tools
 from tests.mcp_bridge.conftest import Connect
+from tests.mcp_bridge.toy import toys
 
 CHOICE = toolsets.default()
 BUDGET = 28_000  # characters that every agent's context pays for
@@ -34,7 +37,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "event_cursor": "project_root* agent_id* stream*",
     "channel_create": "project_root* name*",
     "channel_list": "project_root*",
-    "message_create": "project_root* from_agent_id* subject* body* channel_id from_session_id target artifacts"
+    "message_create": "project_root from_agent_id* subject* body* channel_id from_session_id target artifacts"
     " parent_message_id session_secret",
     "message_status": "message_id*",
     "inbox_pull": "agent_id* limit lease_seconds session_id session_secret",
@@ -74,7 +77,9 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools(CHOICE)]
+    with toys():
+        more = described.tool(enabling(CHOICE, lambda toolset: None))  # offered where there is more to choose
+    listed = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in (*tools(CHOICE), more)]
     size = len(instructions(CHOICE)) + len(json.dumps({"tools": listed}, ensure_ascii=False))
     with capsys.disabled():
         print(f"\ninstructions and tools/list: {size} of {BUDGET} characters")
@@ -106,7 +111,7 @@ def test_it_describes_every_tool_and_says_what_it_does_to_the_world() -> None:
 
 def test_it_names_each_parameter_with_its_type_and_whether_it_is_required() -> None:
     schema = next(tool.input_schema for tool in tools(CHOICE) if tool.name == "message_create")
-    assert schema["required"] == ["project_root", "from_agent_id", "subject", "body"]
+    assert schema["required"] == ["from_agent_id", "subject", "body"]  # a reply finds its project by its parent
     assert schema["properties"]["body"]["type"] == "string"
     assert schema["properties"]["target"]["type"] == "object"
     assert schema["properties"]["artifacts"]["items"] == {"type": "string"}

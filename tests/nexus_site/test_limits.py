@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.config import CoreSettings
 from nexus_site.serving import bounds
 from nexus_site.serving.bounds import MAX_BODY_BYTES, Bounded
 
@@ -51,6 +52,17 @@ def test_it_passes_a_body_of_the_largest_size() -> None:
 def test_it_refuses_a_body_of_one_byte_more_however_it_comes() -> None:
     status, envelope = ask([b"x" * MAX_BODY_BYTES, b"x"])
     assert (status, envelope["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
+
+
+@pytest.mark.parametrize("values", [b"[]," * 400_000, b'{"a":{}},' * 200_000, b"0," * 1_000_000])
+def test_it_refuses_a_body_whose_values_would_hold_up_everybody(values: bytes) -> None:
+    status, envelope = ask([b"[", values, b"0]"])
+    assert (status, envelope["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
+
+
+def test_it_passes_texts_of_the_largest_size_whatever_they_hold() -> None:
+    text = b"," * CoreSettings.current().max_inline_bytes
+    assert ask([b'{"subject": "', text, b'", "body": "', text, b'"}'])[0] == 200
 
 
 def test_it_refuses_an_announced_body_without_reading_it() -> None:

@@ -80,6 +80,7 @@ exit codes:
         file = CursorFile(options["cursor_file"]) if options["cursor_file"] else None
         kept = file.load() if file else None
         store().prepare()
+        store().guard()
         cursor = kept if kept is not None else newest_event_id() if start is None else start
         if file:
             file.save(cursor)  # what comes while no follower runs is the next one's, even if this one saw nothing

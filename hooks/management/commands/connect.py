@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.management.base import CommandParser
 
 from core.cli import Group, NexusCommand
-from core.operations.errors import invalid
-from hooks import clients, configuration
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, with_toolsets
+from core.operations.errors import Code, NexusError, invalid
+from hooks import clients, configuration, repository
+from hooks.setup import TOOLSETS, add_setup_options, carry_out, program, project, settings_flags, with_toolsets
 
 
 class Command(NexusCommand):
@@ -20,8 +22,8 @@ class Command(NexusCommand):
     examples = (
         "examples:\n"
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
-        "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp --key nxs_…\n"
-        "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env NEXUS_API_KEY --scope user\n"
+        "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp       the key comes from NEXUS_API_KEY\n"
+        "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env BUILDER_KEY --scope user\n"
         "  nexus connect --client claude-code --toolsets all                   with every toolset's tools\n"
         "  nexus connect --client json                                         prints it\n"
         "  nexus connect --client cursor --remove\n"
@@ -32,8 +34,16 @@ class Command(NexusCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--client", choices=tuple(clients.CLIENTS), required=True, help="the client to configure")
         parser.add_argument("--url", help="the hub's /mcp address; without it the client starts `nexus runmcp`")
-        parser.add_argument("--key", help="the agent's API key (nxs_…); a literal key belongs in no repository")
-        parser.add_argument("--key-env", help="an environment variable that holds the key, with --url")
+        key = parser.add_mutually_exclusive_group()
+        key.add_argument(
+            "--key-env",
+            metavar="VARIABLE",
+            help=f"with --url: the environment variable that holds the agent's key; default: {clients.KEY_VARIABLE}",
+        )
+        key.add_argument("--key", help="write the agent's key (nxs_…) itself; refused where git would track the file")
+        parser.add_argument(
+            "--key-in-repository", action="store_true", help="with --key: do so where git would track the file, too"
+        )
         parser.add_argument("--remove", action="store_true", help="take the entry out again")
         parser.add_argument("--project-root", help="the project of --scope project; default: the working directory")
         add_setup_options(parser)
@@ -43,11 +53,16 @@ class Command(NexusCommand):
         known = clients.CLIENTS[client]
         if options["key_env"] and not options["url"]:
             raise invalid("--key-env goes with --url: a local server takes NEXUS_API_KEY as it is.", field="key_env")
+        if options["url"] is not None:
+            check_url(options["url"])
+        variable = options["key_env"]
+        if options["url"] and not options["key"] and known.can_name_a_variable:
+            variable = variable or clients.KEY_VARIABLE
         server: dict[str, Any] = {
             "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
-            "key_variable": options["key_env"],
-            "command": [*program(), "runmcp", *settings_flags("toolsets")],
+            "key_variable": variable,
+            "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
         }
         # A client that keeps only one file has that one, whatever the scope.
         in_project = options["scope"] == "project" and known.project_file
@@ -60,6 +75,38 @@ class Command(NexusCommand):
             if options["remove"]
             else configuration.put_server(client, clients.server_entry(client, **server))
         )
-        carry_out(
-            self, configuration.plan(clients.locate(path, project(options)), known.format, edit), yes=options["yes"]
+        change = configuration.plan(clients.locate(path, project(options)), known.format, edit)
+        if options["key"] and not options["remove"] and not options["key_in_repository"]:
+            _keep_out_of_repositories(change.file)
+        carry_out(self, change, yes=options["yes"])
+        if variable and not options["remove"]:
+            self.stdout.write(
+                f"Start the client with {variable} set to its agent's key; `nexus agents key` issues one."
+            )
+
+
+def check_url(url: str) -> None:
+    """Raises VALIDATION_ERROR for what is no address of a hub."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or any(letter.isspace() for letter in url):
+        raise invalid(
+            f"--url: {url[:200]!r} is no address of a hub: use http:// or https:// with a host and /mcp, such as "
+            "http://127.0.0.1:8420/mcp.",
+            field="url",
+        )
+
+
+def _keep_out_of_repositories(file: Path) -> None:
+    """Raises CONFIG_ERROR where a key in `file` would be committed."""
+    if repository.would_track(file):
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"Nothing was written: {file} is part of a git repository, and everybody who has that would have the key. "
+            f"Leave --key out (with --url the client takes {clients.KEY_VARIABLE} from its environment), let git "
+            "ignore the file, or use --scope user; to write it all the same add --key-in-repository.",
+            {"file": str(file)},
         )

@@ -8,18 +8,24 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from coordination.services.agents import agent_of_key
 from core.apps import nexus_apps
 from core.cli import Group, NexusCommand
 from core.database import store
+from core.domain import domain
 from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
 from core.operations.toolsets import Choice
 from mcp_bridge import choices
 
 API_KEY = "NEXUS_API_KEY"
+GREETING = (  # for a person who starts it by hand
+    "[nexus] This speaks MCP on stdin and stdout: it is a coding client that starts it, not a person.\n"
+    "[nexus] To connect one: nexus connect --client claude-code (or another; nexus connect --help). Ctrl-C ends this.\n"
+)
 
 
 class Command(NexusCommand):
@@ -39,27 +45,28 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
 
     def run(self, **options: Any) -> None:
         store().prepare()
+        store().guard()
         for app in nexus_apps():
             app.on_start()
-        agent_id = _bound_agent()
-        caller = Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"))
+        caller = _caller()
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller, choices.of_process(agent_id)))
+            asyncio.run(_serve(caller, choices.of_process(caller.agent_id)))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still be blocked on its read
 
 
-def _bound_agent() -> str | None:
-    """The agent that the environment's key is for. Raises CONFIG_ERROR for a key that is not valid."""
+def _caller() -> Caller:
+    """Bound to the agent of the environment's key, where there is one. Raises CONFIG_ERROR for an invalid key."""
     key = os.environ.get(API_KEY)
     if key is None:
-        return None
-    agent_id = agent_of_key(key)
+        return Caller(transport="stdio", connection=of_process("stdio"))
+    credential = domain().credential_of_key(key)
+    agent_id = domain().agent_of_credential(credential)
     if agent_id is None:
         raise NexusError(
             Code.CONFIG_ERROR, f"{API_KEY} is no valid key of this store. Issue a new one, or unset it to run unbound."
         )
-    return agent_id
+    return Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"), credential=credential)
 
 
 async def _serve(caller: Caller, choice: Choice) -> None:
@@ -69,6 +76,11 @@ async def _serve(caller: Caller, choice: Choice) -> None:
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
     gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
+    typed = sys.stdin.isatty()
+    # The thread that reads a terminal cannot be cancelled, and nothing is under way.
+    end: Callable[[], object] = partial(os._exit, 0) if typed else serving.cancel
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, end)
+    if typed:
+        sys.stderr.write(GREETING)
     await serving

@@ -1,0 +1,73 @@
+"""Whether the store's file is still the one at its path: a home that was moved away must not live on unseen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+from core.config import CoreSettings
+from core.operations.errors import Code, NexusError
+
+log = logging.getLogger(__name__)
+
+_guarded: dict[Path, tuple[int, int]] = {}  # by path: the device and inode of the file that this process serves
+_told: set[Path] = set()
+
+
+def guard() -> None:
+    """From here on this process refuses to use the store while another file, or none, is at its path.
+
+    It would go on in a store that nobody else finds, and every new process would make another.
+    """
+    path = CoreSettings.current().database
+    status = path.stat()
+    _guarded[path] = status.st_dev, status.st_ino
+    connection_created.connect(_guard, dispatch_uid=__name__)
+
+
+def check() -> None:
+    """Raises DB_ERROR (cause `moved`) while the file is not at its path; the log has it once, and when it is back."""
+    path = CoreSettings.current().database
+    if path not in _guarded:
+        return
+    try:
+        status = path.stat()
+        in_place = _guarded[path] == (status.st_dev, status.st_ino)
+    except OSError:
+        in_place = False
+    if in_place and path in _told:
+        _told.discard(path)
+        log.warning("The store is back at %s.", path)
+    if in_place:
+        return
+    error = NexusError(
+        Code.DB_ERROR,
+        f"The store that this process serves is no longer at {path}: its home was moved, removed or replaced. Put it "
+        "back, or restart the process to serve what is there now. Nothing is read or written until then.",
+        {"cause": "moved"},
+    )
+    if path not in _told:
+        _told.add(path)
+        log.error("%s", error.message)
+    raise error
+
+
+def _guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Every statement of a new connection looks first; one to another file than ours is closed again."""
+    try:
+        check()
+    except NexusError:
+        connection.close()
+        raise
+    if _checked not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_checked)
+
+
+def _checked(execute: Callable[..., Any], *statement: Any) -> Any:
+    check()
+    return execute(*statement)

@@ -1,0 +1,160 @@
+"""Clients that take nothing and clients that leave: a hub drops the ones, and speaks of neither in its log."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.acceptance import log
+from tests.acceptance.hub import START_SECONDS, Hub, start
+
+CROWD = 10
+QUICK = """
+import sys
+from nexus_site import launch
+from nexus_site.serving import daphne
+daphne.TAKE_SECONDS = 1
+launch.main(["nexus", "serve", "--port", "0"])
+"""
+RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[Hub]:
+    """A hub that looks every second whether its clients take what they are sent."""
+    hub = start(tmp_path / "home", command=[sys.executable, "-c", QUICK])
+    yield hub
+    hub.process.kill()
+    hub.process.wait()
+
+
+@pytest.fixture
+def full(quick: Hub, project: str) -> Hub:
+    """That hub with 6 MB of mail for bob and as much of events."""
+    for agent_id in ("ann", "bob"):
+        quick.call("agent_register", agent_id=agent_id)
+    direct = {"strategy": "direct", "agent_id": "bob"}
+    note = {"project_root": project, "from_agent_id": "ann", "subject": "s", "body": "b" * 60_000, "target": direct}
+    for _ in range(100):
+        quick.call("message_create", **note)
+    workspace_id = quick.call("workspace_resolve", project_root=project)["workspace_id"]
+    log.append(quick.home, workspace_id, ["test.made"] * 400, payload=json.dumps({"text": "x" * 20_000}))
+    return quick
+
+
+def request(hub: Hub, method: str, path: str, body: str = "", **headers: str) -> socket.socket:
+    """A request whose answer nobody has read yet."""
+    connection = socket.socket()
+    connection.connect(hub.address)
+    lines = {"host": hub.authority, "content-length": str(len(body)), **headers}
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items())
+    connection.sendall(f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode())
+    return connection
+
+
+def websocket(hub: Hub, path: str) -> socket.socket:
+    wanted = {"upgrade": "websocket", "connection": "Upgrade", "sec_websocket_version": "13"}
+    return request(hub, "GET", path, **wanted, sec_websocket_key="AAAAAAAAAAAAAAAAAAAAAA==")
+
+
+def connected(process: psutil.Process) -> int:
+    """How many clients a server has."""
+    return sum(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp"))
+
+
+def dropped(connections: list[socket.socket]) -> int:
+    """How many of the connections the server gives up, as far as patience goes."""
+    poll = select.poll()
+    left = {connection.fileno() for connection in connections}
+    for number in left:
+        poll.register(number, select.POLLRDHUP)
+    while left and (events := poll.poll(START_SECONDS * 1000)):
+        for number, _ in events:
+            poll.unregister(number)
+            left.discard(number)
+    return len(connections) - len(left)
+
+
+def test_clients_that_do_not_read_are_dropped_and_their_memory_with_them(full: Hub) -> None:
+    peek = json.dumps({"agent_id": "bob", "limit": 100})
+    answer = httpx.post(f"{full.url}/api/v1/operations/inbox_peek", content=peek, timeout=60)
+    assert len(answer.content) > 4_000_000
+    process = psutil.Process(full.process.pid)
+    before = process.memory_info().rss
+    silent = [request(full, "POST", "/api/v1/operations/inbox_peek", peek) for _ in range(CROWD)]
+    silent += [request(full, "GET", "/api/v1/stream?cursor=0") for _ in range(CROWD)]
+    silent += [websocket(full, "/ws/events/?cursor=0") for _ in range(CROWD)]
+    assert dropped(silent) == len(silent)
+    assert httpx.get(f"{full.url}/readyz", timeout=30).status_code == 200
+    assert not connected(process), "nobody is held on to"
+    assert process.memory_info().rss - before < 150 * 2**20
+    assert not [line for line in full.lines[4:] if "[nexus]" not in line]
+
+
+def test_a_client_that_reads_slowly_gets_everything(full: Hub) -> None:
+    peek = json.dumps({"agent_id": "bob", "limit": 100})
+    connection = request(full, "POST", "/api/v1/operations/inbox_peek", peek, connection="close")
+    connection.settimeout(START_SECONDS)
+    pause, got = threading.Event(), bytearray()
+    while piece := connection.recv(65_536):
+        got += piece
+        pause.wait(0.05)  # some 5 s for all of it, of which 1 s may pass without a byte
+    assert json.loads(bytes(got).partition(b"\r\n\r\n")[2])["ok"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_log_of_a_normal_life_and_a_normal_end_is_silent(tmp_path: Path, project: str, number: int) -> None:
+    hub = start(tmp_path / "home")
+    try:
+        key = hub.key("ann")
+        workspace_id = hub.call("workspace_resolve", project_root=project)["workspace_id"]
+        crowd = [connection for _ in range(3) for connection in everyone(hub, key, project)]
+        log.append(hub.home, workspace_id, ["test.made"] * 2000)
+        for position, connection in enumerate(crowd):
+            if position % 2:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            connection.close()
+        process = psutil.Process(hub.process.pid)
+        while connected(process):
+            log.append(hub.home, workspace_id, ["test.made"])
+        remaining = everyone(hub, key, project)
+        assert hub.stop(number) == 0
+        for connection in remaining:
+            connection.close()
+    finally:
+        hub.process.kill()
+        hub.process.wait()
+    assert [line for line in hub.lines if not line.startswith("[nexus] ")] == []
+
+
+def everyone(hub: Hub, key: str, project: str) -> list[socket.socket]:
+    """A listener of each kind, and a wait of each kind."""
+    where = {"agent_id": "ann", "project_root": project, "stream": "handoff", "timeout_seconds": 30}
+    common = {"x_api_key": key, "accept": "application/json, text/event-stream", "content_type": "application/json"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    rpc = {"jsonrpc": "2.0", "id": 1}
+    headers = {name.replace("_", "-"): value for name, value in common.items()}
+    begun = httpx.post(f"{hub.url}/mcp", json={**rpc, "method": "initialize", "params": hello}, headers=headers)
+    session = {**common, "mcp_session_id": begun.headers["mcp-session-id"]}
+    call = json.dumps({**rpc, "method": "tools/call", "params": {"name": "event_wait", "arguments": where}})
+    listeners = [
+        request(hub, "GET", "/api/v1/stream?cursor=0"),
+        websocket(hub, "/ws/events/?cursor=0"),
+        request(hub, "POST", "/api/v1/operations/event_wait", json.dumps(where), **common),
+        request(hub, "GET", "/mcp", **session),
+        request(hub, "POST", "/mcp", call, **session),
+    ]
+    for connection in listeners[:2]:
+        assert connection.recv(1)  # it is served
+    return listeners

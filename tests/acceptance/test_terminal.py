@@ -1,0 +1,108 @@
+"""Commands under a person's hands: Ctrl-C and Ctrl-D end each with one line and its exit code, never a traceback."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.hub import Hub
+from tests.acceptance.processes import nexus
+from tests.acceptance.terminal import CTRL_C, CTRL_D, Terminal
+
+
+def last(screen: Terminal) -> list[str]:
+    """What stands below what was typed."""
+    assert "Traceback" not in screen.shown, screen.shown
+    return re.sub(r"\x1b\[[0-9;]*m", "", screen.shown).splitlines()
+
+
+@pytest.mark.parametrize("end", [CTRL_C, signal.SIGTERM])
+def test_an_agents_server_says_what_it_is_and_ends_at_once(tmp_path: Path, end: str | signal.Signals) -> None:
+    with Terminal(tmp_path, "runmcp") as screen:
+        screen.wait_for("Ctrl-C ends this.\n")
+        assert "speaks MCP" in screen.shown and "nexus connect --client" in screen.shown
+        if isinstance(end, str):
+            screen.type(end)
+        else:
+            screen.process.send_signal(end)
+        assert screen.end() == 0
+        assert len(last(screen)) <= 3
+
+
+def test_an_agents_server_ends_with_its_input(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "runmcp") as screen:
+        screen.wait_for("Ctrl-C ends this.\n")
+        screen.type(CTRL_D)
+        assert screen.end() == 0
+        last(screen)
+
+
+@pytest.mark.parametrize(("keys", "code", "said"), [(CTRL_C, 130, "Interrupted"), (CTRL_D, 1, "nothing was changed")])
+@pytest.mark.parametrize("command", [["hook", "install", "--client", "codex"], ["connect", "--client", "codex"]])
+def test_it_ends_at_a_question(tmp_path: Path, command: list[str], keys: str, code: int, said: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    with Terminal(tmp_path / "home", *command, "--project-root", str(project)) as screen:
+        screen.wait_for("[y/N] ")
+        screen.type(keys)
+        assert screen.end() == code
+        assert said in last(screen)[-1]
+    assert list(project.iterdir()) == []
+
+
+def test_it_drops_a_message_that_was_being_typed(tmp_path: Path) -> None:
+    send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
+    for keys, code, said in (("half\n" + CTRL_C, 130, "Interrupted"), (CTRL_D, 1, "No text was typed")):
+        with Terminal(tmp_path / "home", *send) as screen:
+            screen.wait_for("Ctrl-C drops it.\n")
+            screen.type(keys)
+            assert screen.end() == code
+            assert said in last(screen)[-1]
+    assert nexus(tmp_path / "home", "inbox", "bob").returncode != 0
+
+
+def test_it_sends_what_was_typed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    nexus(home, "agents", "create", "bob")
+    send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
+    with Terminal(home, *send) as screen:
+        screen.wait_for("Ctrl-C drops it.\n")
+        screen.type("whole\n" + CTRL_D)
+        assert screen.end() == 0
+    assert "whole" in nexus(home, "inbox", "bob", "--full").stdout
+
+
+def test_a_demo_ends_in_the_midst_of_its_play(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "demo", "--rounds", "50", "--pause", "0.2") as screen:
+        screen.wait_for("offers work")
+        screen.type(CTRL_C)
+        assert screen.end() == 130
+        assert last(screen)[-1] == "[nexus] Interrupted."
+
+
+def test_it_ends_while_it_still_starts(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "demo") as screen:
+        screen.wait_for("throwaway home")
+        screen.type(CTRL_C)
+        assert screen.end() == 130
+        assert last(screen)[-1] == "[nexus] Interrupted."
+
+
+def test_a_hub_ends_well(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "serve", "--port", "0") as screen:
+        screen.wait_for("[nexus] Ready")
+        screen.type(CTRL_C)
+        assert screen.end() == 0
+        last(screen)
+
+
+def test_a_demo_on_a_hub_ends_and_cleans_up(hub: Hub) -> None:
+    with Terminal(hub.home, "demo", "--rounds", "50", "--pause", "0.2") as screen:
+        screen.wait_for("offers work")
+        screen.type(CTRL_C)
+        assert screen.end() == 130
+        assert last(screen)[-1] == "[nexus] Interrupted."
+    assert not [row for row in hub.call("agent_list")["agents"] if row["agent_id"].startswith("demo-")]
