@@ -24,6 +24,7 @@ class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # t
 
     form = UserChangeForm
     add_form = UserCreationForm
+    add_form_template = None  # Django's tells of options that are not here
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff")

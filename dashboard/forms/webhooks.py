@@ -8,12 +8,12 @@ from django import forms
 
 from coordination.models import Agent, Workspace
 from core.access import OPERATOR_AGENT
+from dashboard.forms.base import NamesField, OperationForm
+from dashboard.forms.filters import OFFERED
 from dashboard.templatetags.nexus import plain
 
-OFFERED = 200  # workspaces to choose from, those of the newest activity
 
-
-class WebhookForm(forms.Form):
+class WebhookForm(OperationForm):
     """An address, and which events it is called with. The rules for all of it are the operation's."""
 
     url = forms.CharField(
@@ -22,7 +22,7 @@ class WebhookForm(forms.Form):
     )
     agent_id = forms.ChoiceField(required=False, label="Mail and handoffs of")
     project_root = forms.ChoiceField(required=False, label="Workspace")
-    types = forms.CharField(
+    types = NamesField(
         required=False,
         label="Event types, separated by commas; none: all",
         widget=forms.TextInput(attrs={"placeholder": "message.created, handoff.created", "autocomplete": "off"}),
@@ -41,9 +41,10 @@ class WebhookForm(forms.Form):
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", none), *choices.items()]
 
-    def clean_types(self) -> list[str]:
-        return [name.strip() for name in self.cleaned_data["types"].split(",") if name.strip()]
-
     def given(self) -> dict[str, Any]:
         """What was filled in, as the operation takes it."""
         return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class WebhookActForm(forms.Form):
+    what = forms.ChoiceField(choices=[(what, what) for what in ("redeliver", "remove")])

@@ -48,7 +48,9 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     """A small team at work on the hub."""
     root = tmp_path_factory.mktemp("parser")
     do = scene.over_rest(hub.url)
-    added = do("webhook_add", url="https://example.com/nexus", types=["none"])  # never called: there is no such event
+    added = do(
+        "webhook_add", url="https://example.com/nexus", types=["operator.created"]
+    )  # never called: nobody makes one
     return {**scene.play(do, root), "root": str(root), "webhook": added["webhook_id"]}
 
 

@@ -17,7 +17,7 @@ def team(db: None, tmp_path: Path) -> Ids:
     """A small team at work."""
     root = tmp_path / "parser"
     root.mkdir()
-    added = run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus", "types": ["none"]})["data"]
+    added = run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus", "types": ["operator.created"]})["data"]
     return {**scene.play(do, root), "root": str(root), "webhook": added["webhook_id"]}
 
 
