@@ -13,9 +13,11 @@ class CoordinationConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination.domain import Coordination
         from core import domain
+        from core.database.triggers import keep_triggers
         from core.logs import redact_logs
 
         redact_logs()
+        keep_triggers()
         domain.register(Coordination())
         super().ready()
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from django.apps import AppConfig, apps
-from django.db.models.signals import post_migrate
 from django.utils.module_loading import module_has_submodule
 
 from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Page, RetentionLane
@@ -28,7 +27,6 @@ class NexusAppConfig(AppConfig):
         cls.default = True
 
     def ready(self) -> None:
-        post_migrate.connect(_install_database_objects, sender=self)
         for module in ("operations", "resources"):
             if module_has_submodule(self.module, module):
                 import_module(f"{self.name}.{module}")
@@ -98,13 +96,6 @@ class NexusAppConfig(AppConfig):
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """What a server runs beside its requests, for as long as it lives."""
         return ()
-
-
-def _install_database_objects(sender: NexusAppConfig, **_: Any) -> None:
-    """A migration that rebuilds a table drops its triggers without a word: they are made anew after every migrate."""
-    from core.database import store
-
-    store().install(sender.database_objects())
 
 
 class CoreConfig(NexusAppConfig):
