@@ -7,7 +7,7 @@ DEV := $(VENV)/installed-dev
 .PHONY: serve demo test clean
 
 serve: $(RUN)
-	$(VENV)/bin/python manage.py serve
+	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
 
 demo: $(RUN)
 	$(VENV)/bin/python manage.py demo

@@ -24,6 +24,16 @@ class CoordinationConfig(NexusAppConfig):
 
         return dict(Stream.choices)
 
+    def event_types(self) -> Sequence[str]:
+        return [
+            *("agent.created", "agent.updated", "agent.deleted"),
+            *("agent.key_issued", "agent.key_regenerated", "agent.key_deactivated", "agent.key_reactivated"),
+            *("session.opened", "session.heartbeat", "session.closed"),
+            "artifact.created",
+            *("operator.acted", "operator.created", "operator.password_reset"),
+            "setting.changed",
+        ]
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from coordination.retention import LANES
 

@@ -1,4 +1,4 @@
-"""The tables of workspaces, agents, sessions, events, channels, tasks and artifacts (contract: Data Model)."""
+"""The tables of workspaces, agents, sessions, events, channels, tasks and artifacts."""
 
 from __future__ import annotations
 

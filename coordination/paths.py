@@ -11,7 +11,7 @@ from core.operations.errors import NexusError
 
 
 def resolve_root(project_root: str) -> str:
-    """The real path of a project directory (contract: Workspace isolation).
+    """The real path of a project directory.
 
     Raises WORKSPACE_UNRESOLVED when it is empty, broken, missing or no directory.
     """

@@ -1,7 +1,7 @@
 """Presence, as people look at it: on pages, in commands and in metrics. Each read is a fixed number of queries.
 
-People ask whether an agent is there, and any act of it tells. Whom a broadcast reaches is another question, which the
-contract answers from heartbeats alone (`selectors.participants`); `reached_by_broadcasts` says where the two differ.
+People ask whether an agent is there, and any act of it tells. Whom a broadcast reaches is another question, which
+heartbeats alone answer (`selectors.participants`); `reached_by_broadcasts` says where the two differ.
 """
 
 from __future__ import annotations

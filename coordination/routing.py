@@ -1,6 +1,6 @@
 """Who is meant and who may see: the target grammar, eligibility and visibility.
 
-Total functions over plain values: no Django, no clock, no I/O (contract: Routing / visibility / eligibility).
+Total functions over plain values: no Django, no clock, no I/O (docs/reference/mcp.md).
 """
 
 from __future__ import annotations

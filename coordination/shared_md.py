@@ -1,4 +1,4 @@
-"""shared.md: a readable snapshot of one workspace, written and never read back (contract: shared.md)."""
+"""shared.md: a readable snapshot of one workspace, written and never read back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coordination.services import workspaces
 from core import files
 from core.clock import iso
 from core.config import CoreSettings
-from core.database.sqlite import snapshot
+from core.database import store
 from core.operations.errors import NexusError, invalid
 
 
@@ -50,7 +50,7 @@ def render(*, workspace_id: str, limit_events: int) -> Rendered:
     ceiling = CoordinationSettings.current().max_shared_md_events
     if not 1 <= limit_events <= ceiling:
         raise invalid(f"limit_events must be from 1 to {ceiling}.", field="limit_events")
-    with snapshot():
+    with store().snapshot():
         workspace = workspaces.require(workspace_id)
         text = f"# {one_line(str(workspace))}\n\n`{one_line(workspace.root_realpath)}`\n"
         for _, (title, lines) in sorted(SECTIONS.items()):

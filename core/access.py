@@ -1,4 +1,4 @@
-"""Who is at the other end of an HTTP or WebSocket connection (contract: Authentication model).
+"""Who is at the other end of an HTTP or WebSocket connection (docs/explanation/trust.md).
 
 One rule for REST, `/mcp`, server-sent events, WebSockets and every page: plain values in, a `Caller` out, or a refusal.
 """

@@ -40,6 +40,10 @@ class NexusAppConfig(AppConfig):
         """By name, the streams of the log that it writes to, with what each holds."""
         return {}
 
+    def event_types(self) -> Sequence[str]:
+        """The types of the events that it writes."""
+        return ()
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""
         return ()
@@ -115,6 +119,11 @@ def nexus_apps() -> Iterator[NexusAppConfig]:
 def database_objects() -> dict[str, str]:
     """Every app's triggers, by name."""
     return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
+
+
+def event_types() -> list[str]:
+    """The types of all events that there are, sorted."""
+    return sorted({type for config in nexus_apps() for type in config.event_types()})
 
 
 def own_labels() -> list[str]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from django.contrib import admin, messages
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
-from coordination.models import Workspace
 from coordination.toolset import run
 from core.operations.caller import Caller, of_operator
 from core.operations.replies import Body
+from dashboard.forms.base import OperationForm
 
 
 def render(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
@@ -40,26 +40,23 @@ def framed(view: Callable[..., Any]) -> Callable[..., Any]:
     return page
 
 
+def posted(request: HttpRequest) -> QueryDict | None:
+    """What a form was sent with; None where none was sent."""
+    return request.POST if request.method == "POST" else None
+
+
 def operator(request: HttpRequest) -> Caller:
     """The person at the page, as the operations know them."""
     name = request.user.get_username()
     return Caller(transport="admin", operator=name, connection=of_operator(name))
 
 
-def operate(request: HttpRequest, name: str, done: str, **arguments: Any) -> Body:
-    """Call an operation as the operator and tell the page how it went; absent (None) arguments are left out."""
-    given: Mapping[str, Any] = {key: value for key, value in arguments.items() if value is not None}
-    envelope = run(operator(request), name, given)
+def operate(request: HttpRequest, name: str, done: str, form: OperationForm | None = None, **arguments: Any) -> Body:
+    """Call an operation as the operator and tell how it went: at the form's field that an error names, or above."""
+    envelope = run(operator(request), name, arguments)
     if envelope["ok"]:
         messages.success(request, done)
-    else:
+    elif form is None or not form.refused(envelope["error"]):
         error = envelope["error"]
         messages.error(request, f"{error['message']} ({error['code']})")
     return envelope
-
-
-def chosen_workspace(request: HttpRequest) -> tuple[Workspace | None, list[Workspace]]:
-    """The workspace that `?workspace=` names, and those there are, newest activity first."""
-    workspaces = list(Workspace.objects.order_by("-last_seen_at")[:200])
-    wanted = request.GET.get("workspace", "")
-    return next((row for row in workspaces if row.workspace_id == wanted), None), workspaces

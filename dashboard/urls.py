@@ -9,7 +9,7 @@ from django.urls import URLPattern, path, register_converter
 from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
-from dashboard.pages import agents, board, events, graph, hub, mail, search, speak
+from dashboard.pages import agents, attention, board, events, graph, hub, mail, search, speak
 
 
 class AgentId:
@@ -28,6 +28,7 @@ register_converter(AgentId, "agent")
 
 
 PAGES = (
+    Page("attention", "attention/", attention.attention),
     Page("graph", "graph/", graph.graph, "Graph", "hub", "Now"),
     Page("board", "board/", board.board, "Handoffs", "view_kanban", "Now"),
     Page("handoff", "board/<str:handoff_id>/", board.handoff),

@@ -18,11 +18,12 @@ from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 
 from coordination.log import websocket  # noqa: E402
 from coordination.log.sse import stream  # noqa: E402
-from coordination.toolset import COORDINATION  # noqa: E402
 from core import overview  # noqa: E402
+from core.operations.registry import TOOLSETS  # noqa: E402
 from core.operations.toolsets import default  # noqa: E402
 from docs import reference_pages  # noqa: E402
 from mcp_bridge import resources  # noqa: E402
+from mcp_bridge.choices import enabling  # noqa: E402
 from nexus_site.serving import health  # noqa: E402
 from nexus_site.settings import BASE_DIR  # noqa: E402
 
@@ -57,11 +58,14 @@ def pages() -> dict[str, str]:
     choice = default()
     schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     return {
-        "operations.md": reference_pages.operations(COORDINATION.operations),
-        "errors.md": reference_pages.errors(list(COORDINATION.codes())),
+        "operations.md": reference_pages.operations(TOOLSETS.values()),
+        "errors.md": reference_pages.errors(
+            list(dict.fromkeys(code for each in TOOLSETS.values() for code in each.codes()))
+        ),
         "settings.md": reference_pages.settings(),
         "rest.md": reference_pages.rest(schema, {path: inspect.getdoc(view) or "" for path, view in VIEWS.items()}),
         "mcp.md": reference_pages.mcp(
+            enabling(choice, lambda toolset: None),
             {
                 "instructions": resources.instructions(choice),
                 **{page.name: page.text() for toolset in choice for page in toolset.references},

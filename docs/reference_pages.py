@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from core.config import LARGEST, TABLE, flag, variable
 from core.operations.errors import ErrorCode
 from core.operations.parameters import MAX_INTEGER
-from core.operations.registry import Operation
+from core.operations.registry import Operation, Toolset
 from core.operations.shapes import json_schema
 
 Schema = Mapping[str, Any]
@@ -41,33 +40,41 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def told(docstring: str) -> str:
-    """A docstring on one line, without what it says to those who read the code."""
-    return re.sub(r" \(contract: [^)]*\)", "", " ".join(docstring.split()))
+    """A docstring on one line."""
+    return " ".join(docstring.split())
 
 
 # Operations
 
 
-def operations(registry: Mapping[str, Operation[Any]]) -> str:
-    """Every operation, those that agents have as tools first."""
-    tools = [operation for operation in registry.values() if operation.tool]
-    others = [operation for operation in registry.values() if not operation.tool]
+def operations(toolsets: Collection[Toolset]) -> str:
+    """Every operation by toolset, those that agents have as tools first."""
     return page(
         "Operations",
-        "Each operation is an MCP tool, unless it says otherwise, and `POST /api/v1/operations/{name}` with the same "
-        'parameters as a JSON object. Either way the answer is the envelope: `{"ok": true, "data": …}` or '
-        '`{"ok": false, "error": {"code", "message", "details"}}`. Beside the errors listed, any may answer `DB_ERROR` '
-        "and `INTERNAL_ERROR`; [errors](errors.md) tells what each means. A connection bound to an agent by its key "
+        "Each operation is an MCP tool, unless it says otherwise, and `POST /api/v1/{toolset}/operations/{name}` with "
+        "the same parameters as a JSON object; `POST /api/v1/operations/{name}` is `coordination`'s. Which toolsets an "
+        "agent sees, [it chooses](../how-to/choose-toolsets.md). Either way the answer is the envelope: "
+        '`{"ok": true, "data": …}` or `{"ok": false, "error": {"code", "message", "details"}}`. '
+        "Beside the errors listed, any may answer `DB_ERROR` and `INTERNAL_ERROR`; [errors](errors.md) tells what each "
+        "means. A connection bound to an agent by its key "
         "acts as that agent only; another id is `NOT_OWNER`. A *time* is UTC in ISO 8601, with microseconds.",
         [
-            f"## Tools of agents\n\n{len(tools)} operations.",
-            *map(operation_block, tools),
-            f"## For operators alone\n\n{len(others)} operations; no agent gets them as tools.",
-            *map(operation_block, others),
+            *(block for toolset in toolsets for block in _toolset_blocks(toolset)),
             "## Rows\n\nWhat answers hold.",
-            *_rows(registry.values()),
+            *_rows(operation for toolset in toolsets for operation in toolset.operations.values()),
         ],
     )
+
+
+def _toolset_blocks(toolset: Toolset) -> Iterator[str]:
+    tools = [operation for operation in toolset.operations.values() if operation.tool]
+    others = [operation for operation in toolset.operations.values() if not operation.tool]
+    had = "A connection that chooses nothing has it." if toolset.default else "A connection has it that chooses it."
+    yield f"## {toolset.name}: tools of agents\n\n{toolset.description} {len(tools)} operations. {had}"
+    yield from map(operation_block, tools)
+    if others:
+        yield f"## {toolset.name}: for operators alone\n\n{len(others)} operations; no agent gets them as tools."
+        yield from map(operation_block, others)
 
 
 def operation_block(operation: Operation[Any]) -> str:
@@ -299,14 +306,21 @@ def _statuses(calls: Iterable[Schema]) -> list[list[str]]:
 
 
 def mcp(
-    texts: Mapping[str, str], resources: Iterable[tuple[str, str]], prompts: Iterable[tuple[str, str, list[str]]]
+    added: Operation[Any],
+    texts: Mapping[str, str],
+    resources: Iterable[tuple[str, str]],
+    prompts: Iterable[tuple[str, str, list[str]]],
 ) -> str:
-    """What an MCP client finds beside the tools; `texts` are the pages themselves, by title."""
+    """What an MCP client finds beside the operations; `texts` are the pages themselves, by title."""
     return page(
         "MCP",
         "Tools are the [operations](operations.md). A result is the envelope, as structured content and as text; a "
-        "failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`.",
+        "failure sets `isError`. The same is served on stdio by `nexus runmcp` and over HTTP at `/mcp`. What is "
+        "listed here is what a connection has that chooses nothing; [others](../how-to/choose-toolsets.md) have other "
+        "toolsets.",
         [
+            f"## {added.name}\n\nBeside the operations, where there are more toolsets than the chosen ones.\n\n"
+            + table(["parameter", "type", "default", "meaning"], _parameters(added.params.model_json_schema())),
             "## Resources\n\n" + table(["resource", "what it is"], [[code(uri), about] for uri, about in resources]),
             "## Prompts\n\n"
             + table(

@@ -15,6 +15,9 @@ class HandoffsConfig(NexusAppConfig):
 
         return {STREAM: "the life of handoffs"}
 
+    def event_types(self) -> Sequence[str]:
+        return [f"handoff.{what}" for what in "created claimed completed rejected cancelled expired".split()]
+
     def export_kinds(self) -> Sequence[ExportKind]:
         from handoffs.history import KINDS
 

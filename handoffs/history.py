@@ -39,9 +39,8 @@ def _unborn(examination: Any) -> Iterator[Finding]:
     """Every handoff names an event that was written."""
     if not {"handoffs", "events"} <= examination.tables():
         return
-    unborn = """SELECT count(*) FROM handoffs
-        WHERE created_event_id > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
-    if count := examination.value(unborn):
+    unborn = "SELECT count(*) FROM handoffs WHERE created_event_id > ?"
+    if count := examination.value(unborn, examination.given_out("events")):
         yield Finding(
             f"{count} handoffs name an event that was never written.",
             "Lists that page through handoffs may skip them. Restore a backup, or cancel and create them again.",

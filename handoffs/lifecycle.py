@@ -1,4 +1,4 @@
-"""The life of a handoff: total functions over plain values (contract: Handoffs & leases).
+"""The life of a handoff: total functions over plain values.
 
 OPEN ──claim──▶ CLAIMED ──complete (claimant)──▶ COMPLETED
 OPEN ◀─lease lapses─┘ └──reject (claimant)──▶ REJECTED

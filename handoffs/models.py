@@ -1,4 +1,4 @@
-"""Handoffs: work that exactly one agent takes (contract: Handoffs & leases, Data Model)."""
+"""Handoffs: work that exactly one agent takes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Q
+from django.db.models import Count, QuerySet
 
 from coordination import selectors as agents_known
 from handoffs import selectors
@@ -50,12 +50,7 @@ def orphaned(moment: datetime, limit: int) -> list[Handoff]:
     return found
 
 
-def expiring(moment: datetime, within: timedelta, limit: int) -> list[Handoff]:
+def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:
     """Claimed handoffs whose lease ends soon or has ended, soonest first."""
-    return list(
-        Handoff.objects.claimed()
-        .filter(Q(lease_expires_at__lte=moment + within))
-        .select_related("workspace")
-        .defer("payload")
-        .order_by("lease_expires_at")[:limit]
-    )
+    ending = Handoff.objects.claimed().filter(lease_expires_at__lte=moment + within)
+    return ending.select_related("workspace").defer("payload").order_by("lease_expires_at")

@@ -30,7 +30,7 @@ class Page:
 
 
 def available(*, workspace_id: str, agent_id: str, after: int, limit: int) -> Page:
-    """The open handoffs that an agent may see and may claim, oldest first (contract: handoff_list_available).
+    """The open handoffs that an agent may see and may claim, oldest first.
 
     A look that ended before the list did has a next_cursor, too, even where it found nothing.
     """

@@ -64,7 +64,7 @@ class Created(NamedTuple):
 
 
 def create(*, project_root: str, from_agent_id: str, target: Any, visibility: str, payload: Any) -> Created:
-    """Create an OPEN handoff (contract: handoff_create).
+    """Create an OPEN handoff.
 
     Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, and NOT_FOUND for a
     direct target that is no registered agent.
@@ -98,7 +98,7 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
 
 
 def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
-    """Take an OPEN handoff; of many that try, one conditional update lets one win (contract: handoff_claim).
+    """Take an OPEN handoff; of many that try, one conditional update lets one win.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_ELIGIBLE_TO_CLAIM, HANDOFF_ALREADY_CLAIMED.
     """
@@ -128,7 +128,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
 
 
 def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> list[str]:
-    """Finish a claimed handoff with its result; whom the notice reached (contract: handoff_complete).
+    """Finish a claimed handoff with its result; whom the notice reached.
 
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
@@ -145,7 +145,7 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
 
 
 def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> list[str]:
-    """Refuse a handoff one holds or is the direct target of; whom the notice reached (contract: handoff_reject).
+    """Refuse a handoff one holds or is the direct target of; whom the notice reached.
 
     Raises as `complete` does.
     """
@@ -164,7 +164,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
 
 
 def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> None:
-    """Retract an open handoff one created (contract: handoff_cancel).
+    """Retract an open handoff one created.
 
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
     """
@@ -200,7 +200,7 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
 
 
 def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
-    """One handoff, for its creator, its claimant and whoever its visibility admits (contract: handoff_get).
+    """One handoff, for its creator, its claimant and whoever its visibility admits.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """

@@ -10,6 +10,9 @@ from core.apps import NexusAppConfig
 class HooksConfig(NexusAppConfig):
     name = "hooks"
 
+    def event_types(self) -> Sequence[str]:
+        return ["webhook.added", "webhook.redelivered", "webhook.removed"]
+
     def ready(self) -> None:
         from coordination.log.emit import committed
         from hooks.signals import announce

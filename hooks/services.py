@@ -15,9 +15,10 @@ from coordination.models import Agent, Event
 from coordination.routing import Profile
 from coordination.rows import event_row
 from coordination.services import audit, workspaces
+from core.apps import event_types
 from core.clock import iso, now
 from core.database import write
-from core.operations.errors import not_found
+from core.operations.errors import invalid, not_found
 from handoffs.models import STREAM
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
@@ -40,8 +41,11 @@ def add(
 ) -> Webhook:
     """Call `url` with every event from now on that concerns the agent, workspace and types given.
 
-    Raises VALIDATION_ERROR (url), NOT_FOUND (agent), WORKSPACE_UNRESOLVED.
+    Raises VALIDATION_ERROR (url, types), NOT_FOUND (agent), WORKSPACE_UNRESOLVED.
     """
+    for type in types or ():
+        if type not in event_types():  # an event that never comes would be waited for in silence
+            raise invalid(f"There is no event type {type!r}; the types are {', '.join(event_types())}.", field="types")
     host = sender.check_url(url, allow_private=allow_private).hostname
     place, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     with write():

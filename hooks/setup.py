@@ -19,6 +19,7 @@ from hooks import configuration, repository
 
 BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
 STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open
+TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
 
 
 def add_setup_options(parser: ArgumentParser) -> None:
@@ -41,12 +42,11 @@ def settings_flags(*more: str) -> list[str]:
 
 def with_toolsets(url: str) -> str:
     """An /mcp address with the toolsets that this command was told of; as it was where none were."""
-    if settings.NEXUS_SOURCES["toolsets"] == "default":
+    if settings.NEXUS_SOURCES[TOOLSETS] == "default":
         return url
     parts = urlsplit(url)
-    others = [(name, value) for name, value in parse_qsl(parts.query) if name != "toolsets"]
-    chosen: Any = settings.NEXUS  # every app's settings at once
-    query = urlencode([*others, ("toolsets", chosen.toolsets)], safe=",")
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name != TOOLSETS]
+    query = urlencode([*others, (TOOLSETS, str(getattr(settings.NEXUS, TOOLSETS)))], safe=",")
     return urlunsplit(parts._replace(query=query))
 
 

@@ -25,6 +25,9 @@ class InboxConfig(NexusAppConfig):
 
         return IMPOSSIBLE
 
+    def event_types(self) -> Sequence[str]:
+        return ["message.created"]
+
     def clock_columns(self) -> Mapping[str, str]:
         return {"messages": "created_at", "message_deliveries": "created_at"}
 

@@ -1,4 +1,4 @@
-"""The lanes of a delivery: total functions over plain values (contract: Message delivery & the inbox).
+"""The lanes of a delivery: total functions over plain values (docs/explanation/delivery.md).
 
 unread ──pull──▶ delivered ──ack──▶ read
           ▲           │ lease lapses

@@ -1,4 +1,4 @@
-"""Messages and their deliveries, one per recipient (contract: Data Model, Message delivery & the inbox)."""
+"""Messages and their deliveries, one per recipient (docs/explanation/delivery.md)."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class History(NamedTuple):
 
 
 def history(agent_id: str, limit: int, cursor: str | None) -> History:
-    """A page of the read archive (contract: inbox_history). Raises VALIDATION_ERROR for a cursor not of its making."""
+    """A page of the read archive. Raises VALIDATION_ERROR for a cursor not of its making."""
     rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message__workspace")
     if cursor is not None:
         read_at, delivery_id = _decode(cursor)

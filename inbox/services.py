@@ -50,7 +50,7 @@ def send(
     artifacts: Sequence[str] = (),
     parent_message_id: str | None = None,
 ) -> Sent:
-    """Persist a message, one delivery per recipient and the event, all or nothing (contract: message_create).
+    """Persist a message, one delivery per recipient and the event, all or nothing.
 
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, when the sender
     received that message; without a `project_root`, when the sender wrote it, too.
@@ -112,7 +112,7 @@ def notify(
 
 
 def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delivery]:
-    """Lease the oldest claimable deliveries to their recipient and return them (contract: inbox_pull).
+    """Lease the oldest claimable deliveries to their recipient and return them.
 
     Claimable is unread, or in flight with a lapsed lease. One handed out MAX_ATTEMPTS times is parked instead, and
     takes its place in `limit`.
@@ -135,7 +135,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None) -> list[Delive
 
 
 def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
-    """Settle messages into history, from whatever lane; how many moved (contract: inbox_ack). Idempotent."""
+    """Settle messages into history, from whatever lane; how many moved. Idempotent."""
     moment = now()
     with write():
         moved = _settle.each(
@@ -146,7 +146,7 @@ def acknowledge(*, agent_id: str, message_ids: Iterable[str]) -> int:
 
 
 def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) -> tuple[int, datetime]:
-    """Renew the leases of messages in flight, all of them or none; how many, and until when (contract: inbox_extend).
+    """Renew the leases of messages in flight, all of them or none; how many, and until when.
 
     Raises VALIDATION_ERROR with a reason per message when any of them is not in flight.
     """
@@ -215,7 +215,7 @@ def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]
 def _resolve(
     target: Target | None, admitted: list[str], workspace_id: str, sender: str, moment: datetime
 ) -> tuple[list[str], list[str]]:
-    """The recipients of a message, sorted, and the agents left out as stale (contract: Recipient resolution)."""
+    """The recipients of a message, sorted, and the agents left out as stale (docs/explanation/delivery.md)."""
     if target is None or target["strategy"] == Strategy.BROADCAST:
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]

@@ -18,6 +18,9 @@ class MaintenanceConfig(NexusAppConfig):
 
         return (partial(work_forever, REAPER),) if settings.NEXUS_REAPER else ()
 
+    def event_types(self) -> Sequence[str]:
+        return ["history.restored", "retention.pruned", "database.reset"]
+
     def on_start(self) -> None:
         from maintenance.retention import prune_on_start
 

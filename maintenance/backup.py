@@ -178,8 +178,7 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
         if head > restored_to:
             if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
-            # This is how `nexus doctor` knows up to where ids are missing.
-            restored.execute(f"PRAGMA user_version = {min(head, 2**31 - 1):d}")
+            restored.execute(sqlite.gaps_admitted(head))
         payload = json.dumps({"restored_to": restored_to, "former": head})
         restored.executemany(
             # An older schema may not know a stream, nor events of no workspace: it does without those.

@@ -38,6 +38,10 @@ class Examination(Home):
         found = self.rows(sql, *values)
         return found[0][0] if found else None
 
+    def given_out(self, table: str) -> int:
+        """The highest automatic id that a table ever gave out; 0 when it gave none."""
+        return int(self.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", table) or 0)
+
     def tables(self) -> set[str]:
         """The names of the tables there are."""
         return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -12,15 +12,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from django.db import IntegrityError, connection, models, transaction
+from django.db import IntegrityError, models, transaction
 from django.db.models import Q, QuerySet
 from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from coordination.log.selectors import newest_event_id
-from coordination.models import Agent, Workspace
+from coordination.models import Agent, Event, Workspace
 from core.apps import nexus_apps
 from core.clock import iso
 from core.contributions import ExportKind
+from core.database import store
 from core.operations.errors import NexusError, invalid
 from core.operations.validation import unstorable
 
@@ -92,13 +92,8 @@ def replay(path: Path) -> dict[str, int]:
             playing.finish()
         with path.open("rb") as file:
             _compare(file, export(playing.workspace_id))
-        # Where other workspaces' events were, ids are missing; this is how `nexus doctor` knows up to where.
-        newest = newest_event_id()
-        with connection.cursor() as cursor:
-            # A store that was emptied goes on above its own ids: a follower of it is behind what comes.
-            cursor.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'")
-            given_out = max(newest, cursor.fetchone()[0] or 0)
-            cursor.execute(f"PRAGMA user_version = {min(given_out, 2**31 - 1):d}")
+        # Where other workspaces' events were, ids are missing; and a store that was emptied goes on above its own.
+        store().admit_gaps(Event._meta.db_table)
     return playing.counts
 
 

@@ -25,7 +25,6 @@ def reset(*, keep_agents: bool, operator: str) -> int:
     models = [model for app in nexus_apps() for model in app.get_models()]
     gone = 0
     with write(), connection.cursor() as cursor:
-        cursor.execute("PRAGMA defer_foreign_keys = ON")
         RetentionPass.objects.create()
         with search.emptied():
             for model in models:

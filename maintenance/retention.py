@@ -1,4 +1,4 @@
-"""Retention: what is over, and older than its window, is deleted a batch at a time (contract: Retention).
+"""Retention: what is over, and older than its window, is deleted a batch at a time.
 
 Each app contributes the lanes it owns, and only terminal ones. What no lane offers is never deleted: messages,
 handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, mail that is not acknowledged.

@@ -104,7 +104,7 @@ def event_ids(examination: Examination) -> Iterator[Finding]:
     if "events" not in examination.tables():
         return
     oldest = examination.value("SELECT min(created_at) FROM events")
-    pruned = examination.value("SELECT seq FROM sqlite_sequence WHERE name = 'retention_passes'") or 0
+    pruned = examination.given_out("retention_passes")
     replayed = examination.value("PRAGMA user_version")
     for first, last, before in _missing(examination):
         by_retention = pruned and (before is None or _moment(before) <= _moment(oldest) + CLOCK_STEP)
@@ -129,7 +129,7 @@ def _missing(examination: Examination) -> Iterator[tuple[int, int, str | None]]:
         yield (before or 0) + 1, event_id - 1, stamped
     newest = examination.rows("SELECT event_id, created_at FROM events ORDER BY event_id DESC LIMIT 1")
     previous, stamp = newest[0] if newest else (0, None)
-    given_out = examination.value("SELECT seq FROM sqlite_sequence WHERE name = 'events'") or 0
+    given_out = examination.given_out("events")
     if given_out > previous:
         yield previous + 1, given_out, stamp
 

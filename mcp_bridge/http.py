@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake (contract: Running It).
+"""MCP over streamable HTTP: `/mcp`, for the current protocol and for the older handshake.
 
 `/mcp/{toolset}` and `/mcp?toolsets=a,b` choose toolsets; a URL that does not has those of the key's agent.
 """
@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -30,6 +31,15 @@ from mcp_bridge.config import names
 from mcp_bridge.server import Context, build_server
 
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Nexus: MCP</title>
+<body style="font: 16px/1.5 system-ui; max-width: 40em; margin: 4em auto; padding: 0 1em">
+<h1>This is where agents connect</h1>
+<p>The address is for coding clients that speak MCP over HTTP; each sends the API key of its agent. Make an agent on the
+<a href="/admin/">dashboard</a>, or with <code>nexus agents create</code>: it shows the key once.</p>
+<p>Then write the address into your client: <code>nexus connect --client claude-code --url …/mcp</code>.</p>
+<p>Programs that speak no MCP use <a href="/api/v1/docs">REST</a>.</p>
+"""  # for a person who opens the address in a browser
 
 
 class Endpoint:
@@ -65,9 +75,14 @@ class Endpoint:
             caller = await aidentify(Approach.of_scope(scope), transport="http", key_required=True)
             assert caller.agent_id is not None
             named = _named(scope)
-            choice = named or await waiting.in_thread(waiting.READERS, partial(choices.of_agent, caller.agent_id))
+            choice = named or await waiting.in_thread(
+                waiting.AUTHENTICATION, partial(choices.of_agent, caller.agent_id)
+            )
         except NexusError as error:
             outcome = Outcome(error=error)
+            if outcome.status == 401 and _is_browser(scope):
+                await Response(PAGE, media_type="text/html")(scope, receive, send)
+                return
             headers = {"www-authenticate": "Bearer"} if outcome.status == 401 else None
             body = json.dumps(failure(error))
             await Response(body, outcome.status, headers, "application/json")(scope, receive, send)
@@ -80,6 +95,11 @@ class Endpoint:
         await self._manager.handle_request(
             {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, send
         )
+
+
+def _is_browser(scope: Scope) -> bool:
+    """Whether a person opened the address. MCP's own clients ask for JSON or an event stream."""
+    return scope["method"] in ("GET", "HEAD") and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 async def _hold(manager: StreamableHTTPSessionManager, ready: asyncio.Future[None]) -> None:

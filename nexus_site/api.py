@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.urls import path, reverse
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
 from core.apps import nexus_apps
+from core.operations.replies import ok
 from core.rest.operations import operation
 
+
+def root(request: HttpRequest) -> HttpResponse:
+    """Where the API begins: a browser is led to its documentation, a program is told of it."""
+    if request.accepts("text/html"):
+        return redirect("docs")
+    return JsonResponse(ok({"schema": reverse("schema"), "docs": reverse("docs")}))
+
+
 urlpatterns = [
+    path("", root),
     path("<str:toolset>/operations/<str:name>", operation),
     path("operations/<str:name>", operation, {"toolset": "coordination"}),  # as it was before there were toolsets
     path("schema", SpectacularJSONAPIView.as_view(), name="schema"),

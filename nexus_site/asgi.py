@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -95,6 +96,7 @@ class Hub:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
+        gc.freeze()  # what is there stays: a client's heap of JSON must not have all of it searched for garbage
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:

@@ -104,14 +104,9 @@ def main(argv: list[str] | None = None) -> None:
     try:
         _main(list(sys.argv if argv is None else argv))
     except KeyboardInterrupt:
-        sys.exit(interrupted())
-
-
-def interrupted() -> int:
-    """Say so in one line; the exit code of a program that SIGINT ended."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write("\n[nexus] Interrupted.\n")
-    return INTERRUPTED
+        with contextlib.suppress(OSError):
+            sys.stderr.write("\n[nexus] Interrupted.\n")
+        sys.exit(INTERRUPTED)
 
 
 def _main(argv: list[str]) -> None:

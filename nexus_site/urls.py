@@ -13,6 +13,7 @@ urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
     path("metrics", health.measured),
+    path("api/v1", api.root),
     path("api/v1/", include(api)),
     path("", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),

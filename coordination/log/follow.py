@@ -1,4 +1,4 @@
-"""Following the event log live: the one loop behind server-sent events and WebSockets (contract: Monitoring patterns).
+"""Following the event log live: the one loop behind server-sent events and WebSockets (docs/how-to/follow-the-log.md).
 
 A follower reads page after page from its cursor and parks on the waiter at the head of the log. Nothing is buffered for
 it: the log is the buffer, and a follower that is slow or was away reads on from its cursor.

@@ -58,7 +58,7 @@ class EventPage:
 def event_page(
     *, workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
 ) -> EventPage:
-    """The events after `cursor` that match the filters and that `agent_id` may see (contract: event_get).
+    """The events after `cursor` that match the filters and that `agent_id` may see.
 
     next_cursor passes every event examined, so that none is examined twice. has_more tells of a visible one beyond, or
     that the look ended before the log did: a reader of 200,000 invisible events holds up nobody, it goes on from there.

@@ -1,4 +1,4 @@
-"""The event log as server-sent events: `GET /api/v1/stream` (contract: The HTTP Hub & Dashboard)."""
+"""The event log as server-sent events: `GET /api/v1/stream`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following the event log as lines: what `nexus tail` does (contract: Monitoring patterns).
+"""Following the event log as lines: what `nexus tail` does (docs/how-to/follow-the-log.md).
 
 It reads and never stamps: a monitor that runs beside an idle agent does not make that agent look alive.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,10 @@ from django.db import DatabaseError, connection
 from coordination.log import follow as log
 from coordination.log.follow import Filters, Page
 from coordination.models import Event
+from coordination.routing import in_words
 from coordination.rows import event_row
 from core import files
-from core.cli import one_line
+from core.cli import one_line, spelled
 from core.database import store
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -76,7 +76,7 @@ async def follow(
                     persist(cursor)
                 if not page.more:
                     await parked.wait(math.inf)
-        except (DatabaseError, sqlite3.Error) as error:
+        except DatabaseError as error:
             if not store().is_busy(error) or failures == len(BACKOFF_SECONDS):
                 raise store().failure(error) or NexusError(
                     Code.DB_ERROR, "The store failed; run `nexus doctor`."
@@ -94,7 +94,9 @@ def as_text(event: Event) -> str:
     """An event as one line for people."""
     told = {"agent_id", "from_agent_id", "subject", "recipients"}
     rest = " ".join(
-        f"{name}={value}" for name, value in event.payload.items() if name not in told and value is not None
+        f"{name}={in_words(value) if name == 'target' else spelled(value)}"
+        for name, value in event.payload.items()
+        if name not in told and value not in (None, [], {})
     )
     recipients = ", ".join(event.payload.get("recipients", ()))
     parts = [

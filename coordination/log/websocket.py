@@ -1,4 +1,4 @@
-"""The event log over a WebSocket: `/ws/events/` (contract: The HTTP Hub & Dashboard).
+"""The event log over a WebSocket: `/ws/events/`.
 
 The client may send `{"filters": {workspace, stream, type, agent}, "cursor": n}` at any time; the query string takes the
 same as the server-sent events do. The server sends `{"type": "event", "cursor", "event"}`, `filters` once a change has

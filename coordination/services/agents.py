@@ -25,7 +25,7 @@ _stamp = Update(lambda: Agent.objects.filter(pk=Slot("agent_id")), last_seen_at=
 
 
 def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False) -> Agent:
-    """Upsert an identity (contract: agent_register).
+    """Upsert an identity.
 
     `given` holds those of role, capabilities and metadata that the call named: what it left out keeps its value. An
     operator brings a deleted agent back so, mail and all.

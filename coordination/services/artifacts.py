@@ -34,7 +34,7 @@ def put(
     metadata: Any,
     actor: str | None,
 ) -> Artifact:
-    """Register an artifact (contract: artifact_put). A path may name a file that is not there yet; its size is 0 then.
+    """Register an artifact. A path may name a file that is not there yet; its size is 0 then.
 
     Raises VALIDATION_ERROR, CONTENT_TOO_LARGE (before JSON is parsed), WORKSPACE_UNRESOLVED, PATH_OUTSIDE_WORKSPACE.
     """
@@ -81,7 +81,7 @@ def put(
 
 
 def get(*, project_root: str, artifact_id: str) -> Artifact:
-    """One artifact of the workspace (contract: artifact_get). Raises NOT_FOUND for an id unknown here."""
+    """One artifact of the workspace. Raises NOT_FOUND for an id unknown here."""
     place = workspaces.locate(project_root)
     artifact = Artifact.objects.filter(workspace_id=place.workspace_id, pk=artifact_id).first()
     if artifact is None:

@@ -17,7 +17,7 @@ MAX_NAME = 64
 
 
 def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
-    """The channel of this name, and whether it is new (contract: channel_create).
+    """The channel of this name, and whether it is new.
 
     Raises VALIDATION_ERROR for a blank or overlong name or one with control characters, WORKSPACE_UNRESOLVED.
     """
@@ -33,7 +33,7 @@ def create(*, project_root: str, name: str) -> tuple[Channel, bool]:
 
 
 def list_and_seed(*, project_root: str) -> list[Channel]:
-    """The workspace's channels, oldest first; `general` is made when it is missing (contract: channel_list)."""
+    """The workspace's channels, oldest first; `general` is made when it is missing."""
     place = workspaces.locate(project_root)
     channels = Channel.objects.filter(workspace_id=place.workspace_id)
     if not channels.filter(name=DEFAULT_CHANNEL).exists():

@@ -1,4 +1,4 @@
-"""Agents' API keys: issued by an operator, shown once, kept as a hash (contract: Authentication model)."""
+"""Agents' API keys: issued by an operator, shown once, kept as a hash (docs/explanation/trust.md)."""
 
 from __future__ import annotations
 

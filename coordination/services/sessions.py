@@ -24,7 +24,7 @@ REAPED_AT_ONCE = 100  # an opening session must not pay for a year of dead ones
 
 
 def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Session, str]:
-    """Open a session and return it with its secret, which is kept only as a hash (contract: session_open).
+    """Open a session and return it with its secret, which is kept only as a hash.
 
     Raises NOT_FOUND for an unknown workspace or agent, CONTENT_TOO_LARGE for oversized metadata.
     """
@@ -50,7 +50,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
 
 
 def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
-    """Advance a session's heartbeat (contract: session_heartbeat); a closed session stays as it is.
+    """Advance a session's heartbeat; a closed session stays as it is.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
     """
@@ -67,7 +67,7 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
 
 
 def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, operator: str | None = None) -> Session:
-    """Close a session; closing it again changes nothing (contract: session_close). Raises as `heartbeat` does.
+    """Close a session; closing it again changes nothing. Raises as `heartbeat` does.
 
     The event names the operator whose deed it is; the agent has not acted then.
     """
@@ -102,7 +102,7 @@ def derived_status(session: Session, moment: datetime) -> str:
 
 
 def check_credentials(*, agent_id: str, session_id: str | None, secret: str | None, required: bool) -> None:
-    """Check what a sensitive verb was given to prove that `agent_id` acts (contract: Trust mode).
+    """Check what a sensitive verb was given to prove that `agent_id` acts (docs/explanation/trust.md).
 
     Raises VALIDATION_ERROR when credentials are required, or half of them given; NOT_FOUND for an unknown session;
     NOT_OWNER for another agent's session, a closed one or a wrong secret.

@@ -1,4 +1,4 @@
-"""Settings at run time: flag over environment over stored over default (contract: Settings).
+"""Settings at run time: flag over environment over stored over default (docs/reference/settings.md).
 
 `settings.NEXUS` is what everybody reads. A process replaces it when what is stored has changed: at once where the
 change was made, elsewhere with the first call a second later.

@@ -39,7 +39,7 @@ def ensure(place: Place, moment: datetime) -> bool:
 
 
 def resolve(*, project_root: str, display_name: str | None) -> Workspace:
-    """Resolve a path to its workspace and upsert the row (contract: workspace_resolve).
+    """Resolve a path to its workspace and upsert the row.
 
     An omitted display_name keeps the one there is. Raises VALIDATION_ERROR for a blank or relative path,
     WORKSPACE_UNRESOLVED for one that leads nowhere.

@@ -62,10 +62,13 @@ class Store(Protocol):
         """Inside, a lock held by another connection fails at once."""
 
     def watch(self) -> CommitWatch:
-        """Begin to watch for commits."""
+        """Begin to watch for commits. Raises Django's errors, as queries do."""
 
     def install(self, objects: Mapping[str, str]) -> None:
         """Make triggers anew, by name; a second time changes nothing."""
+
+    def admit_gaps(self, table: str) -> None:
+        """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""
 
     def size_on_disk(self) -> int:
         """Bytes that the store takes."""

@@ -429,6 +429,18 @@ def snapshot() -> Iterator[None]:
             cursor.execute("ROLLBACK")
 
 
+def admit_gaps(table: str) -> None:
+    """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = %s", [table])
+        cursor.execute(gaps_admitted(cursor.fetchone()[0] or 0))
+
+
+def gaps_admitted(upto: int) -> str:
+    """The statement by which a store says that ids up to `upto` may be missing: `PRAGMA user_version` holds it."""
+    return f"PRAGMA user_version = {min(upto, 2**31 - 1):d}"
+
+
 def size_on_disk() -> int:
     """Bytes of the store and of its write-ahead log."""
     database: Path = CoreSettings.current().database
@@ -468,7 +480,8 @@ class Watch:
     """`PRAGMA data_version` on a connection of its own: it changes when another connection commits."""
 
     def __init__(self) -> None:
-        self._probe = sqlite3.connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False)
+        with connection.wrap_database_errors:
+            self._probe = sqlite3.connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False)
         self._version = self._read()
 
     def changed(self) -> bool:

@@ -61,7 +61,7 @@ class Operation(Generic[P]):
     params: type[P]
     call: Callable[[P, Caller], Data]
     description: str
-    errors: frozenset[ErrorCode]  # the codes of its contract; INTERNAL_ERROR and DB_ERROR go without saying
+    errors: frozenset[ErrorCode]  # the codes that it documents; INTERNAL_ERROR and DB_ERROR go without saying
     acts_as: str | None = None  # the parameter that names the acting agent
     guards: tuple[Guard, ...] = ()
     read_only: bool = False

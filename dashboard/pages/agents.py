@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
@@ -16,10 +15,9 @@ from coordination.log.selectors import events_by, newest_event_id
 from coordination.models import Agent, AgentKey, Session
 from coordination.routing import capability_set
 from core.clock import now
-from core.operations.parameters import whole_number
-from core.operations.registry import TOOLSETS
-from core.operations.toolsets import default
-from dashboard.page import operate, render
+from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionForm, profile_of
+from dashboard.forms.filters import AgentFilters, ArrivalFilters
+from dashboard.page import operate, posted, render
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_overview
 from hooks.clients import APP_DATA, CLIENTS, snippet
@@ -32,7 +30,8 @@ ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "cod
 def agents(request: HttpRequest) -> TemplateResponse:
     """Every agent with presence, key and inbox; `?q=` narrows by id, role or capability."""
     moment = now()
-    words = request.GET.get("q", "").strip().lower()
+    filters = AgentFilters(request.GET)
+    words = filters.text("q").lower()
     inboxes = mail_overview.inboxes(moment)
     keys = dict(AgentKey.objects.values_list("agent_id", "is_active"))
     rows = [
@@ -46,7 +45,7 @@ def agents(request: HttpRequest) -> TemplateResponse:
     ]
     if words:
         rows = [row for row in rows if words in _searchable(row)]
-    return render(request, "agents", "Agents and keys", rows=rows, words=words)
+    return render(request, "agents", "Agents and keys", rows=rows, filters=filters)
 
 
 def _searchable(row: dict[str, Any]) -> str:
@@ -57,28 +56,23 @@ def _searchable(row: dict[str, Any]) -> str:
 @never_cache
 def new(request: HttpRequest) -> HttpResponse:
     """Create an agent; the answer to the form is the one page that shows its key."""
-    if request.method != "POST":
-        return render(request, "agent_form", "New agent", values={}, **_toolsets())
-    values = request.POST.dict()
-    envelope = operate(
-        request,
-        "agent_create",
-        "The agent is created.",
-        agent_id=values.get("agent_id", "").strip(),
-        **_profile(values),
-    )
-    if not envelope["ok"]:
-        return render(request, "agent_form", "New agent", values=values, **_toolsets())
-    return _with_key(request, envelope["data"]["agent_id"], envelope["data"]["api_key"])
+    form = NewAgentForm(posted(request))
+    if form.is_valid():
+        envelope = operate(request, "agent_create", "The agent is created.", form, **form.profile())
+        if envelope["ok"]:
+            return _with_key(request, envelope["data"]["agent_id"], envelope["data"]["api_key"])
+    return render(request, "agent_form", "New agent", form=form)
 
 
 @never_cache
 def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
     """One agent: profile, key, sessions, inbox, latest events; POST changes the profile."""
-    if request.method == "POST":
-        operate(request, "agent_update", "The profile is saved.", agent_id=agent_id, **_profile(request.POST.dict()))
-        return redirect("admin:agent", agent_id)
     row = _found(agent_id)
+    form = ProfileForm(posted(request), initial=profile_of(row))
+    if form.is_valid():
+        saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.profile())
+        if saved["ok"]:
+            return redirect("admin:agent", agent_id)
     moment = now()
     sessions = list(
         Session.objects.filter(agent_id=agent_id).select_related("workspace").order_by("-started_at")[:SHOWN_SESSIONS]
@@ -90,10 +84,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         f"Agent {plain(agent_id)}",
         agent=row,
         state=state,
-        capabilities=", ".join(sorted(capability_set(row.capabilities))),
-        toolsets=", ".join(row.toolsets or ()),
-        **_toolsets(),
-        metadata=json.dumps(row.metadata, ensure_ascii=False) if row.metadata is not None else "",
+        form=form,
         key=AgentKey.objects.filter(agent_id=agent_id).first(),
         sessions=sessions,
         inbox=mail_overview.inbox_of(agent_id, moment),
@@ -106,7 +97,10 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
 @never_cache
 def key(request: HttpRequest, agent_id: str) -> HttpResponse:
     """A new key (shown once), or the present one taken out of or back into service."""
-    what = request.POST.get("what")
+    form = KeyForm(request.POST)
+    if not form.is_valid():
+        return HttpResponseBadRequest("Issue, activate or deactivate a key.")
+    what = form.cleaned_data["what"]
     if what == "issue":
         envelope = operate(request, "agent_key_issue", "The new key is below; the old one is dead.", agent_id=agent_id)
         if envelope["ok"]:
@@ -128,14 +122,17 @@ def delete(request: HttpRequest, agent_id: str) -> HttpResponse:
 @require_POST
 def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
     """End a session of an agent."""
-    operate(request, "session_close", "The session is closed.", session_id=request.POST.get("session", ""))
+    form = SessionForm(request.POST)
+    if not form.is_valid():
+        return HttpResponseBadRequest("Name the session to close.")
+    operate(request, "session_close", "The session is closed.", session_id=form.cleaned_data["session"])
     return redirect("admin:agent", agent_id)
 
 
 def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     """The first call of an agent arriving: `?since=` is the newest event when the page was opened."""
     row = _found(agent_id)
-    since = whole_number(request.GET.get("since"))
+    since = ArrivalFilters(request.GET).number("since")
     if since is None:
         return redirect(f"{request.path}?since={newest_event_id()}")
     events = events_by(agent_id, SHOWN_EVENTS, after=since)
@@ -169,22 +166,3 @@ def _found(agent_id: str) -> Agent:
     if row is None:
         raise Http404
     return row
-
-
-def _profile(values: dict[str, str]) -> dict[str, Any]:
-    """The profile as the operations take it; metadata that is no JSON is handed on as the text it is."""
-    listed = {
-        field: [name.strip() for name in values.get(field, "").split(",") if name.strip()]
-        for field in ("capabilities", "toolsets")
-    }
-    text = values.get("metadata", "").strip()
-    try:
-        metadata: Any = json.loads(text) if text else None
-    except (ValueError, RecursionError):
-        metadata = text
-    return {"role": values.get("role", "").strip() or None, "metadata": metadata, **listed}
-
-
-def _toolsets() -> dict[str, Any]:
-    """What the field for the toolsets tells."""
-    return {"known_toolsets": list(TOOLSETS), "default_toolsets": [each.name for each in default()]}

@@ -7,7 +7,9 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from coordination.models import Event
-from dashboard.page import chosen_workspace, operate, render
+from dashboard.forms.filters import PlaceFilters
+from dashboard.forms.handoffs import CancelForm
+from dashboard.page import operate, render
 from handoffs import monitoring
 from handoffs.models import Handoff, HandoffStatus
 
@@ -17,8 +19,8 @@ HISTORY = 200
 
 def board(request: HttpRequest) -> HttpResponse:
     """The five columns; `?workspace=` narrows them."""
-    workspace, workspaces = chosen_workspace(request)
-    workspace_id = workspace.workspace_id if workspace else None
+    filters = PlaceFilters(request.GET)
+    workspace_id = filters.place.workspace_id if filters.place else None
     counts = monitoring.counts(workspace_id=workspace_id)
     columns = [
         {
@@ -29,23 +31,27 @@ def board(request: HttpRequest) -> HttpResponse:
         }
         for status in HandoffStatus.values
     ]
-    return render(
-        request, "board", "Handoffs", columns=columns, shown=CARDS, workspace=workspace, workspaces=workspaces
-    )
+    return render(request, "board", "Handoffs", columns=columns, shown=CARDS, filters=filters)
 
 
 def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
     """One handoff: payload, result, history, and what an operator may do with it."""
+    return _handoff(request, handoff_id, CancelForm())
+
+
+def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpResponse:
     row = Handoff.objects.select_related("workspace", "task").filter(pk=handoff_id).first()
     if row is None:
         raise Http404
     history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
-    return render(request, "handoff", "Handoff", handoff=row, history=history)
+    return render(request, "handoff", "Handoff", handoff=row, history=history, form=form)
 
 
 @require_POST
 def cancel(request: HttpRequest, handoff_id: str) -> HttpResponse:
     """Retract an open handoff."""
-    reason = request.POST.get("reason", "").strip() or None
-    operate(request, "handoff_withdraw", "The handoff is cancelled.", handoff_id=handoff_id, reason=reason)
-    return redirect("admin:handoff", handoff_id)
+    form = CancelForm(request.POST)
+    if form.is_valid():
+        reason = form.cleaned_data["reason"] or None
+        operate(request, "handoff_withdraw", "The handoff is cancelled.", form, handoff_id=handoff_id, reason=reason)
+    return _handoff(request, handoff_id, form) if form.errors else redirect("admin:handoff", handoff_id)

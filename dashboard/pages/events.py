@@ -11,16 +11,15 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBadRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
-from coordination.log.streams import streams
 from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import EventRow, event_row
-from core.operations.parameters import whole_number
-from dashboard.page import chosen_workspace, render
+from dashboard.forms.filters import EventFilters
+from dashboard.page import render
 from handoffs.models import Handoff
 from inbox.models import Message
 from inbox.search import event_ids, search
@@ -40,39 +39,34 @@ COLUMNS = sorted(EventRow.__annotations__, key=lambda column: column == "payload
 
 def events(request: HttpRequest) -> TemplateResponse:
     """The newest events that match `?workspace= stream= type= agent= handoff= q=`, older ones after `?before=`."""
-    workspace, workspaces = chosen_workspace(request)
-    rows = _filtered(request)
-    words = request.GET.get("q", "").strip()
-    before = whole_number(request.GET.get("before"))
+    filters = EventFilters(request.GET)
+    rows = _filtered(filters)
+    words = filters.text("q")
+    before = filters.number("before")
     if words:
         rows = rows.filter(pk__in=[hit.document for hit in search(words, limit=FOUND, before=before)])
     if before is not None:
         rows = rows.filter(event_id__lt=before)
     page = list(rows.order_by("-event_id")[: PAGE + 1])
-    query = request.GET.copy()
-    query.pop("before", None)
     return render(
         request,
         "events",
         "Events",
         events=page[:PAGE],
         older=page[PAGE - 1].event_id if len(page) > PAGE else None,
-        query=query.urlencode(),
-        given=request.GET,
-        words=words,
-        tailing=before is None and not words,
+        query=filters.query("before"),
+        filters=filters,
+        tailing=before is None and not words and filters.is_valid(),
         newest=newest_event_id(),
-        streams=list(streams()),
-        workspace=workspace,
-        workspaces=workspaces,
     )
 
 
 def tail(request: HttpRequest) -> TemplateResponse:
     """The rows after `?after=`, for the live tail; at most 200, then it is asked again."""
-    after = whole_number(request.GET.get("after")) or 0
+    filters = EventFilters(request.GET)
+    after = filters.number("after") or 0
     newest = newest_event_id()
-    rows = list(_filtered(request).filter(event_id__gt=after, event_id__lte=newest).order_by("event_id")[: TAIL + 1])
+    rows = list(_filtered(filters).filter(event_id__gt=after, event_id__lte=newest).order_by("event_id")[: TAIL + 1])
     more = len(rows) > TAIL
     rows = rows[:TAIL]
     upto = rows[-1].event_id if more else max(newest, after)
@@ -89,8 +83,11 @@ def event(request: HttpRequest, event_id: int) -> TemplateResponse:
 
 def export(request: HttpRequest) -> HttpResponseBase:
     """What the filters choose, oldest first, as NDJSON or (`?format=csv`) CSV."""
-    batches = _in_order(_filtered(request), request.GET.get("q", "").strip())
-    if request.GET.get("format") == "csv":
+    filters = EventFilters(request.GET)
+    if not filters.is_valid():  # a file must hold what was asked for, and says nothing beside it
+        return HttpResponseBadRequest(filters.errors.as_text(), content_type="text/plain; charset=utf-8")
+    batches = _in_order(_filtered(filters), filters.text("q"))
+    if filters.text("format") == "csv":
         texts, kind, name = _csv(batches), "text/csv; charset=utf-8", "events.csv"
     else:
         texts, kind, name = _ndjson(batches), "application/x-ndjson; charset=utf-8", "events.ndjson"
@@ -100,9 +97,8 @@ def export(request: HttpRequest) -> HttpResponseBase:
     return response
 
 
-def _filtered(request: HttpRequest) -> QuerySet[Event]:
-    given = {column: value for key, column in EQUAL.items() if (value := request.GET.get(key, "").strip())}
-    return Event.objects.filter(**given)
+def _filtered(filters: EventFilters) -> QuerySet[Event]:
+    return Event.objects.filter(**{column: value for key, column in EQUAL.items() if (value := filters.text(key))})
 
 
 async def _streamed(texts: Iterator[str]) -> AsyncIterator[str]:

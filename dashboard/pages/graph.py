@@ -12,14 +12,14 @@ from django.template.response import TemplateResponse
 from coordination import presence as agents_overview
 from coordination.presence import AgentState, Presence
 from core.clock import now
-from dashboard.page import chosen_workspace, render
+from dashboard.forms.filters import GraphFilters
+from dashboard.page import render
 from dashboard.pages import chart
 from handoffs import monitoring as handoffs_overview
 from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as mail_overview
 from inbox.monitoring import Flow
 
-WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
 MODEST = 20  # messages that alone make no line thick and no dot large
 SHOWN, LINES, BADGES = 80, 200, 40  # what a picture can hold; the page says what it leaves out
 
@@ -27,10 +27,9 @@ SHOWN, LINES, BADGES = 80, 200, 40  # what a picture can hold; the page says wha
 def graph(request: HttpRequest) -> TemplateResponse:
     """`?workspace=`, `?hours=` choose what is drawn; `?agent=` or `?from=&to=` what is inspected."""
     moment = now()
-    workspace, workspaces = chosen_workspace(request)
-    workspace_id = workspace.workspace_id if workspace else None
-    hours = request.GET.get("hours", "24")
-    hours = hours if hours in WINDOWS else "24"
+    filters = GraphFilters(request.GET)
+    workspace_id = filters.place.workspace_id if filters.place else None
+    hours = filters.text("hours") or "24"
     flows = mail_overview.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
     live = handoffs_overview.live(workspace_id=workspace_id)
     states = agents_overview.agent_states(moment, workspace_id=workspace_id)
@@ -46,10 +45,9 @@ def graph(request: HttpRequest) -> TemplateResponse:
         "graph",
         "Graph",
         **picture,
-        workspace=workspace,
-        workspaces=workspaces,
+        filters=filters,
+        workspace=filters.place,
         hours=hours,
-        windows=WINDOWS,
         left_out=len(states) - len(shown),
         chosen=chosen,
         at_ceiling=sum(flow.messages for flow in flows) >= mail_overview.NEWEST,

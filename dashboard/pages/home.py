@@ -26,6 +26,7 @@ def home(request: HttpRequest) -> TemplateResponse:
     inboxes = mail_overview.inboxes(moment)
     minutes = mail_overview.per_minute(moment)
     live = handoffs_overview.live()
+    kinds = needs(moment, agents, inboxes)
     return render(
         request,
         "home",
@@ -41,7 +42,8 @@ def home(request: HttpRequest) -> TemplateResponse:
         live=live[:LISTED],
         open_handoffs=sum(handoff.status == HandoffStatus.OPEN for handoff in live),
         claimed_handoffs=sum(handoff.status == HandoffStatus.CLAIMED for handoff in live),
-        needs=needs(moment, agents, inboxes),
+        kinds=kinds,
+        needs=sum(kind.count for kind in kinds),
         events=recent_events(LISTED),
     )
 

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_POST
 
 from coordination.toolset import COORDINATION, run
 from core.config import CoreSettings
-from core.operations.parameters import whole_number
-from dashboard.page import operate, operator, render
+from dashboard.forms.hub import ResetForm, RetentionForm, SettingsForm
+from dashboard.page import operate, operator, posted, render
 
 BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page shows how far it is
 
@@ -23,84 +23,60 @@ BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page show
 def settings(request: HttpRequest) -> HttpResponse:
     """Every setting with its source and bounds; POST stores those that were changed."""
     listed = run(operator(request), "settings_list", {})["data"]["settings"]
-    if request.method != "POST":
-        return render(request, "settings", "Settings", settings=listed)
-    values = {}
-    for setting in listed:
-        text = request.POST.get(setting["name"])
-        if text is not None and text != _spelled(setting["value"]):
-            values[setting["name"]] = _typed(setting, text)
-    if "default" in request.POST:
-        values = {request.POST["default"]: None}
-    if not values:
-        messages.info(request, "Nothing was changed.")
-        return redirect("admin:settings")
-    envelope = operate(request, "settings_update", f"Stored: {', '.join(sorted(values))}.", values=values)
-    if envelope["ok"]:
-        return redirect("admin:settings")
-    wrong = envelope["error"].get("details", {}).get("field")
-    for setting in listed:
-        setting["value"] = request.POST.get(setting["name"], setting["value"])
-        setting["wrong"] = setting["name"] == wrong
-    return render(request, "settings", "Settings", settings=listed)
-
-
-def _spelled(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
-
-
-def _typed(setting: dict[str, Any], text: str) -> Any:
-    """The text in the setting's own type; what does not fit stays a text, and the operation says why it is wrong."""
-    if isinstance(setting["default"], bool):
-        return text == "true"
-    size = whole_number(text.removeprefix("-"), 10**30) if isinstance(setting["default"], int) else None
-    if size is None:
-        return text
-    return -size if text.startswith("-") else size
+    form = SettingsForm(listed, posted(request))
+    if "default" in request.POST or form.is_valid():
+        values = form.changes()
+        if not values:
+            messages.info(request, "Nothing was changed.")
+            return redirect("admin:settings")
+        if operate(request, "settings_update", f"Stored: {', '.join(sorted(values))}.", form, values=values)["ok"]:
+            return redirect("admin:settings")
+    rows = [(setting, form[setting["name"]] if setting["name"] in form.fields else None) for setting in listed]
+    return render(request, "settings", "Settings", rows=rows)
 
 
 def retention(request: HttpRequest) -> HttpResponse:
     """Retention: a dry run counts, a run deletes a step at a time and shows how far it is."""
-    context: dict[str, Any] = {"windows": _windows(request)}
-    if request.method == "POST":
-        dry = request.POST.get("what") == "dry"
-        arguments: dict[str, Any] = {} if dry else {"max_batches": BATCHES}
-        envelope = run(operator(request), "retention_prune", {"dry_run": dry, **arguments})
-        if envelope["ok"]:
-            data = envelope["data"]
-            found = sum(lane["found"] for lane in data["lanes"].values())
-            deleted = sum(lane["deleted"] for lane in data["lanes"].values())
-            before = whole_number(request.POST.get("deleted")) or 0
-            context |= {
-                "outcome": data,
-                "found": found,
-                "deleted": before + deleted,
-                "total": max(whole_number(request.POST.get("total")) or 0, before + found),
-                "running": data["more"] and not dry,
-            }
-        else:
-            messages.error(request, envelope["error"]["message"])
-    return render(request, "retention", "Retention and reset", **context)
+    form = RetentionForm(posted(request))
+    return _retention(request, **(_pruned(request, form.cleaned_data) if form.is_valid() else {}))
 
 
-def _windows(request: HttpRequest) -> list[dict[str, Any]]:
+def _retention(request: HttpRequest, reset: ResetForm | None = None, **context: Any) -> TemplateResponse:
     listed = run(operator(request), "settings_list", {})["data"]["settings"]
-    return [setting for setting in listed if setting["name"].startswith("retention_")]
+    windows = [setting for setting in listed if setting["name"].startswith("retention_")]
+    return render(
+        request, "retention", "Retention and reset", windows=windows, reset_form=reset or ResetForm(), **context
+    )
+
+
+def _pruned(request: HttpRequest, step: dict[str, Any]) -> dict[str, Any]:
+    """What a dry run found, or how far a run is after this step."""
+    dry = step["what"] == "dry"
+    envelope = run(operator(request), "retention_prune", {"dry_run": True} if dry else {"max_batches": BATCHES})
+    if not envelope["ok"]:
+        messages.error(request, envelope["error"]["message"])
+        return {}
+    data = envelope["data"]
+    found = sum(lane["found"] for lane in data["lanes"].values())
+    before = step["deleted"] or 0
+    return {
+        "outcome": data,
+        "found": found,
+        "deleted": before + sum(lane["deleted"] for lane in data["lanes"].values()),
+        "total": max(step["total"] or 0, before + found),
+        "running": data["more"] and not dry,
+    }
 
 
 @require_POST
 def reset(request: HttpRequest) -> HttpResponse:
     """Empty the database; the operation checks the typed confirmation again."""
-    envelope = operate(
-        request,
-        "database_reset",
-        "The database is empty.",
-        confirm=request.POST.get("confirm", ""),
-        keep_agents=request.POST.get("keep_agents") == "on",
-    )
-    if problem := envelope.get("data", {}).get("vacuum", {}).get("problem"):
-        messages.warning(request, f"The file was not shrunk. {problem}")
-    return redirect("admin:retention")
+    form = ResetForm(request.POST)
+    if form.is_valid():
+        envelope = operate(request, "database_reset", "The database is empty.", form, **form.cleaned_data)
+        if problem := envelope.get("data", {}).get("vacuum", {}).get("problem"):
+            messages.warning(request, f"The file was not shrunk. {problem}")
+    return _retention(request, reset=form) if form.errors else redirect("admin:retention")
 
 
 def help(request: HttpRequest) -> TemplateResponse:

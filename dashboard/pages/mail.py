@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination.models import Agent, Channel
+from coordination.models import Agent
 from core.clock import now
-from dashboard.page import chosen_workspace, render
+from dashboard.forms.filters import LANES, ConversationFilters, MailFilters
+from dashboard.page import render
 from dashboard.templatetags.nexus import plain
 from inbox import monitoring, search
 from inbox.lanes import effective
@@ -17,27 +18,19 @@ from inbox.monitoring import MailFilter
 PAGE = 50
 EXCERPT = 600  # characters of each body on a timeline
 FOUND = 200  # search hits that a filter narrows down
-LANES = {
-    "": "All mail",
-    "unread": "Unread",
-    "delivered": "In flight",
-    "read": "Read",
-    "parked": "Dead letters",
-    "nobody": "Reached nobody",
-}
 
 
 def mail(request: HttpRequest) -> TemplateResponse:
-    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open, `?before=` pages."""
-    workspace, workspaces = chosen_workspace(request)
+    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open (`alone=1`: without the
+    list), `?before=` pages."""
+    filters = MailFilters(request.GET)
     wanted = MailFilter(
-        workspace_id=workspace.workspace_id if workspace else "",
-        agent_id=request.GET.get("agent", ""),
-        channel_id=request.GET.get("channel", ""),
-        lane=request.GET.get("lane", ""),
+        workspace_id=filters.text("workspace"),
+        agent_id=filters.text("agent"),
+        channel_id=filters.text("channel"),
+        lane=filters.text("lane"),
     )
-    words = request.GET.get("q", "").strip()
-    before = request.GET.get("before", "")
+    words, before = filters.text("q"), filters.text("before")
     among = None
     if words:
         found = search.search(words, limit=FOUND, before=search.document_of(before) if before else None)
@@ -48,28 +41,22 @@ def mail(request: HttpRequest) -> TemplateResponse:
     if older is None and among and len(found) == FOUND:
         older = among[-1]  # there may be more beyond the hits that were looked at
     deliveries = monitoring.deliveries_for(letters)
-    query = request.GET.copy()
-    for key in ("m", "before"):
-        query.pop(key, None)
     return render(
         request,
         "mail",
         "Mail",
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
         older=older,
-        query=query.urlencode(),
+        query=filters.query("m", "before", "alone"),
+        alone=filters.is_valid() and filters.cleaned_data["alone"],
+        filters=filters,
         lanes=LANES,
-        lane=wanted.lane,
         wanted=wanted,
-        words=words,
-        workspace=workspace,
-        workspaces=workspaces,
-        channels=Channel.objects.filter(workspace=workspace).order_by("name")[:100] if workspace else [],
-        **_open(request.GET.get("m")),
+        **_open(filters.text("m")),
     )
 
 
-def _open(message_id: str | None) -> dict[str, object]:
+def _open(message_id: str) -> dict[str, object]:
     """The message in the reading pane, with whom it reached and its thread."""
     message = Message.objects.select_related("workspace", "channel", "parent").filter(pk=message_id).first()
     if message is None:
@@ -101,13 +88,14 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
         raise Http404
     moment = now()
     peers = monitoring.peers(agent_id, moment)
-    peer = request.GET.get("peer") or (peers[0].agent_id if peers else "")
-    nobody = request.GET.get("tab") == "nobody"
+    filters = ConversationFilters(request.GET)
+    peer = filters.text("peer") or (peers[0].agent_id if peers else "")
+    nobody = filters.text("tab") == "nobody"
     if nobody:
         rows: list[Delivery] = []
         unreached = monitoring.mail(MailFilter(sender_id=agent_id, lane="nobody"), limit=PAGE)
     else:
-        rows = monitoring.between(agent_id, peer, EXCERPT, before=request.GET.get("before", ""), limit=PAGE + 1)
+        rows = monitoring.between(agent_id, peer, EXCERPT, before=filters.text("before"), limit=PAGE + 1)
         unreached = []
     for row in rows:
         row.status = effective(row.status, row.lease_expires_at, moment)
@@ -123,7 +111,7 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
         peer=peer,
         query=query.urlencode(),
         excerpt=EXCERPT,
-        whole=Message.objects.filter(pk=request.GET.get("whole")).first(),
+        whole=Message.objects.filter(pk=filters.text("whole")).first(),
         nobody=nobody,
         unreached=unreached,
         timeline=list(reversed(rows[:PAGE])),

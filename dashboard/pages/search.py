@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from coordination.models import Agent, Workspace
-from core.operations.parameters import whole_number
+from dashboard.forms.filters import SearchFilters
 from dashboard.page import render
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
@@ -57,12 +57,12 @@ def palette(request: HttpRequest) -> HttpResponse:
 
 def find(request: HttpRequest) -> TemplateResponse:
     """The search page: `?q=` over messages and events, older ones after `?before=`."""
-    words = request.GET.get("q", "").strip()
-    before = whole_number(request.GET.get("before"))
+    filters = SearchFilters(request.GET)
+    words, before = filters.text("q"), filters.number("before")
     hits = search(words, limit=PAGE + 1, before=before)
     older = hits[PAGE - 1].document if len(hits) > PAGE else None
     things = _things(words) if words and before is None else []
-    return render(request, "find", "Search", words=words, hits=hits[:PAGE], older=older, things=things)
+    return render(request, "find", "Search", filters=filters, words=words, hits=hits[:PAGE], older=older, things=things)
 
 
 def _pages(words: str) -> list[Found]:

@@ -2,100 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from coordination.models import Agent, Workspace
-from coordination.selectors import capabilities
+from coordination.models import Agent
 from coordination.toolset import run
 from core.access import OPERATOR_AGENT
+from dashboard.forms.speak import SpeakForm
 from dashboard.page import operate, operator, render
-from inbox.models import Message
-
-STRATEGIES = {"direct": "agent_id", "role": "role", "capability": "capability", "broadcast": None}
 
 
 def speak(request: HttpRequest) -> HttpResponse:
     """The form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
-    if request.method == "POST":
-        return _send(request)
-    return _form(request, request.GET.dict())
+    if request.method != "POST":
+        return _shown(request, SpeakForm(initial=request.GET.dict()))
+    form = SpeakForm(request.POST)
+    sent = _sent(request, form) if form.is_valid() else None
+    return sent or _shown(request, form)
 
 
-def _form(request: HttpRequest, values: dict[str, str]) -> HttpResponse:
-    reply = Message.objects.select_related("workspace").filter(pk=values.get("reply", "")).first()
-    if reply is not None and "subject" not in values:
-        values |= {
-            "to": reply.from_agent_id,
-            "workspace": reply.workspace_id,
-            "subject": reply.subject if reply.subject.startswith("Re: ") else f"Re: {reply.subject}",
-        }
-    return render(
-        request,
-        "speak",
-        "Speak",
-        values=values,
-        reply=reply,
-        workspaces=list(Workspace.objects.order_by("-last_seen_at")[:200]),
-        agents=list(Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)),
-        roles=sorted({role for role in Agent.objects.values_list("role", flat=True) if role}),
-        capabilities=list(capabilities()),
-        identity=OPERATOR_AGENT,
-    )
+def _shown(request: HttpRequest, form: SpeakForm) -> HttpResponse:
+    return render(request, "speak", "Speak", form=form, identity=OPERATOR_AGENT)
 
 
-def _send(request: HttpRequest) -> HttpResponse:
-    values = request.POST.dict()
-    where: HttpResponse | None
-    workspace = Workspace.objects.filter(pk=values.get("workspace", "")).first()
-    if workspace is None:
-        messages.error(request, "Choose a workspace: a message belongs to one.")
-        return _form(request, values)
+def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
+    """Where what was sent is seen; None when it was refused."""
     _be_known(request)
-    common = {"project_root": workspace.root_realpath, "from_agent_id": OPERATOR_AGENT, "target": _target(values)}
-    if values.get("what") == "handoff":
-        envelope = operate(
-            request,
-            "handoff_create",
-            "The handoff is open.",
-            **common,
-            visibility=values.get("visibility", "public"),
-            payload=values.get("payload") or None,
-        )
-        where = redirect("admin:handoff", envelope["data"]["handoff_id"]) if envelope["ok"] else None
+    given = form.cleaned_data
+    common = {
+        "project_root": form.workspaces[given["workspace"]].root_realpath,
+        "from_agent_id": OPERATOR_AGENT,
+        "target": form.target(),
+    }
+    if given["what"] == "handoff":
+        work = {"visibility": given["visibility"] or "public", "payload": given["payload"]}
+        envelope = operate(request, "handoff_create", "The handoff is open.", form, **common, **work)
     else:
-        envelope = operate(
-            request,
-            "message_create",
-            "The message is sent.",
-            **common,
-            subject=values.get("subject", ""),
-            body=values.get("body", ""),
-            parent_message_id=values.get("reply") or None,
-        )
-        where = _to_mail(envelope["data"]["message_id"]) if envelope["ok"] else None
-    if where is None:
-        return _form(request, values)
-    if warning := envelope["data"].get("warning"):
+        letter = {"subject": given["subject"], "body": given["body"], "parent_message_id": given["reply"] or None}
+        envelope = operate(request, "message_create", "The message is sent.", form, **common, **letter)
+    if not envelope["ok"]:
+        return None
+    data = envelope["data"]
+    if warning := data.get("warning"):
         messages.warning(request, warning)
-    return where
+    return redirect("admin:handoff", data["handoff_id"]) if "handoff_id" in data else _to_mail(data["message_id"])
 
 
 def _to_mail(message_id: str) -> HttpResponse:
     response = redirect("admin:mail")
     response.headers["Location"] += f"?m={message_id}"
     return response
-
-
-def _target(values: dict[str, str]) -> dict[str, Any]:
-    strategy = values.get("strategy", "direct")
-    field = STRATEGIES.get(strategy)
-    chosen = values.get({"direct": "to"}.get(strategy, strategy), "")
-    return {"strategy": strategy, **({field: chosen} if field else {})}
 
 
 def _be_known(request: HttpRequest) -> None:

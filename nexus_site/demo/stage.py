@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from core.operations.caller import Caller, of_process
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.settings import BASE_DIR
 
+OPERATOR = Caller(transport="demo", operator="demo", connection=of_process("demo"))
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -27,6 +29,7 @@ class Stage:
     told: str
     database: Path
     transport: Callable[[str], Any]
+    leave: Callable[[Iterable[str], str], str]  # the agents and their project: takes them out, and tells what stays
 
 
 def throwaway(home: Path) -> Stage:
@@ -41,7 +44,8 @@ def throwaway(home: Path) -> Stage:
             )
         )
 
-    return Stage("Each agent has a server process of its own, over a throwaway home.", home / "nexus.db", transport)
+    told = "Each agent has a server process of its own, over a throwaway home."
+    return Stage(told, home / "nexus.db", transport, lambda agents, project: "")
 
 
 def hub(holder: Holder, database: Path) -> Stage:
@@ -52,15 +56,32 @@ def hub(holder: Holder, database: Path) -> Stage:
         headers = {"Authorization": f"Bearer {_key(agent_id)}"}
         return streamable_http_client(f"{url}/mcp", http_client=create_mcp_http_client(headers=headers))
 
-    return Stage(f"The agents play on the hub at {url}: open it in a browser and look on.", database, transport)
+    told = f"The agents play on the hub at {url}: open it in a browser and look on."
+    return Stage(told, database, transport, _leave)
+
+
+def _leave(agents: Iterable[str], project_root: str) -> str:
+    """Settle the work that nobody will do any more, and take the team out; what stays of it is history."""
+    live = run(OPERATOR, "handoff_list", {"project_root": project_root})
+    for row in live["data"]["handoffs"] if live["ok"] else []:
+        ended = {"handoff_id": row["handoff_id"], "reason": "The demo ended."}
+        if row["claimed_by"] is None:
+            run(OPERATOR, "handoff_withdraw", ended)
+        else:
+            run(OPERATOR, "handoff_reject", {**ended, "project_root": project_root, "agent_id": row["claimed_by"]})
+    for agent_id in agents:
+        run(OPERATOR, "agent_delete", {"agent_id": agent_id})
+    return (
+        f"The team left the hub: its agents are deleted. What stays is history: the project {project_root}, with the "
+        "messages, handoffs, artifacts and events that you saw. `nexus prune` deletes what may go, in time."
+    )
 
 
 def _key(agent_id: str) -> str:
     """A new key for a member of the team."""
-    operator = Caller(transport="demo", operator="demo", connection=of_process("demo"))
-    made = run(operator, "agent_create", {"agent_id": agent_id})
-    if not made["ok"]:  # it is there from an earlier demo
-        made = run(operator, "agent_key_issue", {"agent_id": agent_id})
+    made = run(OPERATOR, "agent_create", {"agent_id": agent_id})
+    if not made["ok"]:  # it is there from a demo that was killed
+        made = run(OPERATOR, "agent_key_issue", {"agent_id": agent_id})
     if not made["ok"]:
         raise DemoFailure(f"No key for {agent_id}: {made['error']['message']}")
     key: str = made["data"]["api_key"]

@@ -1,4 +1,4 @@
-"""Whether the hub is alive, whether it is ready, and what it measures (contract: Operations)."""
+"""Whether the hub is alive, whether it is ready, and what it measures."""
 
 from __future__ import annotations
 

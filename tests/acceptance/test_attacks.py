@@ -102,6 +102,16 @@ def test_deep_json_is_refused(hub: Hub) -> None:
     assert httpx.post(f"{hub.url}/mcp", content=rpc, headers={**headers, "content-type": "application/json"}).is_error
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/api/v1/operations/inbox_count", "/api/v1/messages"])
+def test_a_million_brackets_are_refused_before_anybody_parses_them(hub: Hub, path: str) -> None:
+    brackets = b'{"jsonrpc":"2.0","id":1,"method":"ping","agent_id":[' + b"[]," * 1_300_000 + b"0]}"
+    headers = {"x-api-key": hub.key(f"brackets-{path}"), "accept": "application/json, text/event-stream"}
+    answer = httpx.post(
+        f"{hub.url}{path}", content=brackets, headers={**headers, "content-type": "application/json"}, timeout=60
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
+
+
 def test_10_000_headers_are_refused(hub: Hub) -> None:
     head = b"".join(b"x-%d: y\r\n" % number for number in range(10_000))
     connection = socket.create_connection(hub.address, timeout=30)

@@ -21,7 +21,8 @@ def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub) -> None:
         played = nexus(hub.home, "demo", "--rounds", "2", "--pause", "0.02")
         assert played.returncode == 0, played.stdout + played.stderr
         assert f"on the hub at {hub.url}" in played.stdout and "✗" not in played.stdout
-    assert "demo-planner" in [agent["agent_id"] for agent in hub.call("agent_list")["agents"]]
+        assert "What stays is history: the project " in played.stdout
+        assert not [agent for agent in hub.call("agent_list")["agents"] if agent["agent_id"].startswith("demo-")]
 
 
 def test_it_refuses_a_bad_number_of_rounds(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ def test_it_prints_urls_that_answer_as_soon_as_it_prints_them(hub: Hub) -> None:
     assert httpx.get(f"{hub.url}/healthz").json()["data"] == {"status": "alive"}
     assert httpx.post(urls["MCP"]).status_code == 401
     assert httpx.get(urls["REST"] + "/agents").status_code == 200
+    for url in urls.values():
+        shown = httpx.get(url, follow_redirects=True, headers={"Accept": "text/html,*/*;q=0.8"})
+        assert shown.status_code == 200 and shown.headers["content-type"].startswith("text/html"), url
+    assert httpx.get(urls["REST"], headers={"Accept": "application/json"}).json()["data"]["docs"] == "/api/v1/docs"
+    assert httpx.get(urls["MCP"], headers={"Accept": "text/event-stream"}).status_code == 401
     assert httpx.get(urls["Dashboard"], follow_redirects=True).status_code == 200
 
 
@@ -56,7 +61,9 @@ def test_it_refuses_a_second_server_over_the_same_home_and_names_the_first(hub: 
 
 
 def test_it_tells_what_is_wrong_with_an_address(hub: Hub, tmp_path: Path) -> None:
-    assert "in use" in refused("--port", str(hub.address[1]), "--home", str(tmp_path))
+    assert f"(process {hub.process.pid}) listens there already" in refused(
+        "--port", str(hub.address[1]), "--home", str(tmp_path)
+    )
     assert "nowhere.invalid" in refused("--host", "nowhere.invalid", "--home", str(tmp_path))
     assert "CONFIG_ERROR" in refused("--port", "65536", "--home", str(tmp_path))
     assert "WORKSPACE_UNRESOLVED" in refused("--home", str(tmp_path), "--project-root", str(tmp_path / "none"))

@@ -14,12 +14,19 @@ from pathlib import Path
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
+from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
+
+
+@pytest.fixture
+def hub_beside(home: Path) -> Iterator[Hub]:
+    """A hub over the same store."""
+    yield from serving(home)
 
 
 @pytest.fixture
@@ -173,6 +180,25 @@ def test_it_acts_as_the_agent_of_its_key(home: Path, project: str) -> None:
         raw.greet()
         assert raw.call("agent_whoami", {})["data"]["agent_id"] == "ann"
         assert raw.call("inbox_pull", {"agent_id": "bob"})["error"]["code"] == "NOT_OWNER"
+
+
+@pytest.mark.parametrize("revoke", ["agent_key_set_active", "agent_delete"])
+def test_it_serves_a_key_no_longer_than_it_is_good(home: Path, hub_beside: Hub, revoke: str) -> None:
+    """A process that lasts longer than its key: what it asks for is refused, and the wait it is parked in, too."""
+    key = hub_beside.key("ann")
+    asked = {"project_root": str(home), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
+    waits = {"name": "event_wait", "arguments": asked}
+    with Raw(home, NEXUS_API_KEY=key) as raw:
+        raw.greet()
+        assert raw.call("inbox_pull", {"agent_id": "ann"})["ok"]
+        raw.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": waits}).encode())
+        assert raw.call("inbox_count", {"agent_id": "ann"}, number=3)["ok"]
+        hub_beside.call(revoke, agent_id="ann", **({"active": False} if revoke == "agent_key_set_active" else {}))
+        hub_beside.call("artifact_put", project_root=str(home), artifact_type="text", content="secret")
+        waited = raw.read()
+        assert (waited["id"], waited["result"]["structuredContent"]["error"]["code"]) == (2, "NOT_OWNER")
+        assert raw.call("inbox_pull", {"agent_id": "ann"}, number=4)["error"]["code"] == "NOT_OWNER"
+        assert raw.call("agent_register", {"agent_id": "ann"}, number=5)["error"]["code"] == "NOT_OWNER"
 
 
 async def test_it_tells_of_mail_that_another_process_sends(home: Path, project: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.acceptance.terminal import CTRL_C, CTRL_D, Terminal
 def last(screen: Terminal) -> list[str]:
     """What stands below what was typed."""
     assert "Traceback" not in screen.shown, screen.shown
-    return screen.shown.splitlines()
+    return re.sub(r"\x1b\[[0-9;]*m", "", screen.shown).splitlines()
 
 
 @pytest.mark.parametrize("end", [CTRL_C, signal.SIGTERM])
@@ -83,7 +84,7 @@ def test_a_demo_ends_in_the_midst_of_its_play(tmp_path: Path) -> None:
 
 
 def test_it_ends_while_it_still_starts(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "demo", NEXUS_TEST_STARTED="1") as screen:
+    with Terminal(tmp_path, "demo") as screen:
         screen.wait_for("throwaway home")
         screen.type(CTRL_C)
         assert screen.end() == 130

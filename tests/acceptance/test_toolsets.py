@@ -220,3 +220,28 @@ def test_an_unknown_toolset_is_refused_before_anything_is_written(
     assert "CONFIG_ERROR" in ended.stderr and "Traceback" not in ended.stderr
     if "bogus" in names:
         assert "'bogus'" in ended.stderr and "coordination, toy" in ended.stderr
+
+
+def test_every_connection_has_a_name_of_its_own(hub: Hub, key: str, command: Path) -> None:
+    """By which an operation tells its callers apart, whatever carries them."""
+    hub.call("settings_update", values={"toy_limit": 100})
+
+    def by_rest(**headers: str) -> str:
+        url = f"{hub.url}/api/v1/toy/operations/toy_add"
+        return str(httpx.post(url, json={"name": "x"}, headers=headers).json()["by"])
+
+    async def by_mcp(client: Client) -> list[str]:
+        async with client:
+            answers = [await client.call_tool("toy_add", {"name": "x"}) for _ in range(2)]
+        return [answer.structured_content["by"] for answer in answers]
+
+    sessions = [Session(hub, key, "/toy") for _ in range(2)]
+    by_session = [session.call("toy_add", name="x")["by"] for session in sessions]
+    assert by_session == [f"mcp:{session.headers['mcp-session-id']}" for session in sessions]
+    without_session = asyncio.run(by_mcp(over_http(hub, key, "/toy")))
+    assert set(without_session) == {by_rest(**{"x-api-key": key})}
+    assert without_session[0].startswith("key:") and key[4:20] not in without_session[0]
+    assert by_rest() == "operator:local"
+    processes = [asyncio.run(by_mcp(over_stdio(command, hub.home, "--toolsets", "toy"))) for _ in range(2)]
+    assert all(first == second and first.startswith("stdio:") for first, second in processes)
+    assert processes[0] != processes[1]

@@ -39,8 +39,9 @@ def play(do: Does, root: Path) -> dict[str, str]:
     workspace = do("workspace_resolve", **place, display_name="parser")["workspace_id"]
     for agent_id, (role, skills) in TEAM.items():
         do("agent_register", agent_id=agent_id, role=role, capabilities=skills)
-        if agent_id != "archivist":
-            do("session_open", agent_id=agent_id, workspace_id=workspace)
+        session = do("session_open", agent_id=agent_id, workspace_id=workspace)["session_id"]
+        if agent_id == "archivist":
+            do("session_close", session_id=session)
     channel = do("channel_create", **place, name="design")["channel"]["channel_id"]
     first = do(
         "message_create", **place, from_agent_id="planner", channel_id=channel,

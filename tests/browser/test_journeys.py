@@ -262,3 +262,78 @@ def test_it_switches_to_the_dark_and_stays_there(page: Page, team: Ids) -> None:
     page.get_by_text("Dark", exact=True).click()
     page.goto("/admin/board/")
     expect(page.locator("html")).to_have_class(re.compile("dark"))
+
+
+def test_it_opens_the_first_hit_of_control_k_with_enter(page: Page, team: Ids) -> None:
+    page.goto("/admin/settings/")
+    page.keyboard.press("Control+k")
+    field = page.get_by_label("Search everything")
+    expect(field).to_be_focused()
+    page.keyboard.press("Enter")  # nothing typed, nothing opened
+    page.keyboard.type("builder-2")
+    page.keyboard.press("Enter")  # before any hit is there
+    expect(page).to_have_url(re.compile("/admin/agents/builder-2/$"))
+    page.keyboard.press("Control+k")
+    expect(field).to_be_focused()
+    page.keyboard.type("retent")
+    expect(page.locator("#command-results-list a").first).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/admin/retention/$"))
+
+
+def test_it_opens_a_message_alone_and_goes_back(page: Page, team: Ids) -> None:
+    page.goto("/admin/mail/?agent=builder-1")
+    page.keyboard.press("j")
+    letter = page.locator("a[data-mark=letter]").first
+    expect(letter).to_have_attribute("aria-current", "true")
+    page.keyboard.press("o")
+    expect(page).to_have_url(re.compile("agent=builder-1&m=msg_.*&alone=1"))
+    reading = page.get_by_role("article", name="Message")
+    expect(reading.get_by_role("link", name="Reply", exact=True)).to_be_visible()
+    expect(letter).to_be_hidden()
+    page.get_by_role("link", name="To the list").click()
+    expect(letter).to_be_visible()
+    expect(letter).to_be_focused()
+
+
+def test_it_shows_a_message_in_place_of_the_list_where_there_is_no_room_for_both(
+    page: Page, team: Ids, do: Does
+) -> None:
+    to = {"project_root": team["root"], "target": {"strategy": "direct", "agent_id": "reviewer"}}
+    for i in range(30):
+        do("message_create", **to, from_agent_id="planner", subject=f"Note {i}", body="Read it.")
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.goto("/admin/mail/?agent=reviewer")
+    letter = page.get_by_role("link", name=re.compile("Note 3 "))
+    reading = page.get_by_role("article", name="Message")
+    expect(reading).to_be_hidden()
+    for back in (page.get_by_role("link", name="To the list").click, page.go_back):
+        letter.click()
+        expect(reading.get_by_role("heading", name="Note 3", exact=True)).to_be_in_viewport()
+        expect(letter).to_be_hidden()
+        back()
+        expect(letter).to_be_in_viewport()
+        expect(letter).to_be_focused()
+        expect(reading).to_be_hidden()
+    page.goto(f"/admin/mail/?m={team['reply']}")
+    expect(reading.get_by_role("heading", name="Re: Plan for the parser")).to_be_in_viewport()
+    page.get_by_role("link", name="To the list").click()
+    expect(page.get_by_role("link", name=re.compile("Re: Plan for the parser"))).to_be_in_viewport()
+
+
+def test_it_keeps_the_lines_that_a_person_writes(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/speak/?to=reviewer")
+    page.locator("select[name=workspace]").select_option("parser")
+    page.get_by_label("Subject").fill("Two lines")
+    page.get_by_label("Message (Markdown)").fill("- one\n- two")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("article", name="Message").locator(".nx-prose li")).to_have_text(["one", "two"])
+    assert do("inbox_peek", agent_id="reviewer")["messages"][-1]["body"] == "- one\n- two"
+
+
+def test_it_tells_what_is_wrong_beside_its_field(page: Page, team: Ids) -> None:
+    page.goto("/admin/speak/?what=handoff")
+    page.locator("select[name=workspace]").select_option("parser")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_label("The work")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_role("alert").filter(has_text="Say what the work is")).to_be_visible()

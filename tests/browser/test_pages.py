@@ -11,6 +11,7 @@ from tests.browser.conftest import Ids
 
 PAGES = {
     "home": "/admin/",
+    "attention": "/admin/attention/",
     "graph": "/admin/graph/?agent=planner",
     "board": "/admin/board/",
     "handoff": "/admin/board/{open}/",

@@ -1,4 +1,4 @@
-"""Settings: flag over environment over default, and nothing invalid ever passes (contract: Configuration)."""
+"""Settings: flag over environment over default, and nothing invalid ever passes."""
 
 from __future__ import annotations
 

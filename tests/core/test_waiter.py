@@ -165,7 +165,19 @@ async def test_it_goes_on_watching_after_the_log_could_not_be_read(
 
 
 async def test_it_tells_who_parks_that_the_store_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch, pytest.raises(sqlite3.OperationalError):
+    with monkeypatch.context() as patch, pytest.raises(OperationalError):
         patch.setitem(connection.settings_dict, "NAME", "/nowhere/nexus.db")
         async with asyncio.timeout(LONG), waiting.waiter().park(lambda event: True):
             pass
+
+
+async def test_it_answers_a_wait_on_a_store_that_cannot_be_watched(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **more: Any) -> Any:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", refuse)  # the watch's way; queries have another
+        answer = await asyncio.wait_for(follow(project), LONG)
+    assert answer["error"]["code"] == "DB_ERROR"

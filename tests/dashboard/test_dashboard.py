@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import connection
@@ -18,6 +19,7 @@ from django.test import Client, RequestFactory
 from coordination.models import Agent, Event, Session
 from coordination.rows import EventRow, event_row
 from coordination.toolset import run
+from core.clock import now
 from core.operations.caller import Caller
 from dashboard.pages import events
 from dashboard.urls import pages
@@ -52,7 +54,13 @@ def addresses(ids: Ids) -> list[str]:
     """Every page a person can open."""
     first = Event.objects.earliest("event_id").pk
     return [
-        *("/admin/", "/admin/graph/", "/admin/graph/?agent=planner", "/admin/graph/?from=planner&to=builder-1"),
+        *(
+            "/admin/",
+            "/admin/attention/",
+            "/admin/graph/",
+            "/admin/graph/?agent=planner",
+            "/admin/graph/?from=planner&to=builder-1",
+        ),
         *("/admin/board/", f"/admin/board/{ids['open']}/", "/admin/mail/", f"/admin/mail/?m={ids['reply']}"),
         *(f"/admin/mail/?lane={lane}" for lane in ("unread", "delivered", "read", "parked", "nobody")),
         *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
@@ -131,7 +139,16 @@ def test_it_sends_a_policy_that_allows_nothing_from_elsewhere_and_no_inline_scri
 
 
 GROWING = [
-    *("/admin/", "/admin/graph/", "/admin/board/", "/admin/mail/", "/admin/agents/", "/admin/events/", "/admin/speak/"),
+    *(
+        "/admin/",
+        "/admin/attention/",
+        "/admin/graph/",
+        "/admin/board/",
+        "/admin/mail/",
+        "/admin/agents/",
+        "/admin/events/",
+        "/admin/speak/",
+    ),
     *("/admin/events/tail/?after=0", "/admin/find/?q=planner", "/admin/agents/planner/", "/admin/agents/planner/mail/"),
     *("/admin/coordination/session/", "/admin/coordination/event/", "/admin/coordination/artifact/"),
     *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
@@ -363,6 +380,24 @@ def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser
     assert "Agents wrote to you" in browser.get("/admin/").content.decode()
     browser.post(f"/admin/mail/{sent['message_id']}/read/")
     assert "Agents wrote to you" not in browser.get("/admin/").content.decode()
+
+
+def test_it_counts_all_that_needs_a_person_and_leads_to_all_of_it(team: Ids, browser: Client) -> None:
+    rust = {"strategy": "capability", "capability": "rust"}
+    offer = {"project_root": team["root"], "from_agent_id": "planner", "target": rust, "visibility": "public"}
+    orphans = [team["orphan"], *(do("handoff_create", **offer)["handoff_id"] for _ in range(11))]
+    for i in range(7):
+        do("agent_register", agent_id=f"away-{i}")
+        to = {"strategy": "direct", "agent_id": f"away-{i}"}
+        do("message_create", project_root=team["root"], from_agent_id="planner", subject="?", body="?", target=to)
+    with time_machine.travel(now() + timedelta(days=1), tick=False):
+        home, everything = browser.get("/admin/").text, browser.get("/admin/attention/").text
+    shown = [f"/admin/board/{orphan}/" in home for orphan in orphans]
+    assert sum(shown[:3]) == 3 and "/admin/attention/#orphans" in home and "All 12" in home
+    assert "/admin/attention/#silent" in home and "All 12" in home
+    assert all(f"/admin/board/{orphan}/" in everything for orphan in orphans)
+    assert all(f"/admin/agents/away-{i}/mail/" in everything for i in range(7))
+    assert 'id="orphans"' in everything and "All 12" not in everything
 
 
 def test_it_keeps_the_toolsets_that_are_chosen_for_an_agent(team: Ids, browser: Client) -> None:

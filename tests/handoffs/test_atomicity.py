@@ -1,4 +1,4 @@
-"""A step, its event and its notice are one: what fails halfway leaves nothing (contract: Event log, Handoffs)."""
+"""A step, its event and its notice are one: what fails halfway leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offering work (contract: handoff_create, Create-time recipient policy)."""
+"""Offering work."""
 
 from __future__ import annotations
 

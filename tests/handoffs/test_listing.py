@@ -1,4 +1,4 @@
-"""What is offered to whom, and who may look (contract: handoff_list_available, handoff_get, Routing)."""
+"""What is offered to whom, and who may look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when many reach for one handoff at the same time (contract: Atomic claim, Leases)."""
+"""What happens when many reach for one handoff at the same time."""
 
 from __future__ import annotations
 

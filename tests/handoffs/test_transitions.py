@@ -1,4 +1,4 @@
-"""Every step between the states, and every refusal in its order (contract: Handoffs & leases)."""
+"""Every step between the states, and every refusal in its order."""
 
 from __future__ import annotations
 

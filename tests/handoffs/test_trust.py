@@ -1,4 +1,4 @@
-"""Who proves to be who, on every sensitive verb of mail and work (contract: Trust mode)."""
+"""Who proves to be who, on every sensitive verb of mail and work."""
 
 from __future__ import annotations
 

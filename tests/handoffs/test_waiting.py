@@ -1,4 +1,4 @@
-"""The long poll for work (contract: handoff_list_available, long-polling)."""
+"""The long poll for work."""
 
 from __future__ import annotations
 

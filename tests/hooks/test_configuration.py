@@ -16,12 +16,15 @@ from django.core.management import call_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordination.toolset import run
+from core.operations.caller import Caller
 from core.operations.errors import NexusError
 from hooks import clients, configuration, repository
 from hooks.configuration import Edit
 from hooks.management.commands.connect import check_url
 from tests.outside import program
 
+pytestmark = pytest.mark.django_db  # installing looks whether the agent is known
 URL = "http://127.0.0.1:8420/mcp"
 COMMAND = "/opt/nexus hook --client claude-code --agent-id builder"
 KEYS = st.text(min_size=1, max_size=8)
@@ -272,6 +275,19 @@ def test_it_installs_and_uninstalls_hooks(home: Path, project: str, client: str,
     assert "needs no change" in nexus("hook", "install", "--agent-id", "builder", *options)
     assert "The backup is" in nexus("hook", "uninstall", *options)
     assert "hooks" not in json.loads(file.read_text())
+
+
+def test_it_says_that_the_agent_of_a_hook_is_unknown(home: Path, project: str) -> None:
+    run(Caller(transport="test"), "agent_register", {"agent_id": "builder"})
+
+    def told(name: str) -> str:
+        err = StringIO()
+        options = ["--client", "codex", "--project-root", project, "--yes"]
+        call_command("hook", "install", "--agent-id", name, *options, stdout=StringIO(), stderr=err)
+        return err.getvalue()
+
+    assert "There is no agent 'bilder' yet" in told("bilder") and "Did you mean 'builder'?" in told("bilder")
+    assert told("builder") == ""
 
 
 def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) -> None:

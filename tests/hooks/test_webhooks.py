@@ -7,11 +7,13 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from django.core.management import call_command
 
 from coordination.models import Event
 from coordination.toolset import COORDINATION, run
+from core.apps import event_types, nexus_apps
 from core.operations.caller import Caller
 from core.waiting import WRITERS
 from core.work import work_forever
@@ -105,6 +108,24 @@ def later(**span: int) -> Any:
 
 
 # What is sent
+
+
+def test_it_refuses_an_event_type_that_there_is_not(db: None) -> None:
+    caller = Caller(transport="test", operator="ops")
+    answer = run(caller, "webhook_add", {"url": "https://example.com/x", "types": ["message.created", "bogus"]})
+    assert answer["error"]["code"] == "VALIDATION_ERROR" and "'bogus'" in answer["error"]["message"]
+    assert "handoff.claimed" in answer["error"]["message"]
+
+
+def test_every_type_that_is_written_is_declared() -> None:
+    """As literals in the source: `audit.record(operator, "agent.created", …)`, `type="artifact.created"`."""
+    written = {
+        found
+        for app in nexus_apps()
+        for file in Path(app.path).rglob("*.py")
+        for found in re.findall(r'(?:record\([^"]{0,60}|_emit\([^"]{0,60}|type=)"([a-z]+\.[a-z_]+)"', file.read_text())
+    }
+    assert {"agent.created", "session.opened", "artifact.created", "message.created"} <= written <= set(event_types())
 
 
 def test_it_sends_a_signed_event(add: Call, call: Call, project: str, receiver: Receiver) -> None:

@@ -1,4 +1,4 @@
-"""The read archive and its cursors (contract: inbox_history)."""
+"""The read archive and its cursors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulling, acknowledging and looking: the lanes of a delivery (contract: Message delivery & the inbox)."""
+"""Pulling, acknowledging and looking: the lanes of a delivery."""
 
 from __future__ import annotations
 

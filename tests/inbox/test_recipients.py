@@ -1,4 +1,4 @@
-"""Whom a message reaches (contract: Recipient resolution)."""
+"""Whom a message reaches."""
 
 from __future__ import annotations
 

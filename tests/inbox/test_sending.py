@@ -1,4 +1,4 @@
-"""What message_create stores and refuses (contract: Channels & messages, message_create)."""
+"""What message_create stores and refuses."""
 
 from __future__ import annotations
 

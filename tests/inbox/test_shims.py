@@ -1,4 +1,4 @@
-"""What reading by message became (contract: migration shims)."""
+"""What reading by message became."""
 
 from __future__ import annotations
 

@@ -174,12 +174,18 @@ def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_ho
             f"VALUES ('{workspace}', 'agent', 'agent.created', '{{\"operator\": \"olga\"}}', 'private', '{THEN}')",
         )
     home.sql(f"INSERT INTO channels VALUES ('chn_2', 'general', '{THEN}', '{USED}')")
+    home.sql(
+        "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at) "
+        f"VALUES ('{WORKSPACE}', 'agent', 'history.restored', '{{}}', 'public', '{THEN}')"
+    )
     told = home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id")
 
     assert home.process("export", "--workspace-id", WORKSPACE).returncode == 0
 
     assert home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id") == told
-    assert home.sql("SELECT workspace_id FROM events ORDER BY event_id") == [(WORKSPACE,), (None,), (None,)]
+    assert home.sql("SELECT workspace_id FROM events ORDER BY event_id") == [
+        *((WORKSPACE,), (None,), (None,), (WORKSPACE,))
+    ]
     assert home.sql("SELECT workspace_id FROM workspaces ORDER BY workspace_id") == [(WORKSPACE,), (USED,)]
     configure(home=home.path, db_path=None)
     assert nexus("doctor").code == 0

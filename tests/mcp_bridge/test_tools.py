@@ -11,9 +11,12 @@ from mcp_types import Tool
 
 from coordination.toolset import COORDINATION
 from core.operations import toolsets
+from mcp_bridge import tools as described
+from mcp_bridge.choices import enabling
 from mcp_bridge.resources import instructions
 from mcp_bridge.tools import tools
 from tests.mcp_bridge.conftest import Connect
+from tests.mcp_bridge.toy import toys
 
 CHOICE = toolsets.default()
 BUDGET = 28_000  # characters that every agent's context pays for
@@ -74,7 +77,9 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools(CHOICE)]
+    with toys():
+        more = described.tool(enabling(CHOICE, lambda toolset: None))  # offered where there is more to choose
+    listed = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in (*tools(CHOICE), more)]
     size = len(instructions(CHOICE)) + len(json.dumps({"tools": listed}, ensure_ascii=False))
     with capsys.disabled():
         print(f"\ninstructions and tools/list: {size} of {BUDGET} characters")

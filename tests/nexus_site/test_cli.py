@@ -362,6 +362,19 @@ def test_it_has_an_exit_code_for_an_empty_inbox(mail: str) -> None:
     assert nexus("inbox", "bob", "--limit", "0").code == 1
 
 
+def test_it_says_that_an_inbox_or_a_message_is_unknown(call: Call, mail: str) -> None:
+    for arguments in (
+        ["typo"],
+        ["typo", "--history"],
+        ["bob", "--ack", "nonsense"],
+        ["bob", "--ack", mail, "nonsense"],
+    ):
+        ran = nexus("inbox", *arguments)
+        assert (ran.code, ran.out) == (1, "") and ran.err.startswith("[nexus] NOT_FOUND: No such ")
+    assert call("inbox_count", agent_id="bob")["unread"] == 1  # all are known, or none is settled
+    assert nexus("inbox").code == 3  # the operator's own, before its first message
+
+
 # handoffs
 
 
@@ -491,6 +504,20 @@ def test_it_prunes_with_progress_and_a_report(project: str, mail: str) -> None:
         "found": found,
         "deleted": found,
     }
+
+
+def test_it_asks_at_a_terminal_before_it_prunes(mail: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    answers = iter(["n", "y"])
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=60)):
+        old = Event.objects.filter(event_id__lte=Event.objects.latest("event_id").event_id)
+        ran = nexus("prune")
+        assert (ran.code, old.exists()) == (0, True) and "would delete" in ran.out
+        assert "Nothing was changed." in ran.out
+        assert "deleted" in nexus("prune").out and not old.exists()
 
 
 def test_it_prunes_with_windows_of_the_run(mail: str) -> None:

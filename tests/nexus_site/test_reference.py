@@ -15,7 +15,7 @@ from core.operations.errors import Code
 from docs import make_reference as command
 from docs import reference_pages
 from hooks import entry, harness
-from nexus_site.launch import take_flags
+from nexus_site.launch import APPS, take_flags
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -41,6 +41,15 @@ def test_it_has_every_operation_error_setting_and_command() -> None:
     assert all(f"| `NEXUS_{name.upper()}` |" in pages["settings.md"] for name in TABLE)
     assert all(f"\n## nexus {name}\n" in pages["commands.md"] for name in ("serve", "runmcp", "issue-keys", "doctor"))
     assert "| `POST /api/v1/agents` |" in pages["rest.md"]
+
+
+def test_it_cites_in_the_code_only_what_readers_have() -> None:
+    for app in (*APPS, "nexus_site", "benchmarks", "docs", "tests"):
+        for file in (ROOT / app).rglob("*.py"):
+            text = file.read_text()
+            assert not re.search(r"[(]contract\b", text), file
+            for page in re.findall(r"\((docs/[\w/-]+\.md)\)", text):
+                assert (ROOT / page).is_file(), f"{file} cites {page}"
 
 
 def test_it_tells_what_an_operation_answers() -> None:

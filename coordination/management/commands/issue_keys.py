@@ -1,4 +1,4 @@
-"""`nexus issue-keys`: API keys for agents that have none, in one go (contract: Authentication model)."""
+"""`nexus issue-keys`: API keys for agents that have none, in one go (docs/explanation/trust.md)."""
 
 from __future__ import annotations
 

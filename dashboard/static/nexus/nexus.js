@@ -4,4 +4,5 @@ import "./live.js";
 import "./regions.js";
 import "./controls.js";
 import "./keyboard.js";
+import "./palette.js";
 import "./tail.js";

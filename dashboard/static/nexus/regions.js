@@ -63,13 +63,31 @@ document.addEventListener("click", async (event) => {
   await follow(link);
 });
 
+let followed = null; // the link that filled a region last, and which
+
 export async function follow(link) {
   const url = link.href.baseVal !== undefined ? new URL(link.href.baseVal, location.href).href : link.href;
   history.pushState({}, "", url);
   const mark = link.dataset.mark;
   if (mark) document.querySelectorAll(`[data-mark="${mark}"][aria-current]`).forEach((other) => other.removeAttribute("aria-current"));
   if (mark) link.setAttribute("aria-current", "true");
-  try { await load(url, link.dataset.swap); } catch { location.href = url; }
+  followed = { id: link.id, region: link.dataset.swap };
+  try { await load(url, link.dataset.swap); } catch { location.href = url; return; }
+  arrive(document.getElementById(link.dataset.swap), link, document.getElementById(new URL(url).hash.slice(1)));
 }
 
-window.addEventListener("popstate", () => load(location.href).catch(() => location.reload()));
+// Where one looks after a swap: at the place the address names, else at the top of what was filled.
+function arrive(region, link, named) {
+  region.scrollTop = 0;
+  if (named) named.focus();
+  else {
+    if (!link.checkVisibility()) region.focus({ preventScroll: true }); // a narrow screen shows it in the link's place
+    if (region.getBoundingClientRect().top < 0) region.scrollIntoView();
+  }
+}
+
+window.addEventListener("popstate", async () => {
+  try { await load(location.href); } catch { location.reload(); return; }
+  const region = document.getElementById(followed?.region);
+  if (region && !region.checkVisibility()) document.getElementById(followed.id)?.focus();
+});

@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 from core.cli import Group, NexusCommand
 from core.operations.errors import Code, NexusError, invalid
 from hooks import clients, configuration, repository
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, with_toolsets
+from hooks.setup import TOOLSETS, add_setup_options, carry_out, program, project, settings_flags, with_toolsets
 
 
 class Command(NexusCommand):
@@ -62,7 +62,7 @@ class Command(NexusCommand):
             "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
             "key_variable": variable,
-            "command": [*program(), "runmcp", *settings_flags("toolsets")],
+            "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
         }
         # A client that keeps only one file has that one, whatever the scope.
         in_project = options["scope"] == "project" and known.project_file

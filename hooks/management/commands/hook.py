@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from coordination.models import Agent
 from core.cli import Group, NexusCommand
 from core.config import CoreSettings
+from core.database import store
 from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
 from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
@@ -43,8 +46,19 @@ class Command(NexusCommand):
         harness.add_options(parser)
         add_setup_options(parser)
 
+    def _tell_of_unknown(self, agent_id: str) -> None:
+        """A hook registers its agent at its first call, silently: a name that was mistyped is told now."""
+        if CoreSettings.current().database.exists() and not store().pending():
+            known = list(Agent.objects.order_by("agent_id").values_list("agent_id", flat=True))
+            if agent_id not in known:
+                near = difflib.get_close_matches(agent_id, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                self.stderr.write(f"There is no agent {agent_id!r} yet; the hook's first call registers it.{hint}")
+
     def run(self, **options: Any) -> None:
         client, agent_id = options["client"], options["agent_id"]
+        if agent_id and options["action"] != "uninstall":
+            self._tell_of_unknown(agent_id)
         if options["action"] == "signal-file":
             if not agent_id:
                 raise invalid("Pass --agent-id: the agent whose signals you want.", field="agent_id")

@@ -37,6 +37,8 @@ class Command(OperatorCommand):
     def act(self, options: Mapping[str, Any]) -> int:
         data = self._operate(options)
         found = data.get("acknowledged", len(data.get("messages", ())))
+        if not found and options["agent"] != OPERATOR_AGENT:  # which is there from its first message on
+            self.call("agent_get", agent_id=options["agent"])  # a name that was mistyped is no empty inbox
         if options["json"]:
             self.print_json(data)
         elif options["ack"]:
@@ -57,6 +59,8 @@ class Command(OperatorCommand):
     def _operate(self, options: Mapping[str, Any]) -> Data:
         agent_id, limit = options["agent"], options["limit"]
         if options["ack"]:
+            for message_id in options["ack"]:
+                self.call("message_status", message_id=message_id)  # all are known, or none is settled
             return self.call("inbox_ack", agent_id=agent_id, message_ids=options["ack"])
         if options["pull"]:
             return self.call("inbox_pull", agent_id=agent_id, limit=limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ class Command(OperatorCommand):
         parser.add_argument("--project-root", help="Checked to be a project; the whole store is pruned all the same.")
         parser.add_argument("--dry-run", action="store_true", help="Count only; delete nothing, skip --vacuum.")
         parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask; without a terminal nobody is asked.")
         for name in lanes():
             window = f"retention_{name}_keep_days"
             parser.add_argument(
@@ -44,6 +46,11 @@ class Command(OperatorCommand):
     def act(self, options: Mapping[str, Any]) -> int:
         deleted = dict.fromkeys(lanes(), 0)
         windows = {f"{name}_keep_days": options[f"{name}_keep_days"] for name in lanes()}
+        if not (options["yes"] or options["dry_run"]) and sys.stdin.isatty():
+            self.report(self.call("retention_prune", project_root=options["project_root"], dry_run=True, **windows))
+            if not self.ask("Delete these for good?"):
+                self.stdout.write("Nothing was changed.")
+                return 0
         while True:
             data = self.call(
                 "retention_prune",
@@ -72,7 +79,7 @@ class Command(OperatorCommand):
         """The outcome for people."""
         done = "would delete" if data["dry_run"] else "deleted"
         self.print_table(
-            ["", "window", "older than", done],
+            ["rows", "window", "older than", done],
             [
                 (
                     name.replace("_", " "),

@@ -76,10 +76,11 @@ async def _serve(caller: Caller, choice: Choice) -> None:
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
     gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
-    end: Callable[[], object] = serving.cancel
-    if sys.stdin.isatty():
-        sys.stderr.write(GREETING)
-        end = partial(os._exit, 0)  # the thread that reads a terminal cannot be cancelled, and nothing is under way
+    typed = sys.stdin.isatty()
+    # The thread that reads a terminal cannot be cancelled, and nothing is under way.
+    end: Callable[[], object] = partial(os._exit, 0) if typed else serving.cancel
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
+    if typed:
+        sys.stderr.write(GREETING)
     await serving

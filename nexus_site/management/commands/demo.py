@@ -14,6 +14,7 @@ from django.core.management.base import CommandParser
 from core.cli import Group, NexusCommand, positive
 from core.config import CoreSettings
 from core.instance import running
+from core.operations.errors import Code, NexusError
 from nexus_site.demo import team
 from nexus_site.demo.agent import Agent, joined
 from nexus_site.demo.stage import Stage, hub, throwaway
@@ -47,14 +48,22 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
         parser.add_argument("--pause", type=float, default=0.25, help="seconds between steps (default: %(default)s)")
 
     def run(self, *, rounds: int, pause: float, **options: Any) -> None:
-        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch, asyncio.Runner() as runner:
             project = Path(scratch).resolve() / "project"
             project.mkdir()
             holder = running(CoreSettings.current().home)
             stage = hub(holder, CoreSettings.current().database) if holder else throwaway(Path(scratch) / "home")
+            runner.get_loop()  # made before anything is shown: an interrupt ends a whole loop
             self.stdout.write(f"{stage.told}\n\n")
-            summary = asyncio.run(self._play(stage, project, rounds, max(pause, 0)))
+            try:
+                summary = runner.run(self._play(stage, project, rounds, max(pause, 0)))
+            except* Exception as failures:
+                raise NexusError(Code.INTERNAL_ERROR, f"The demo ended early: {_first(failures)}") from None
+            finally:
+                stays = stage.leave(CAST, str(project))
         self.stdout.write(f"\n{summary.table()}\n")
+        if stays:
+            self.stdout.write(f"{stays}\n")
         if not summary.sound:
             self.stderr.write("Something was lost or won twice.")
             sys.exit(1)
@@ -75,15 +84,25 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
                 asyncio.create_task(timeline.follow()),
                 asyncio.create_task(team.review(agents[team.REVIEWER], score)),
             ]
-            async with asyncio.TaskGroup() as playing:
-                for worker in team.WORKERS:
-                    playing.create_task(team.work(agents[worker], score, pause))
-                playing.create_task(team.plan(agents[team.PLANNER], score, rounds, pause))
-            await _settled(agents)
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            try:
+                async with asyncio.TaskGroup() as playing:
+                    for worker in team.WORKERS:
+                        playing.create_task(team.work(agents[worker], score, pause))
+                    playing.create_task(team.plan(agents[team.PLANNER], score, rounds, pause))
+                await _settled(agents)
+            finally:
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
         return account(stage.database, str(project), score, timeline.claims, started_after)
+
+
+def _first(failures: BaseExceptionGroup[Exception]) -> str:
+    """What went wrong first, in a line."""
+    failure: BaseException = failures
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return " ".join(str(failure).split())[:300] or type(failure).__name__
 
 
 async def _settled(agents: dict[str, Agent]) -> None:

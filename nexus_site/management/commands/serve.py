@@ -1,8 +1,9 @@
-"""The hub: MCP over HTTP, REST, live events and the admin on one port (contract: The HTTP Hub & Dashboard)."""
+"""The hub: MCP over HTTP, REST, live events and the admin on one port."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ from core.database import store
 from core.instance import only_server
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
+from nexus_site.serving.ports import listener_of
 
 BACKLOG = 1024  # connections that wait to be accepted
 
@@ -86,6 +88,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.listen(BACKLOG)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "not a host name"
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            why = f"{listener_of(port) or 'another process'} listens there already"
         raise NexusError(
             Code.CONFIG_ERROR, f"Cannot listen on {host}:{port}: {why}. Choose another --host or --port."
         ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -16,15 +16,13 @@ from core.cli import EXIT_CODES, Group, OperatorCommand, ago, size
 from core.clock import iso, now
 from core.config import CoreSettings
 from core.database import store
-from core.database.base import DISK_LOW
 from core.instance import running
-from handoffs import monitoring as handoffs
+from handoffs.attention import Kind, Need, needs
 from handoffs.models import Handoff, HandoffStatus
 from inbox.monitoring import Inbox, inboxes
 
 ATTENTION = 4  # exit code: something needs a person
 LANES = ("unread", "in_flight", "parked")
-ORPHANS = 50  # handoffs that nobody may claim, at most counted
 
 
 class Command(OperatorCommand):
@@ -41,17 +39,20 @@ class Command(OperatorCommand):
     def act(self, options: Mapping[str, Any]) -> int:
         moment = now()
         mail = inboxes(moment)
-        attention = list(_attention(mail, moment))
-        data = {**self._facts(mail, moment), "attention": attention}
+        agents = presence.agent_states(moment)
+        attention = list(_attention(needs(moment, agents, mail)))
+        data = {**self._facts(agents, mail, moment), "attention": attention}
         if options["json"]:
             self.print_json(data)
         else:
             self._print(data)
         return ATTENTION if attention else 0
 
-    def _facts(self, mail: Mapping[str, Inbox], moment: datetime) -> dict[str, Any]:
+    def _facts(
+        self, agents: Sequence[presence.AgentState], mail: Mapping[str, Inbox], moment: datetime
+    ) -> dict[str, Any]:
         server = running(CoreSettings.current().home)
-        counted = Counter(state.presence for state in presence.agent_states(moment))
+        counted = Counter(state.presence for state in agents)
         oldest = min((inbox.oldest_unread for inbox in mail.values() if inbox.oldest_unread), default=None)
         live = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)
         return {
@@ -92,12 +93,13 @@ def _counts(counted: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
 
 
-def _attention(mail: Mapping[str, Inbox], moment: datetime) -> Iterator[str]:
-    """What needs a person, and the command that shows it."""
-    for agent_id, inbox in sorted(mail.items()):
-        if inbox.parked:
-            yield f"{inbox.parked} dead letters: nexus inbox {shlex.quote(agent_id)} --parked"
-    if orphans := len(handoffs.orphaned(moment, ORPHANS)):
-        yield f"{orphans} open handoffs that no registered agent may claim: nexus handoffs"
-    if (used := store().disk_used()) >= DISK_LOW:
-        yield f"the disk is {used:.0%} full: nexus prune --vacuum"
+def _attention(needs: Iterable[Need]) -> Iterator[str]:
+    """What keeps the hub from working until a person acts, and the command that shows it."""
+    for need in needs:
+        match need.kind:
+            case Kind.DISK:
+                yield f"{need.title}, {need.detail}: nexus prune --vacuum"
+            case Kind.DEAD_LETTERS:
+                yield f"{need.count} dead letters: nexus inbox {shlex.quote(need.subjects[0])} --parked"
+            case Kind.ORPHANS:
+                yield f"{need.count} open handoffs that no registered agent may claim: nexus handoffs"

@@ -1,0 +1,150 @@
+"""What narrows a page down, from its address. What is malformed narrows nothing, and the page says so beside it."""
+
+from __future__ import annotations
+
+from django import forms
+from django.http import QueryDict
+
+from coordination.log.streams import streams
+from coordination.models import Channel, Workspace
+from dashboard.forms.base import NumberField
+from dashboard.templatetags.nexus import plain
+
+OFFERED = 200  # workspaces to choose from, those of the newest activity
+LANES = {
+    "": "All mail",
+    "unread": "Unread",
+    "delivered": "In flight",
+    "read": "Read",
+    "parked": "Dead letters",
+    "nobody": "Reached nobody",
+}
+WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
+
+
+def _choice(**options: object) -> forms.ChoiceField:
+    """A choice that sends its form."""
+    return forms.ChoiceField(required=False, widget=forms.Select(attrs={"data-submit": True}), **options)  # type: ignore[arg-type]
+
+
+def _hidden() -> forms.CharField:
+    return forms.CharField(required=False, strip=False, widget=forms.HiddenInput)
+
+
+def _number() -> NumberField:
+    return NumberField(required=False, widget=forms.HiddenInput)
+
+
+def _line(placeholder: str = "", **options: str) -> forms.CharField:
+    attrs = {"placeholder": placeholder} if placeholder else {}
+    return forms.CharField(required=False, widget=forms.TextInput(attrs=attrs), **options)  # type: ignore[arg-type]
+
+
+def _words(label: str = "Words", placeholder: str = "", **attrs: object) -> forms.CharField:
+    widget = forms.TextInput(attrs={"type": "search", **({"placeholder": placeholder} if placeholder else {}), **attrs})
+    return forms.CharField(required=False, label=label, widget=widget)
+
+
+class Filters(forms.Form):
+    """Base of a page's filters, none of them required."""
+
+    def text(self, name: str) -> str:
+        """What a filter is set to; empty where it is not, or is malformed."""
+        self.is_valid()
+        return self.cleaned_data.get(name) or ""
+
+    def number(self, name: str) -> int | None:
+        """What a filter is set to; None where it is not, or is malformed."""
+        self.is_valid()
+        return self.cleaned_data.get(name)
+
+    def query(self, *without: str) -> str:
+        """The address's query, without the parameters named."""
+        assert isinstance(self.data, QueryDict)
+        query = self.data.copy()
+        for name in without:
+            query.pop(name, None)
+        return query.urlencode()
+
+
+class PlaceFilters(Filters):
+    """The filter that most pages have: one workspace, or all."""
+
+    workspace = _choice()
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        self.workspaces = list(Workspace.objects.order_by("-last_seen_at")[:OFFERED])
+        choices = [("", "All workspaces"), *((row.pk, plain(row)) for row in self.workspaces)]
+        _offer(self.fields["workspace"], choices)
+
+    @property
+    def place(self) -> Workspace | None:
+        """The workspace that was chosen."""
+        chosen = self.text("workspace")
+        return next((row for row in self.workspaces if row.pk == chosen), None)
+
+
+def _offer(field: forms.Field, choices: list[tuple[str, str]]) -> None:
+    assert isinstance(field, forms.ChoiceField)
+    field.choices = choices
+
+
+class GraphFilters(PlaceFilters):
+    hours = _choice(label="Traffic of the last", choices=list(WINDOWS.items()))
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        self.data = data.copy()
+        self.data.setdefault("hours", "24")
+
+
+class EventFilters(PlaceFilters):
+    stream = _choice()
+    type = _line("message.created")
+    agent = _line(label="Actor")
+    handoff = _line()
+    q = _words()
+    before = _number()
+    after = _number()
+    format = _hidden()
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        _offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
+
+
+class MailFilters(PlaceFilters):
+    channel = _choice()
+    agent = _line("sent or received by")
+    q = _words(placeholder="subject or body")
+    lane = forms.ChoiceField(required=False, choices=list(LANES.items()), widget=forms.HiddenInput)
+    before = _hidden()
+    m = _hidden()
+    alone = forms.BooleanField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        place = next((row for row in self.workspaces if row.pk == data.get("workspace")), None)
+        channels = Channel.objects.filter(workspace=place).order_by("name")[:100] if place else []
+        _offer(self.fields["channel"], [("", "All channels"), *((row.pk, plain(row)) for row in channels)])
+
+
+class ConversationFilters(Filters):
+    peer = _hidden()
+    tab = _hidden()
+    before = _hidden()
+    whole = _hidden()
+
+
+class AgentFilters(Filters):
+    q = _words("Id, role or capability")
+
+
+class ArrivalFilters(Filters):
+    since = _number()
+
+
+class SearchFilters(Filters):
+    q = _words("Words in messages and events; agents, workspaces and handoffs by name", size=40, autofocus=True)
+    before = _number()

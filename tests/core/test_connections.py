@@ -1,0 +1,85 @@
+"""Every transport names its connection, so that an operation can tell one caller from another."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import AnonymousUser
+from django.test import AsyncRequestFactory
+
+from coordination.log import sse, websocket
+from core.cli import OperatorCommand
+from core.operations import runner
+from core.operations.caller import Caller
+from core.operations.replies import Outcome
+from dashboard.page import operator
+from hooks import look
+
+HERE = "127.0.0.1:8420"
+
+
+@pytest.fixture
+def callers(monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
+    """Everybody who calls or is identified, in order; what is called does nothing."""
+    noted: list[Caller] = []
+    for module in (sse, websocket):
+        identify = module.identify
+
+        def note(*given: Any, identify: Any = identify, **how: Any) -> Caller:
+            noted.append(identify(*given, **how))
+            return noted[-1]
+
+        monkeypatch.setattr(module, "identify", note)
+
+    def perform(toolset: Any, caller: Caller, name: str, arguments: Any) -> Outcome:
+        noted.append(caller)
+        return Outcome({})
+
+    monkeypatch.setattr(runner, "perform", perform)
+    return noted
+
+
+def test_a_process_has_one_name_and_its_kind(callers: list[Caller]) -> None:
+    for _ in range(2):
+        OperatorCommand().call("nexus_info")
+        look._data(SimpleNamespace(agent_id="ann"), "nexus_info")  # type: ignore[arg-type]
+    command, hook = callers[0].connection or "", callers[1].connection or ""
+    assert [caller.connection for caller in callers] == [command, hook] * 2
+    assert command.startswith("cli:") and hook == command.replace("cli:", "hook:")
+
+
+def test_a_person_at_the_dashboard_is_one_connection() -> None:
+    request: Any = SimpleNamespace(user=SimpleNamespace(get_username=lambda: "olga"))
+    assert operator(request).connection == "operator:olga"
+
+
+async def test_each_stream_is_a_connection(callers: list[Caller], committed: None) -> None:
+    for _ in range(2):
+        request: Any = AsyncRequestFactory().get("/api/v1/stream?cursor=0")
+        request.META["HTTP_HOST"] = HERE
+
+        async def nobody() -> AnonymousUser:
+            return AnonymousUser()
+
+        request.auser = nobody
+        assert (await sse.stream(request)).status_code == 200
+    first, second = (caller.connection or "" for caller in callers)
+    assert first != second and first.startswith("sse:") and second.startswith("sse:")
+
+
+async def test_each_socket_is_a_connection_for_as_long_as_it_lasts(callers: list[Caller], committed: None) -> None:
+    names = []
+    for _ in range(2):
+        socket = WebsocketCommunicator(
+            websocket.EventsConsumer.as_asgi(), "/ws/events/?cursor=0", headers=[(b"host", HERE.encode())]
+        )
+        socket.scope |= {"user": AnonymousUser(), "client": ["127.0.0.1", 1]}
+        callers.clear()
+        assert (await socket.connect())[0]
+        await socket.disconnect()
+        names.append({caller.connection for caller in callers})
+    (first,), (second,) = names
+    assert first and second and first != second and first.startswith("websocket:")

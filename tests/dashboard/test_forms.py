@@ -1,0 +1,129 @@
+"""What people type into the dashboard: its shape, its line ends, and where it is told what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination.models import Agent
+from dashboard.forms.agents import ProfileForm
+from dashboard.forms.base import LinesField, NumberField
+from handoffs.models import Handoff
+from tests.browser import scene
+from tests.dashboard.test_dashboard import LOCAL, Ids, do, letter
+
+
+@pytest.fixture
+def team(db: None, tmp_path: Path) -> Ids:
+    """A small team at work."""
+    return {**scene.play(do, tmp_path), "root": str(tmp_path)}
+
+
+@pytest.fixture
+def browser() -> Client:
+    """A browser on this machine."""
+    return Client(headers=LOCAL)
+
+
+def told(page: Any) -> dict[str, str]:
+    """What a page says is wrong, by field."""
+    found = re.findall(r'<p class="nx-wrong" id="(?:id_|set-)(\w+?)_error" role="alert">(.*?)</p>', page.text, re.S)
+    return {field: said.strip() for field, said in found}
+
+
+def work(team: Ids, **more: str) -> dict[str, str]:
+    """The form of Speak, filled with a handoff."""
+    return letter(team, what="handoff", to="builder-2", visibility="public", **more)
+
+
+def test_it_stores_lines_as_everybody_else_ends_them(team: Ids, browser: Client) -> None:
+    browser.post("/admin/speak/", letter(team, to="builder-2", body="- one\r\n- two\rthree\n"))
+    assert do("inbox_peek", agent_id="builder-2")["messages"][-1]["body"] == "- one\n- two\nthree\n"
+    browser.post("/admin/speak/", work(team, payload="dig\r\n\r\nfill"))
+    assert Handoff.objects.latest("created_event_id").payload == "dig\n\nfill"
+    shown = browser.get("/admin/mail/?agent=operator").text
+    assert "U+000D" not in shown
+
+
+@given(st.text(st.sampled_from("a\r\n ")))
+def test_it_keeps_every_line_of_a_text(text: str) -> None:
+    kept = LinesField(required=False).clean(text)
+    assert "\r" not in kept and kept.split("\n") == re.split("\r\n|\r|\n", text)
+
+
+@given(st.text(), st.integers(0, 2**63 - 1))
+def test_it_reads_numbers_in_ascii_digits_alone(text: str, number: int) -> None:
+    field = NumberField(required=False)
+    assert field.clean(f" {number:025} ") == number
+    try:
+        read = field.clean(text)
+    except ValidationError:
+        return
+    assert not text.strip() if read is None else re.fullmatch("[0-9]+", text.strip())
+
+
+@given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
+def test_it_takes_metadata_that_is_json_and_says_of_other_that_it_is_none(text: str) -> None:
+    form = ProfileForm({"metadata": text})
+    if form.is_valid() and text.strip():
+        assert form.cleaned_data["metadata"] == json.loads(text)
+    assert form.is_valid() or list(form.errors) == ["metadata"]
+
+
+@pytest.mark.parametrize("text", ["{a: 1}", "[" * 100_000, "{", "nul"])
+def test_it_says_at_the_field_that_metadata_is_no_json(team: Ids, browser: Client, text: str) -> None:
+    for path in ("/admin/agents/+new/", "/admin/agents/planner/"):
+        answer = browser.post(path, {"agent_id": "scout", "role": "guide", "metadata": text})
+        assert told(answer).keys() == {"metadata"} and "no JSON" in told(answer)["metadata"]
+        assert 'value="guide"' in answer.text
+    assert not Agent.everyone.filter(pk="scout").exists()
+    assert Agent.objects.get(pk="planner").metadata is None
+
+
+def test_it_brings_what_an_operation_refuses_back_to_its_field(team: Ids, browser: Client) -> None:
+    assert told(browser.post("/admin/agents/+new/", {"agent_id": "x" * 300})).keys() == {"agent_id"}
+    assert told(browser.post("/admin/agents/+new/", {})).keys() == {"agent_id"}
+    assert told(browser.post("/admin/agents/planner/", {"role": "x" * 300})).keys() == {"role"}
+    assert told(browser.post("/admin/speak/", letter(team, to="nobody"))).keys() == {"to"}
+    assert told(browser.post("/admin/speak/", letter(team))).keys() == {"to"}
+    assert told(browser.post("/admin/speak/", letter(team, strategy="role"))).keys() == {"role"}
+    assert told(browser.post("/admin/speak/", letter(team, to="planner", subject=" "))).keys() == {"subject"}
+    assert told(browser.post("/admin/speak/", {**letter(team, to="planner"), "workspace": "x"})).keys() == {"workspace"}
+    assert told(browser.post("/admin/settings/", {"poll_interval_ms": "x"})).keys() == {"poll_interval_ms"}
+    assert told(browser.post("/admin/retention/reset/", {"confirm": "rest"})).keys() == {"confirm"}
+
+
+def test_it_says_that_a_handoff_is_without_work(team: Ids, browser: Client) -> None:
+    before = Handoff.objects.count()
+    for payload in ("", " \r\n "):
+        answer = browser.post("/admin/speak/", work(team, payload=payload))
+        assert told(answer).keys() == {"payload"}
+    assert Handoff.objects.count() == before
+
+
+def test_it_takes_a_profile_back(team: Ids, browser: Client) -> None:
+    browser.post("/admin/agents/planner/", {"role": "guide", "capabilities": "maps", "metadata": '{"a": 1}'})
+    browser.post("/admin/agents/planner/", {"role": "", "capabilities": "", "metadata": ""})
+    planner = Agent.objects.get(pk="planner")
+    assert (planner.role, planner.metadata) == (None, None) and not planner.capabilities
+
+
+def test_it_changes_no_key_without_being_told_what(team: Ids, browser: Client) -> None:
+    key = browser.post("/admin/agents/planner/key/", {"what": "issue"})
+    assert "nxs_" in key.text
+    assert browser.post("/admin/agents/planner/key/", {"what": "x"}).status_code == 400
+    assert "deactivated" not in browser.get("/admin/agents/planner/").text
+
+
+def test_it_says_which_filter_of_a_page_is_malformed(team: Ids, browser: Client) -> None:
+    assert told(browser.get("/admin/events/?stream=x")).keys() == {"stream"}
+    assert told(browser.get("/admin/mail/?workspace=x")).keys() == {"workspace"}
+    assert browser.get("/admin/events/export/?stream=x").status_code == 400
