@@ -131,7 +131,7 @@ def cursors() -> Callable[[bytes], None]:
 
 
 def settings() -> Callable[[bytes], None]:
-    """`knobs.parse`: every setting from any text."""
+    """`config.parse`: every setting from any text."""
     from core.config import TABLE, parse
     from core.operations.errors import Code, NexusError
 

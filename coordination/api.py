@@ -225,10 +225,10 @@ class Artifacts(Resource):
         return {**self.show(row), "content": row.content}
 
 
-class EventFilters(viewsets.Filters):
+class EventListFilters(viewsets.ListFilters):
     stream = ChoiceFilter(choices=lambda: [(name, name) for name in streams()])
 
-    class Meta(viewsets.Filters.Meta):
+    class Meta(viewsets.ListFilters.Meta):
         model = Event
         fields: ClassVar = {
             "workspace": ["exact"],
@@ -246,7 +246,7 @@ class Events(Resource):
     `ordering=event_id`."""
 
     queryset = Event.objects.all()
-    filterset_class = EventFilters
+    filterset_class = EventListFilters
     ordering = ["-event_id"]
     needs_workspace = True
     lookup_value_regex = "[0-9]{1,18}"
@@ -255,10 +255,10 @@ class Events(Resource):
         return event_row(row)
 
     def admits(self, row: Event) -> bool:
-        return self.caller.agent_id is None or log.event_visible(row, *self.onlooker)
+        return self.caller.agent_id is None or log.event_visible(row, *self.viewer)
 
     @cached_property
-    def onlooker(self) -> Any:
+    def viewer(self) -> Any:
         """The caller's profile and the moment of the look."""
         assert self.caller.agent_id is not None
         return selectors.profile_of(self.caller.agent_id), now()

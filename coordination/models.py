@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Any
 
 from django.db import models
 from django.db.models import Q
 
-from coordination.routing import Profile, Visibility, capability_set
+from coordination.routing import Profile, Visibility, capability_set, stored_target
 
 ID_LENGTH = 255
 
@@ -20,6 +21,17 @@ def not_empty(table: str, *fields: str) -> list[models.BaseConstraint]:
 def one_of(table: str, field: str, values: type[models.TextChoices]) -> models.BaseConstraint:
     """A check constraint that holds `field` to its vocabulary."""
     return models.CheckConstraint(condition=Q(**{f"{field}__in": values.values}), name=f"{table}_{field}_known")
+
+
+class TargetField(models.JSONField):
+    """A canonical target, as `routing.parse_target` gives it."""
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
+        return None if value is None else stored_target(value)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs  # a column like any other of its kind
 
 
 class Workspace(models.Model):
@@ -148,7 +160,7 @@ class Stream(models.TextChoices):
     AGENT = "agent", "what operators did"
 
 
-class Sight(models.TextChoices):
+class VisibilityChoices(models.TextChoices):
     """Who may see an event or a handoff."""
 
     PUBLIC = Visibility.PUBLIC.value
@@ -167,8 +179,8 @@ class Event(models.Model):
     type = models.CharField(max_length=64)
     actor_agent_id = models.CharField(max_length=ID_LENGTH, null=True)
     payload = models.JSONField(default=dict)
-    visibility = models.CharField(max_length=16, choices=Sight, null=True)
-    target = models.JSONField(null=True)
+    visibility = models.CharField(max_length=16, choices=VisibilityChoices, null=True)
+    target = TargetField(null=True)
     task_id = models.CharField(max_length=ID_LENGTH, null=True)
     handoff_id = models.CharField(max_length=ID_LENGTH, null=True)
     created_at = models.DateTimeField()
@@ -182,7 +194,7 @@ class Event(models.Model):
         ]
         constraints = [
             *not_empty("events", "type"),
-            one_of("events", "visibility", Sight),
+            one_of("events", "visibility", VisibilityChoices),
         ]
 
     def __str__(self) -> str:

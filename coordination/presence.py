@@ -39,6 +39,11 @@ class AgentState:
     def agent_id(self) -> str:
         return self.agent.agent_id
 
+    @property
+    def beyond_broadcasts(self) -> bool:
+        """Whether it is here by its acts, and broadcasts, which go by heartbeats, do not reach it."""
+        return self.presence is not Presence.OFFLINE and not self.reached_by_broadcasts
+
 
 def agent_states(moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:
     """Every agent with its presence, by id; with a workspace, its presence there: without a session it is offline."""

@@ -22,6 +22,7 @@ MAX_DEPTH = 8  # deeper nesting has no use and only serves to exhaust a parser
 MAX_RULES = 100  # of all levels together, fallbacks included: every agent is held against each of them
 MAX_NAME = 255
 MAX_BYTES = 16 * 1024  # of the whole target, as JSON
+OVERSIZED: Target = {"strategy": "oversized"}  # stands for a target from before there were bounds: it admits nobody
 MAX_FALLBACK_SECONDS = 10 * 365 * 86_400
 
 
@@ -195,6 +196,12 @@ def _seconds(value: Mapping[str, Any], path: str) -> int | float:
     if not 0 <= seconds <= MAX_FALLBACK_SECONDS:  # nor is NaN
         raise _wrong(f"{path}.fallback_after_seconds", f"must be from 0 to {MAX_FALLBACK_SECONDS}")
     return seconds
+
+
+def stored_target(text: str) -> Target:
+    """A target as it was stored. One far beyond the bounds is not even parsed, which alone would take a second."""
+    target: Target = json.loads(text) if len(text) <= 4 * MAX_BYTES else OVERSIZED
+    return target
 
 
 def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, now: datetime) -> bool:

@@ -44,7 +44,7 @@ class Refused(NexusError):
 
 
 @dataclass(frozen=True)
-class Approach:
+class ConnectionInfo:
     """What a connection shows of itself. `staff` names the operator who is logged in to the admin, if one is."""
 
     peer: str | None
@@ -53,14 +53,14 @@ class Approach:
     staff: str | None = None
 
     @classmethod
-    def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> Approach:
+    def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> ConnectionInfo:
         """From an ASGI scope of type http or websocket."""
         headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         peer = scope.get("client")
         return cls(peer[0] if peer else None, tuple(headers), scope["query_string"].decode("latin-1"), staff_name(user))
 
     @classmethod
-    def of_request(cls, request: HttpRequest, user: Any = None) -> Approach:
+    def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:
         """From a Django request; `user` where it is known already, else the session's."""
         headers = tuple((name.lower(), value) for name, value in request.headers.items())
         user = getattr(request, "user", None) if user is None else user
@@ -72,7 +72,7 @@ class Approach:
 
 
 def identify(
-    approach: Approach, *, transport: str, connection: str | None = None, key_required: bool = False
+    info: ConnectionInfo, *, transport: str, connection: str | None = None, key_required: bool = False
 ) -> Caller:
     """The caller behind a connection; reads the store when a key was presented.
 
@@ -82,32 +82,32 @@ def identify(
     again from time to time, and has a name for its `connection` (see Caller): keys are regenerated and deactivated
     meanwhile.
     """
-    host = _host(approach)
-    keys = presented_keys(approach)
+    host = _host(info)
+    keys = presented_keys(info)
     if keys:
         agent_id, credential = _bound_to(keys)
         connection = connection or _holder(keys)
         return Caller(transport, agent_id=agent_id, connection=connection, credential=credential)
     if not key_required:
-        if approach.staff is not None:
-            return Caller(transport, operator=approach.staff, connection=connection or of_operator(approach.staff))
-        if settings.NEXUS_TRUSTS_LOCAL and _is_local(approach, host):
+        if info.staff is not None:
+            return Caller(transport, operator=info.staff, connection=connection or of_operator(info.staff))
+        if settings.NEXUS_TRUSTS_LOCAL and _is_local(info, host):
             return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
     raise Refused(
         401, "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it."
     )
 
 
-async def aidentify(approach: Approach, *, transport: str, key_required: bool = False) -> Caller:
+async def aidentify(info: ConnectionInfo, *, transport: str, key_required: bool = False) -> Caller:
     """`identify` from an event loop: the store is read on a thread of its own pool."""
     return await waiting.in_thread(
-        waiting.AUTHENTICATION, lambda: identify(approach, transport=transport, key_required=key_required)
+        waiting.AUTHENTICATION, lambda: identify(info, transport=transport, key_required=key_required)
     )
 
 
 async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
     """The caller of a plain async Django view. Raises Refused."""
-    return await aidentify(Approach.of_request(request, await request.auser()), transport=transport)
+    return await aidentify(ConnectionInfo.of_request(request, await request.auser()), transport=transport)
 
 
 def staff_name(user: Any) -> str | None:
@@ -117,11 +117,11 @@ def staff_name(user: Any) -> str | None:
     return str(user.get_username())
 
 
-def presented_keys(approach: Approach) -> set[str]:
+def presented_keys(info: ConnectionInfo) -> set[str]:
     """Everything that was presented as a key, in whatever place."""
-    bearers = [value.partition(" ")[2].strip() for value in approach.values("authorization")]
-    in_query = [part.removeprefix("api_key=") for part in approach.query.split("&") if part.startswith("api_key=")]
-    return {*bearers, *approach.values("x-api-key"), *in_query}
+    bearers = [value.partition(" ")[2].strip() for value in info.values("authorization")]
+    in_query = [part.removeprefix("api_key=") for part in info.query.split("&") if part.startswith("api_key=")]
+    return {*bearers, *info.values("x-api-key"), *in_query}
 
 
 def allowed_hosts(bind: str) -> list[str]:
@@ -146,12 +146,12 @@ def is_loopback(address: str | None) -> bool:
     return (mapped or ip).is_loopback
 
 
-def _host(approach: Approach) -> str:
+def _host(info: ConnectionInfo) -> str:
     """The Host a request names, once it and the Origin have passed: a page of another site reaches nothing here."""
-    hosts = approach.values("host")
+    hosts = info.values("host")
     if len(hosts) != 1 or not validate_host(split_domain_port(hosts[0])[0], settings.ALLOWED_HOSTS):
         raise Refused(403, "This Host is not served here; call the server by the address it printed at its start.")
-    origins = approach.values("origin")
+    origins = info.values("origin")
     if any(_authority(origin) != hosts[0].lower() for origin in origins):
         raise Refused(403, "This Origin is not served here: a page of another site may not call this server.")
     return hosts[0]
@@ -166,9 +166,9 @@ def _authority(origin: str) -> str | None:
     return parts.netloc.lower() if parts.scheme in ("http", "https") else None
 
 
-def _is_local(approach: Approach, host: str) -> bool:
-    forwarded = any(FORWARDING.fullmatch(name) for name, _ in approach.headers)
-    return not forwarded and is_loopback(approach.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
+def _is_local(info: ConnectionInfo, host: str) -> bool:
+    forwarded = any(FORWARDING.fullmatch(name) for name, _ in info.headers)
+    return not forwarded and is_loopback(info.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
 
 
 def _holder(keys: set[str]) -> str:

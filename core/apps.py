@@ -133,7 +133,10 @@ def own_labels() -> list[str]:
 
 def as_commands(text: str) -> str:
     """A message with the commands in place of the operations it names: the way, in the words of a terminal."""
-    known = {operation: line for config in nexus_apps() for operation, line in config.commands().items()}
-    return re.sub(
-        r"\b[a-z]+(_[a-z]+)+\b", lambda found: f"`{known[found[0]]}`" if found[0] in known else found[0], text
-    )
+    known = {operation: f"`{line}`" for config in nexus_apps() for operation, line in config.commands().items()}
+    return in_words(text, known)
+
+
+def in_words(text: str, known: Mapping[str, str]) -> str:
+    """A message with what a place calls them, in place of the operations and parameters it names."""
+    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: known.get(found[0], found[0]), text)

@@ -55,9 +55,9 @@ class Parser(CommandParser):
 def _settings_help() -> str:
     """The settings' flags. They are parsed before Django starts: no command's parser takes them."""
     shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
-    knobs = shown.add_argument_group("settings (flag over environment over stored over default)")
+    settings = shown.add_argument_group("settings (flag over environment over stored over default)")
     for name, field in TABLE.items():
-        knobs.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")
+        settings.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")
     return shown.format_help()
 
 

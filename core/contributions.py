@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -77,3 +77,4 @@ class Page:
     title: str = ""
     icon: str = ""
     section: str = "Now"
+    words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here

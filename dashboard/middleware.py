@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
-from core.access import LOCAL_OPERATOR, Approach, Refused, identify
+from core.access import LOCAL_OPERATOR, ConnectionInfo, Refused, identify
 from core.database import store
 from core.operations.errors import NexusError
 
@@ -47,8 +47,9 @@ class LocalOperator(MiddlewareMixin):
         if not settings.NEXUS_TRUSTS_LOCAL or not request.path.startswith("/admin/") or request.user.is_authenticated:
             return
         with contextlib.suppress(Refused):
-            if identify(Approach.of_request(request), transport="admin").operator == LOCAL_OPERATOR:
+            if identify(ConnectionInfo.of_request(request), transport="admin").operator == LOCAL_OPERATOR:
                 request.user = _local_user(request)
+                request.is_local_operator = True  # type: ignore[attr-defined]
 
 
 class StoreTrouble(MiddlewareMixin):

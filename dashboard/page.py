@@ -12,6 +12,7 @@ from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
 from coordination.toolset import run
+from core.apps import in_words, nexus_apps
 from core.operations.caller import Caller, of_operator
 from core.operations.replies import Body
 from dashboard.forms.base import OperationForm
@@ -53,10 +54,21 @@ def operator(request: HttpRequest) -> Caller:
 
 def operate(request: HttpRequest, name: str, done: str, form: OperationForm | None = None, **arguments: Any) -> Body:
     """Call an operation as the operator and tell how it went: at the form's field that an error names, or above."""
-    envelope = run(operator(request), name, arguments)
+    envelope = in_words_of_pages(run(operator(request), name, arguments))
     if envelope["ok"]:
         messages.success(request, done)
     elif form is None or not form.refused(envelope["error"]):
         error = envelope["error"]
         messages.error(request, f"{error['message']} ({error['code']})")
+    return envelope
+
+
+def in_words_of_pages(envelope: Body) -> Body:
+    """An envelope whose error or warning names the way by what a person finds on the pages."""
+    known = {name: words for app in nexus_apps() for page in app.pages() for name, words in page.words.items()}
+    if not envelope["ok"]:
+        message = in_words(envelope["error"]["message"], known)
+        return {**envelope, "error": {**envelope["error"], "message": message}}
+    if warning := envelope["data"].get("warning"):
+        return {**envelope, "data": {**envelope["data"], "warning": in_words(warning, known)}}
     return envelope

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 from django.urls import URLPattern
 from unfold.sites import UnfoldAdminSite
 
@@ -26,6 +28,14 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
         from dashboard.pages.home import home
 
         return home(request)
+
+    def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        """End a login, where there is one."""
+        if getattr(request, "is_local_operator", False):
+            messages.info(request, "You came in without a login, so there is none to end.")
+            return redirect("admin:index")
+        answer: HttpResponseBase = super().logout(request, extra_context)
+        return answer
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """What Ctrl-K shows. The theme's own search caches for minutes; a live board may not."""

@@ -9,7 +9,7 @@ from django.urls import URLPattern, path, register_converter
 from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
-from dashboard.pages import agents, attention, board, events, graph, hub, mail, search, speak
+from dashboard.pages import agents, attention, board, events, graph, hub, mail, search, speak, webhooks
 
 
 class AgentId:
@@ -32,7 +32,17 @@ PAGES = (
     Page("graph", "graph/", graph.graph, "Graph", "hub", "Now"),
     Page("board", "board/", board.board, "Handoffs", "view_kanban", "Now"),
     Page("handoff", "board/<str:handoff_id>/", board.handoff),
-    Page("handoff_cancel", "board/<str:handoff_id>/cancel/", board.cancel),
+    Page(
+        "handoff_cancel",
+        "board/<str:handoff_id>/cancel/",
+        board.cancel,
+        words={
+            "handoff_withdraw": "Cancel on the handoff's page",
+            "handoff_cancel": "Cancel on the handoff's page",
+            "handoff_get": "the handoff's page",
+            "handoff_list_available": "the page Handoffs",
+        },
+    ),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
     Page("find", "find/", search.find, "Search", "search", "Now"),
@@ -41,15 +51,43 @@ PAGES = (
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),
     Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),
-    Page("agent_new", "agents/+new/", agents.new),
-    Page("agent_key", "agents/<agent:agent_id>/key/", agents.key),
+    Page("agent_new", "agents/+new/", agents.new, words={"agent_create": "New agent", "agent_register": "New agent"}),
+    Page(
+        "agent_key",
+        "agents/<agent:agent_id>/key/",
+        agents.key,
+        words={"agent_key_issue": "Issue a key there", "agent_key_set_active": "Activate on the agent's page"},
+    ),
     Page("agent_delete", "agents/<agent:agent_id>/delete/", agents.delete),
     Page("agent_close_session", "agents/<agent:agent_id>/close/", agents.close_session),
     Page("agent_mail", "agents/<agent:agent_id>/mail/", mail.agent_mail),
     Page("agent_try", "agents/<agent:agent_id>/try/", agents.try_it),
-    Page("agent", "agents/<agent:agent_id>/", agents.agent),
+    Page(
+        "agent",
+        "agents/<agent:agent_id>/",
+        agents.agent,
+        words={"agent_update": "Profile on the agent's page", "agent_get": "the agent's page"},
+    ),
     Page("speak", "speak/", speak.speak, "Speak", "campaign", "Act"),
-    Page("settings", "settings/", hub.settings, "Settings", "tune", "Hub"),
+    Page(
+        "webhooks",
+        "webhooks/",
+        webhooks.webhooks,
+        "Webhooks",
+        "webhook",
+        "Hub",
+        words={"allow_private": "“The address may be private”"},
+    ),
+    Page("webhook", "webhooks/<str:webhook_id>/", webhooks.webhook),
+    Page(
+        "settings",
+        "settings/",
+        hub.settings,
+        "Settings",
+        "tune",
+        "Hub",
+        words={"settings_list": "the page Settings", "settings_update": "the page Settings"},
+    ),
     Page("retention", "retention/", hub.retention, "Retention", "auto_delete", "Hub"),
     Page("reset", "retention/reset/", hub.reset),
     Page("help", "help/", hub.help, "Help", "help", "Hub"),

@@ -52,10 +52,10 @@ class Handoffs(Resource):
 
     def admits(self, row: Handoff) -> bool:
         agent_id = self.caller.agent_id
-        return agent_id is None or row.claimed_by == agent_id or selectors.visible(row, *self.onlooker)
+        return agent_id is None or row.claimed_by == agent_id or selectors.visible(row, *self.viewer)
 
     @cached_property
-    def onlooker(self) -> Any:
+    def viewer(self) -> Any:
         """The caller's profile and the moment of the look."""
         assert self.caller.agent_id is not None
         return agents_known.profile_of(self.caller.agent_id), now()

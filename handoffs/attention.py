@@ -1,9 +1,9 @@
-"""What needs a person: the facts. A page or a command adds the way to act."""
+"""What needs a person, by kind: the facts. A page or a command adds the way to act."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -13,98 +13,116 @@ from core.access import OPERATOR_AGENT
 from core.database import store
 from core.database.base import DISK_LOW
 from handoffs import monitoring
-from inbox.monitoring import Inbox
+from handoffs.models import Handoff
+from inbox.monitoring import Inbox, dead_letters
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
-EACH = 5  # of one kind, so that one flood does not hide the others
-COUNTED = 50  # handoffs that nobody may claim, at most
 
 
 class Kind(StrEnum):
-    """What there is to look at; `subjects` are ids of what is named here."""
+    """What there is to look at, the worst first."""
 
-    DISK = "disk"  # nothing
-    DEAD_LETTERS = "dead_letters"  # the agent whose they are
-    ORPHANS = "orphans"  # handoffs
-    LEASE = "lease"  # a handoff
-    MAIL = "mail"  # the operators' own agent
-    SILENT = "silent"  # an agent
+    DISK = "disk"
+    DEAD_LETTERS = "dead-letters"
+    ORPHANS = "orphans"  # handoffs that nobody may take
+    LEASES = "leases"  # that are about to end
+    ANSWERS = "answers"  # mail to the operators
+    SILENT = "silent"  # agents away, with unread mail
 
 
 @dataclass(frozen=True)
 class Need:
-    """One thing to look at: what it is, how many there are, about what, since when."""
+    """One thing to look at: about what, since or until when. Its texts hold agents' words as they are."""
 
-    kind: Kind
-    tone: str  # bad, warn
     title: str
     detail: str
-    count: int = 1
-    subjects: Sequence[str] = ()
+    subject: str = ""  # the id of the message, handoff or agent it is about
     since: datetime | None = None
     until: datetime | None = None
 
 
-def needs(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox]) -> list[Need]:
-    """Everything that needs a person now, the worst first. Its texts hold agents' words as they are."""
+@dataclass(frozen=True)
+class Group:
+    """All needs of a kind: how many there are, and some of them."""
+
+    kind: Kind
+    count: int
+    needs: Sequence[Need]
+    bad: bool = False  # else a warning
+    or_more: bool = False  # not every row was examined
+    by_agent: Mapping[str, int] = field(default_factory=dict)  # whose they are, where that matters
+
+
+def groups(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = 3) -> list[Group]:
+    """What needs a person now, the worst kind first, without the kinds of which there is nothing; `each` are shown."""
     found = [
-        *_disk(),
-        *_dead_letters(inboxes),
-        *_orphans(moment),
-        *_leases(moment),
-        *_mail(inboxes),
-        *_silent(agents, inboxes),
+        _disk(),
+        _dead_letters(inboxes, each),
+        _orphans(moment, each),
+        _leases(moment, each),
+        _answers(inboxes),
+        _silent(agents, inboxes, each),
     ]
-    return sorted(found, key=lambda need: need.tone != "bad")
+    return [group for group in found if group.count]
 
 
-def _disk() -> Iterator[Need]:
-    if (used := store().disk_used()) >= DISK_LOW:
-        yield Need(Kind.DISK, "bad", "The disk is almost full", f"{used:.0%} used")
+def _disk() -> Group:
+    used = store().disk_used()
+    low = used >= DISK_LOW
+    return Group(Kind.DISK, int(low), [Need("The disk is almost full", f"{used:.0%} used")] if low else [], bad=True)
 
 
-def _dead_letters(inboxes: Mapping[str, Inbox]) -> Iterator[Need]:
-    for agent_id, inbox in sorted(inboxes.items()):
-        if inbox.parked:
-            detail = f"{inbox.parked} handed out again and again, never acknowledged"
-            yield Need(Kind.DEAD_LETTERS, "bad", f"Dead letters of {agent_id}", detail, inbox.parked, (agent_id,))
-
-
-def _orphans(moment: datetime) -> Iterator[Need]:
-    if orphans := monitoring.orphaned(moment, COUNTED):
-        oldest = orphans[0]
-        yield Need(
-            Kind.ORPHANS,
-            "warn",
-            "Nobody may take a handoff" if len(orphans) == 1 else f"Nobody may take {len(orphans)} handoffs",
-            f"{oldest.handoff_id} for {in_words(oldest.target)[:120]}",
-            len(orphans),
-            [handoff.handoff_id for handoff in orphans],
-            oldest.created_at,
+def _dead_letters(inboxes: Mapping[str, Inbox], each: int) -> Group:
+    parked = {agent_id: inbox.parked for agent_id, inbox in sorted(inboxes.items()) if inbox.parked}
+    found = [
+        Need(
+            f"Dead letter of {delivery.recipient_id}",
+            f"{delivery.message.subject[:120]} – handed out {delivery.attempts} times, never acknowledged",
+            delivery.message_id,
+            delivery.created_at,
         )
+        for delivery in (dead_letters(parked, each) if parked else [])
+    ]
+    return Group(Kind.DEAD_LETTERS, sum(parked.values()), found, bad=True, by_agent=parked)
 
 
-def _leases(moment: datetime) -> Iterator[Need]:
-    for handoff in monitoring.expiring(moment, SOON, EACH):
-        yield Need(
-            Kind.LEASE,
-            "warn",
+def _orphans(moment: datetime, each: int) -> Group:
+    orphans = monitoring.orphaned(moment, monitoring.EXAMINED)
+    found = [
+        Need(
+            "Nobody may take a handoff",
+            f"for {in_words(handoff.target)[:120]}",
+            handoff.handoff_id,
+            handoff.created_at,
+        )
+        for handoff in orphans[:each]
+    ]
+    unexamined = Handoff.objects.open().count() > monitoring.EXAMINED
+    return Group(Kind.ORPHANS, len(orphans), found, or_more=unexamined)
+
+
+def _leases(moment: datetime, each: int) -> Group:
+    ending = monitoring.expiring(moment, SOON)
+    found = [
+        Need(
             f"The lease of {handoff.claimed_by} is about to end",
-            f"handoff {handoff.handoff_id}",
-            subjects=(handoff.handoff_id,),
-            since=handoff.updated_at,
-            until=handoff.lease_expires_at,
+            "of a handoff",
+            handoff.handoff_id,
+            handoff.updated_at,
+            handoff.lease_expires_at,
         )
+        for handoff in ending[:each]
+    ]
+    return Group(Kind.LEASES, ending.count(), found)
 
 
-def _mail(inboxes: Mapping[str, Inbox]) -> Iterator[Need]:
+def _answers(inboxes: Mapping[str, Inbox]) -> Group:
     mine = inboxes.get(OPERATOR_AGENT, Inbox())
-    if mine.unread:
-        detail = f"{mine.unread} unread"
-        yield Need(Kind.MAIL, "warn", "Agents wrote to you", detail, mine.unread, (OPERATOR_AGENT,), mine.oldest_unread)
+    need = Need("Agents wrote to you", f"{mine.unread} unread", OPERATOR_AGENT, mine.oldest_unread)
+    return Group(Kind.ANSWERS, int(mine.unread > 0), [need] if mine.unread else [])
 
 
-def _silent(agents: Sequence[AgentState], inboxes: Mapping[str, Inbox]) -> Iterator[Need]:
+def _silent(agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int) -> Group:
     waiting = [
         (state, inboxes[state.agent_id])
         for state in agents
@@ -112,6 +130,13 @@ def _silent(agents: Sequence[AgentState], inboxes: Mapping[str, Inbox]) -> Itera
         and state.agent_id != OPERATOR_AGENT
         and inboxes.get(state.agent_id, Inbox()).unread
     ]
-    for state, inbox in sorted(waiting, key=lambda pair: -pair[1].unread)[:EACH]:
-        title, detail = f"{state.agent_id} is {state.presence} with unread mail", f"{inbox.unread} unread"
-        yield Need(Kind.SILENT, "warn", title, detail, inbox.unread, (state.agent_id,), inbox.oldest_unread)
+    found = [
+        Need(
+            f"{state.agent_id} is {state.presence} with unread mail",
+            f"{inbox.unread} unread",
+            state.agent_id,
+            inbox.oldest_unread,
+        )
+        for state, inbox in sorted(waiting, key=lambda pair: -pair[1].unread)[:each]
+    ]
+    return Group(Kind.SILENT, len(waiting), found)

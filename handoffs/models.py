@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
-from coordination.models import ID_LENGTH, Sight, Task, Workspace, not_empty, one_of
+from coordination.models import ID_LENGTH, TargetField, Task, VisibilityChoices, Workspace, not_empty, one_of
 
 STREAM = "handoff"  # of the log
 
@@ -51,8 +51,8 @@ class Handoff(models.Model):
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="handoffs", db_index=False)
     task = models.ForeignKey(Task, on_delete=models.SET_NULL, null=True, related_name="handoffs")
     from_agent_id = models.CharField(max_length=ID_LENGTH)
-    target = models.JSONField()  # canonical
-    visibility = models.CharField(max_length=16, choices=Sight)
+    target = TargetField()  # canonical
+    visibility = models.CharField(max_length=16, choices=VisibilityChoices)
     status = models.CharField(max_length=16, choices=HandoffStatus, default=HandoffStatus.OPEN)
     claimed_by = models.CharField(max_length=ID_LENGTH, null=True)
     lease_expires_at = models.DateTimeField(null=True)
@@ -77,7 +77,7 @@ class Handoff(models.Model):
         constraints = [
             *not_empty("handoffs", "handoff_id", "from_agent_id"),
             one_of("handoffs", "status", HandoffStatus),
-            one_of("handoffs", "visibility", Sight),
+            one_of("handoffs", "visibility", VisibilityChoices),
             models.CheckConstraint(
                 condition=(
                     Q(status="CLAIMED", claimed_by__isnull=False, lease_expires_at__isnull=False)

@@ -32,9 +32,9 @@ def main(configure: Configure, start_django: Callable[[], None]) -> None:
     """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
     try:
         with _patience():
-            knobs, arguments = configure()
+            settings, arguments = configure()
             text = "" if sys.stdin.isatty() else sys.stdin.read()
-            answer = respond(knobs, harness.read(arguments, os.environ, text), start_django)
+            answer = respond(settings, harness.read(arguments, os.environ, text), start_django)
             sys.stdout.write(answer)
             sys.stdout.flush()
     except Exception as error:
@@ -43,53 +43,53 @@ def main(configure: Configure, start_django: Callable[[], None]) -> None:
             sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
 
 
-def respond(knobs: Any, call: Call, start_django: Callable[[], None]) -> str:
+def respond(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
     """What to print for a call; the empty string when there is nothing to tell."""
     if call.event is None or (call.event == STOP and call.continued):
         return ""
-    with memory.alone(knobs.home, call) as alone:
+    with memory.alone(settings.home, call) as alone:
         # A harness runs tools in parallel, and their hooks with them: one of them tells.
-        return _turn(knobs, call, start_django) if alone else ""
+        return _turn(settings, call, start_django) if alone else ""
 
 
-def _turn(knobs: Any, call: Call, start_django: Callable[[], None]) -> str:
-    told = memory.told(knobs.home, call)
+def _turn(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+    told = memory.told(settings.home, call)
     if call.event == SESSION_START:
         told = memory.Told()  # a new context knows nothing
-    due, must_look = _passed(told.refresh_by, knobs), _must_look(knobs, call, told)
+    due, must_look = _passed(told.refresh_by, settings), _must_look(settings, call, told)
     if not (due or must_look):
         return ""
     if due:
-        told.refresh_by = time.time() + _pace(knobs)
+        told.refresh_by = time.time() + _pace(settings)
         _in_background(lambda: _refresh(call, start_django))
-    answer = _look(knobs, call, told, start_django) if must_look else ""
-    memory.keep_told(knobs.home, call, told)
+    answer = _look(settings, call, told, start_django) if must_look else ""
+    memory.keep_told(settings.home, call, told)
     return answer
 
 
-def _pace(knobs: Any) -> float:
+def _pace(settings: Any) -> float:
     """How many seconds may go by without a look at the store or a heartbeat."""
-    return float(knobs.session_stale_ttl_seconds / 2)
+    return float(settings.session_stale_ttl_seconds / 2)
 
 
-def _passed(moment: float, knobs: Any) -> bool:
+def _passed(moment: float, settings: Any) -> bool:
     """Whether a remembered moment is over; one that is too far ahead was written before the clock went back."""
-    return not 0 < moment - time.time() <= _pace(knobs)
+    return not 0 < moment - time.time() <= _pace(settings)
 
 
-def _must_look(knobs: Any, call: Call, told: memory.Told) -> bool:
-    if _passed(told.look_by, knobs) or (call.event == STOP and set(told.told) - set(told.pressed)):
+def _must_look(settings: Any, call: Call, told: memory.Told) -> bool:
+    if _passed(told.look_by, settings) or (call.event == STOP and set(told.told) - set(told.pressed)):
         return True
-    seen = signal_files.stamp(knobs.home, call.agent_id)
+    seen = signal_files.stamp(settings.home, call.agent_id)
     return seen is None or seen != told.signal
 
 
-def _look(knobs: Any, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
+def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
     """Tell what is new, once; at Stop, once more what still waits."""
-    signal_files.arm(knobs.home, call.agent_id)
-    told.signal = signal_files.stamp(knobs.home, call.agent_id)  # before the look, so that none is missed
-    seen = glance.glance(knobs.database, agent_id=call.agent_id, root=call.root, busy_ms=knobs.busy_timeout_ms)
-    told.look_by = min(seen.changes_at, time.time() + _pace(knobs))
+    signal_files.arm(settings.home, call.agent_id)
+    told.signal = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that none is missed
+    seen = glance.glance(settings.database, agent_id=call.agent_id, root=call.root, busy_ms=settings.busy_timeout_ms)
+    told.look_by = min(seen.changes_at, time.time() + _pace(settings))
     told.told = [item for item in told.told if item in seen.waiting]
     told.pressed = [item for item in told.pressed if item in seen.waiting]
     known = told.pressed if call.event == STOP else told.told

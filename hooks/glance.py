@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
-from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening
+from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
 
 MESSAGES = """
 SELECT message_id FROM message_deliveries
@@ -56,7 +56,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int) -> Seen:
         role, capabilities = store.execute(AGENT, values).fetchone() or (None, None)
         agent = Profile(agent_id, role, capability_set(json.loads(capabilities or "null")))
         for handoff_id, raw, visibility, actor, created in store.execute(HANDOFFS, values):
-            target, created_at = json.loads(raw), _moment(created)
+            target, created_at = stored_target(raw), _moment(created)
             if is_eligible(target, agent, created_at=created_at, now=now) and can_see(
                 visibility=visibility,
                 target=target,

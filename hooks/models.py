@@ -67,6 +67,7 @@ class WebhookDelivery(models.Model):
 
     class Meta:
         db_table = "webhook_deliveries"
+        verbose_name_plural = "webhook deliveries"
         indexes = [models.Index(fields=["status", "next_attempt_at"], name="webhook_deliveries_due")]
         constraints = [
             *not_empty("webhook_deliveries", "delivery_id"),

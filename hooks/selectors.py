@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
 
-from hooks.models import Webhook, WebhookDeliveryStatus
+from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 
 
 class Listed(NamedTuple):
@@ -20,19 +20,22 @@ class Listed(NamedTuple):
 
 def webhooks() -> list[Listed]:
     """Every webhook, oldest first."""
-    counted = Webhook.objects.annotate(
+    failed = WebhookDelivery.objects.filter(webhook=OuterRef("pk"), last_error__isnull=False).order_by("-event_id")
+    counted = Webhook.objects.select_related("workspace").annotate(
         pending=Count("deliveries", filter=Q(deliveries__status=WebhookDeliveryStatus.PENDING)),
         dead=Count("deliveries", filter=Q(deliveries__status=WebhookDeliveryStatus.DEAD)),
+        last_error=Subquery(failed.values("last_error")[:1]),
     )
     return [
-        Listed(webhook, webhook.pending, webhook.dead, _last_error(webhook))
+        Listed(webhook, webhook.pending, webhook.dead, webhook.last_error)
         for webhook in counted.order_by("created_at", "webhook_id")
     ]
 
 
-def _last_error(webhook: Webhook) -> str | None:
-    failed = webhook.deliveries.filter(last_error__isnull=False).order_by("-event_id")
-    return failed.values_list("last_error", flat=True).first()
+def undelivered(webhook_id: str, limit: int) -> list[WebhookDelivery]:
+    """What a webhook still has to deliver, dead letters first, without the bodies; at most `limit`."""
+    waiting = WebhookDelivery.objects.filter(webhook_id=webhook_id).defer("body")
+    return list(waiting.order_by("status", "event_id")[:limit])  # "dead" stands before "pending"
 
 
 def webhook_ids() -> list[str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
-from coordination.models import ID_LENGTH, Agent, Channel, Workspace, not_empty, one_of
+from coordination.models import ID_LENGTH, Agent, Channel, TargetField, Workspace, not_empty, one_of
 
 
 class Message(models.Model):
@@ -26,7 +26,7 @@ class Message(models.Model):
         db_column="parent_message_id",
         db_index=False,
     )
-    target = models.JSONField(null=True)  # canonical; null is a broadcast
+    target = TargetField(null=True)  # canonical; null is a broadcast
     subject = models.TextField()
     body = models.TextField()
     artifacts = models.JSONField(default=list)  # artifact ids
@@ -103,6 +103,7 @@ class Delivery(models.Model):
 
     class Meta:
         db_table = "message_deliveries"
+        verbose_name_plural = "deliveries"
         indexes = [
             models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
             models.Index(fields=["lease_expires_at"], name="deliveries_by_lease", condition=Q(status="delivered")),

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from core import waiting
-from core.access import Approach, aidentify
+from core.access import ConnectionInfo, aidentify
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError, invalid
@@ -42,7 +42,7 @@ PAGE = """<!doctype html>
 """  # for a person who opens the address in a browser
 
 
-class Endpoint:
+class McpEndpoint:
     """The ASGI application of `/mcp`. Its sessions live in one task, begun by `start` or by the first request."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            caller = await aidentify(Approach.of_scope(scope), transport="http", key_required=True)
+            caller = await aidentify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
             assert caller.agent_id is not None
             named = _named(scope)
             choice = named or await waiting.in_thread(

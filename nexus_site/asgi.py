@@ -27,7 +27,7 @@ from django.urls import re_path  # noqa: E402
 from core import waiting  # noqa: E402
 from core.apps import nexus_apps  # noqa: E402
 from core.database import store  # noqa: E402
-from mcp_bridge.http import Endpoint  # noqa: E402
+from mcp_bridge.http import McpEndpoint  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 
@@ -63,7 +63,7 @@ class Hub:
     def __init__(self) -> None:
         self.django = Django(DJANGO_THREADS)
         self.health = Django(1)  # behind no page
-        self.mcp = Endpoint()
+        self.mcp = McpEndpoint()
         self.websockets = AuthMiddlewareStack(
             URLRouter([*(route for app in nexus_apps() for route in app.websocket_routes()), re_path("", refuse)])  # type: ignore[arg-type]
         )

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.dispatch import Signal
 
 from coordination.log.streams import streams
-from coordination.models import Event, Sight
+from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
 from core.database.prepared import insert
 from core.operations.errors import Code, NexusError
@@ -28,7 +28,7 @@ def emit(
     actor: str | None,
     payload: Mapping[str, Any],
     moment: datetime,
-    visibility: str = Sight.PUBLIC,
+    visibility: str = VisibilityChoices.PUBLIC,
     target: Target | None = None,
     handoff_id: str | None = None,
 ) -> Event:
@@ -36,7 +36,7 @@ def emit(
 
     Raises INTERNAL_ERROR, before anything is written, for what no reader could understand.
     """
-    if stream not in streams() or visibility not in Sight.values or not type.strip():
+    if stream not in streams() or visibility not in VisibilityChoices.values or not type.strip():
         raise NexusError(
             Code.INTERNAL_ERROR,
             "An event outside the vocabulary was refused.",

@@ -14,7 +14,7 @@ from coordination.log.follow import Filters, Follower
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
-from core.access import Approach, Refused, identify
+from core.access import ConnectionInfo, Refused, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
@@ -34,12 +34,12 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     if request.method != "GET":
         error = invalid("The stream is read with GET.")
         return JsonResponse(failure(error), status=405, headers={"Allow": "GET"})
-    approach = Approach.of_request(request, await request.auser())
+    info = ConnectionInfo.of_request(request, await request.auser())
 
     connection = of_its_own("sse")
 
     def who() -> Caller:
-        return identify(approach, transport="sse", connection=connection)
+        return identify(info, transport="sse", connection=connection)
 
     try:
         await in_thread(AUTHENTICATION, who)

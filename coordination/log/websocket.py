@@ -22,7 +22,7 @@ from coordination.log.selectors import newest_event_id
 from coordination.log.sse import FILTERS, OTHERS
 from coordination.models import Event
 from coordination.rows import event_row
-from core.access import Approach, Refused, identify
+from core.access import ConnectionInfo, Refused, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
@@ -42,12 +42,12 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
     following: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        approach = Approach.of_scope(self.scope, self.scope["user"])
+        info = ConnectionInfo.of_scope(self.scope, self.scope["user"])
 
         connection = of_its_own("websocket")
 
         def who() -> Caller:
-            return identify(approach, transport="websocket", connection=connection)
+            return identify(info, transport="websocket", connection=connection)
 
         try:
             await in_thread(AUTHENTICATION, who)

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from coordination.models import StoredSetting
 from coordination.services import audit
 from core.clock import now
-from core.config import TABLE, flag, parse, variable
+from core.config import LARGEST, TABLE, flag, parse, variable
 from core.database import write
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.shapes import one_of
@@ -111,7 +111,7 @@ def described() -> list[SettingRow]:
                 "applies": "at once" if meta["live"] else "at start",
                 "description": meta["help"],
                 "minimum": meta["minimum"],
-                "maximum": None if meta["minimum"] is None else meta["maximum"],
+                "maximum": None if meta["minimum"] is None or meta["maximum"] == LARGEST else meta["maximum"],
                 "choices": list(meta["choices"]) or None,
                 "flag": flag(name),
                 "variable": variable(name),

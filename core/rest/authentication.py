@@ -7,7 +7,7 @@ from typing import Any, cast
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from core.access import Approach, identify
+from core.access import ConnectionInfo, identify
 from core.operations.caller import Caller
 from core.operations.errors import NexusError
 
@@ -18,7 +18,7 @@ class CallerAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Any, Caller]:
         plain = request._request
         try:
-            return getattr(plain, "user", None), identify(Approach.of_request(plain), transport="rest")
+            return getattr(plain, "user", None), identify(ConnectionInfo.of_request(plain), transport="rest")
         except NexusError:
             cast(Any, request)._not_authenticated()  # so that rendering the refusal does not ask again
             raise

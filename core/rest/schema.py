@@ -8,7 +8,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 from core.apps import nexus_apps
-from core.operations.registry import TOOLSETS, Operation, operations
+from core.operations.registry import TOOLSETS, Operation, Toolset, operations
 from core.operations.replies import ENVELOPE
 from core.operations.shapes import json_schema, shape_of
 from core.rest.pagination import Pages
@@ -81,6 +81,8 @@ class EnvelopeSchema(AutoSchema):
     def get_response_serializers(self) -> Any:
         """A row, as its resource is annotated to show it; other paths say themselves what they answer."""
         view: Any = self.view
+        if not hasattr(view, "show_whole"):  # no table: what says nothing answers some object
+            return {"200": {"type": "object"}}
         shape = (view.action == "retrieve" and shape_of(view.show_whole)) or shape_of(view.show)
         assert shape is not None, f"{type(self.view).__name__}.show is annotated with no shape"
         return {"200": reference(shape)}
@@ -95,7 +97,8 @@ class EnvelopeSchema(AutoSchema):
                 content["schema"] = success(content["schema"])
         if self.method == "GET":
             bodies["304"] = {"description": "Nothing changed since the ETag that was sent."}
-        return {**bodies, **failures(FAILURES if self.method == "GET" else {**FAILURES, **CONFLICTS})}
+        bodies |= failures(FAILURES if self.method == "GET" else {**FAILURES, **CONFLICTS})
+        return _in_form(getattr(self.view, "toolset", None), bodies)
 
 
 class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -161,19 +164,23 @@ def _failure() -> Schema:
 def _path(operation: Operation[Any], schemas: Schema) -> Schema:
     parameters = _parameters(operation, schemas)
     answer = {"application/json": {"schema": success(answer_of(operation))}}
-    responses = {"200": {"description": "The envelope.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
-    if operation.toolset.reply is not ENVELOPE:
-        own = {"application/json": {"schema": {"type": "object"}}}
-        responses = {status: {"description": told["description"], "content": own} for status, told in responses.items()}
-        responses["200"]["description"] = "In the form of the toolset."
+    responses = {"200": {"description": "Done.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
     return {
         "operationId": f"{operation.toolset.name}_{operation.name}",
         "description": operation.description,
         "tags": ["operations"],
         "requestBody": {"content": {"application/json": {"schema": parameters}}},
         "security": ANY_OF,
-        "responses": responses,
+        "responses": _in_form(operation.toolset, responses),
     }
+
+
+def _in_form(toolset: Toolset | None, responses: Schema) -> Schema:
+    """The responses as they are in the toolset's form: one that is not the envelope is not known here."""
+    if toolset is None or toolset.reply is ENVELOPE:
+        return responses
+    own = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    return {status: {**told, **(own if "content" in told else {})} for status, told in responses.items()}
 
 
 def _parameters(operation: Operation[Any], schemas: Schema) -> Schema:

@@ -26,7 +26,7 @@ from core.rest.formats import Whole
 from core.rest.pagination import Pages
 
 
-class Filters(FilterSet):
+class ListFilters(FilterSet):
     """Equality on ids is equality of text: an unknown id finds nothing, and asks the store nothing more."""
 
     class Meta:
@@ -39,7 +39,7 @@ class Filters(FilterSet):
 class FilterBackend(DjangoFilterBackend):
     """The filters that a view declares; an unknown query parameter is an error."""
 
-    filterset_base = Filters
+    filterset_base = ListFilters
 
     def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
         filterset = self.get_filterset_class(view, queryset)

@@ -22,8 +22,8 @@ class SettingField(forms.CharField):
         if choices:
             widget: forms.Widget = forms.Select(attrs=described, choices=[(choice, choice) for choice in choices])
         else:
-            bounds = {"min": setting["minimum"], "max": setting["maximum"], "step": 1, "required": True}
-            widget = forms.NumberInput(attrs={**described, **bounds})
+            bounds = {name[:3]: setting[name] for name in ("minimum", "maximum") if setting[name] is not None}
+            widget = forms.NumberInput(attrs={**described, **bounds, "step": 1, "required": True})
         super().__init__(required=False, widget=widget, initial=_spelled(setting["value"]), label=setting["name"])
 
     def clean(self, value: Any) -> Any:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 
 from coordination import presence
 from coordination.log.selectors import events_by, newest_event_id
-from coordination.models import Agent, AgentKey, Session
+from coordination.models import Agent, AgentKey, Event, Session
 from coordination.routing import capability_set
 from core.clock import now
 from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionForm, profile_of
@@ -21,6 +21,7 @@ from dashboard.page import operate, posted, render
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_overview
 from hooks.clients import APP_DATA, CLIENTS, snippet
+from hooks.setup import program, settings_flags
 from inbox import monitoring as mail_overview
 
 SHOWN_SESSIONS, SHOWN_EVENTS = 10, 10
@@ -136,7 +137,8 @@ def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     if since is None:
         return redirect(f"{request.path}?since={newest_event_id()}")
     events = events_by(agent_id, SHOWN_EVENTS, after=since)
-    called = bool(events) or row.last_seen_at is not None
+    opened = Event.objects.filter(pk=since).values_list("created_at", flat=True).first()
+    called = bool(events) or (row.last_seen_at is not None and (opened is None or row.last_seen_at > opened))
     return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, events=events)
 
 
@@ -146,18 +148,22 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
     snippets = []
     for name in ORDERED:
         local_only = CLIENTS[name].url is None
-        made = snippet(name, key=api_key) if local_only else snippet(name, url=url, key=api_key)
+        started = [*program(), "runmcp", *settings_flags()]  # a client has neither our PATH nor our environment
+        how: dict[str, Any] = {"command": started} if local_only else {"url": url}
+        made = snippet(name, key=api_key, **how)
         file = made.file and made.file.replace(APP_DATA, "<application data>")
-        snippets.append({"name": name, "title": CLIENTS[name].title, "text": made.text, "file": file})
+        shown = {"name": name, "title": CLIENTS[name].title, "text": made.text, "file": file, "local": local_only}
+        snippets.append(shown)
     line = f'claude mcp add -t http nexus "{url}" --header "Authorization: Bearer {api_key}"'
     return render(
         request,
         "agent_key",
         f"Key of {plain(agent_id)}",
-        agent_id=agent_id,
+        agent=_found(agent_id),
         api_key=api_key,
         snippets=snippets,
         line=line,
+        since=newest_event_id(),
     )
 
 

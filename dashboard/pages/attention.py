@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordination.presence import AgentState, Presence, agent_states
-from core.access import OPERATOR_AGENT
+from coordination.presence import AgentState, agent_states
 from core.clock import now
-from core.database import store
-from core.database.base import DISK_LOW
 from dashboard.page import render
-from dashboard.templatetags.nexus import plain, short, target
-from handoffs import monitoring as handoffs_overview
-from handoffs.models import Handoff
+from dashboard.templatetags.nexus import plain, short
+from handoffs import attention as facts
 from inbox import monitoring as mail_overview
 from inbox.monitoring import Inbox
 
-SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 EACH = 3  # of one kind on Home, so that one flood does not hide the others
 LISTED = 200  # of one kind on the page of its own
+LOOKS = {  # title and icon of each kind
+    facts.Kind.DISK: ("The disk", "hard_drive"),
+    facts.Kind.DEAD_LETTERS: ("Dead letters", "unsubscribe"),
+    facts.Kind.ORPHANS: ("Handoffs that nobody may take", "person_off"),
+    facts.Kind.LEASES: ("Leases that end", "timer"),
+    facts.Kind.ANSWERS: ("Answers", "mark_chat_unread"),
+    facts.Kind.SILENT: ("Away, with unread mail", "mark_email_unread"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,9 @@ class Need:
     title: str
     detail: str
     since: datetime | None
+    until: datetime | None
     action: str
     url: str
-    until: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ class Kind:
     icon: str
     count: int
     needs: list[Need]
-    tone: str = "warn"  # or bad
-    or_more: bool = False  # not every row was examined
+    tone: str  # warn, bad
+    or_more: bool  # not every row was examined
 
     @property
     def hidden(self) -> bool:
@@ -64,101 +68,44 @@ def attention(request: HttpRequest) -> TemplateResponse:
     return render(request, "attention", "Needs a person", kinds=kinds)
 
 
-def needs(moment: datetime, agents: list[AgentState], inboxes: dict[str, Inbox], each: int = EACH) -> list[Kind]:
-    """What needs a person now, the worst kind first, without the kinds of which there is nothing."""
-    kinds = [
-        _disk(),
-        _dead_letters(inboxes, each),
-        _orphans(moment, each),
-        _leases(moment, each),
-        _answers(inboxes),
-        _silent(agents, inboxes, each),
-    ]
-    return [kind for kind in kinds if kind.count]
-
-
-def _disk() -> Kind:
-    used = store().disk_used()
-    low = used >= DISK_LOW
-    need = Need("The disk is almost full", f"{used:.0%} used", None, "Prune", reverse("admin:retention"))
-    return Kind("disk", "The disk", "hard_drive", int(low), [need] if low else [], "bad")
-
-
-def _dead_letters(inboxes: dict[str, Inbox], each: int) -> Kind:
-    parked = {agent_id: inbox.parked for agent_id, inbox in inboxes.items() if inbox.parked}
-    found = [
-        Need(
-            f"Dead letter of {plain(delivery.recipient_id)}",
-            f"{plain(delivery.message.subject)[:120]} – handed out {delivery.attempts} times, never acknowledged",
-            delivery.created_at,
-            "Read and answer",
-            f"{reverse('admin:mail')}?{urlencode({'lane': 'parked', 'm': delivery.message_id})}",
+def needs(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = EACH) -> list[Kind]:
+    """What needs a person now, as the pages show it."""
+    return [
+        Kind(
+            group.kind.value,
+            *LOOKS[group.kind],
+            group.count,
+            [_shown(group.kind, need) for need in group.needs],
+            "bad" if group.bad else "warn",
+            group.or_more,
         )
-        for delivery in (mail_overview.dead_letters(parked, each) if parked else [])
+        for group in facts.groups(moment, agents, inboxes, each)
     ]
-    return Kind("dead-letters", "Dead letters", "unsubscribe", sum(parked.values()), found, "bad")
 
 
-def _orphans(moment: datetime, each: int) -> Kind:
-    orphans = handoffs_overview.orphaned(moment, handoffs_overview.EXAMINED)
-    found = [
-        Need(
-            "Nobody may take a handoff",
-            f"{short(handoff.handoff_id)} for {plain(target(handoff.target))[:120]}",
-            handoff.created_at,
-            "Look or cancel",
-            _handoff(handoff),
-        )
-        for handoff in orphans[:each]
-    ]
-    unexamined = Handoff.objects.open().count() > handoffs_overview.EXAMINED
-    title = "Handoffs that nobody may take"
-    return Kind("orphans", title, "person_off", len(orphans), found, or_more=unexamined)
+def _shown(kind: facts.Kind, need: facts.Need) -> Need:
+    detail = plain(need.detail)
+    if kind in (facts.Kind.ORPHANS, facts.Kind.LEASES):
+        detail = f"{short(need.subject)} {detail}"
+    return Need(plain(need.title), detail, need.since, need.until, *_way(kind, need.subject))
 
 
-def _leases(moment: datetime, each: int) -> Kind:
-    ending = handoffs_overview.expiring(moment, SOON)
-    found = [
-        Need(
-            f"The lease of {plain(handoff.claimed_by)} is about to end",
-            f"handoff {short(handoff.handoff_id)}",
-            handoff.updated_at,
-            "Look",
-            _handoff(handoff),
-            until=handoff.lease_expires_at,
-        )
-        for handoff in ending[:each]
-    ]
-    return Kind("leases", "Leases that end", "timer", ending.count(), found)
+def _way(kind: facts.Kind, subject: str) -> tuple[str, str]:
+    """The action, and where it is done."""
+    match kind:
+        case facts.Kind.DISK:
+            return "Prune", reverse("admin:retention")
+        case facts.Kind.DEAD_LETTERS:
+            return "Read and answer", _mail(lane="parked", m=subject)
+        case facts.Kind.ORPHANS:
+            return "Look or cancel", reverse("admin:handoff", args=[subject])
+        case facts.Kind.LEASES:
+            return "Look", reverse("admin:handoff", args=[subject])
+        case facts.Kind.ANSWERS:
+            return "Read", _mail(agent=subject, lane="unread")
+        case facts.Kind.SILENT:
+            return "See its mail", reverse("admin:agent_mail", args=[subject])
 
 
-def _answers(inboxes: dict[str, Inbox]) -> Kind:
-    mine = inboxes.get(OPERATOR_AGENT, Inbox())
-    where = f"{reverse('admin:mail')}?{urlencode({'agent': OPERATOR_AGENT, 'lane': 'unread'})}"
-    need = Need("Agents wrote to you", f"{mine.unread} unread", mine.oldest_unread, "Read", where)
-    return Kind("answers", "Answers", "mark_chat_unread", int(mine.unread > 0), [need] if mine.unread else [])
-
-
-def _silent(agents: list[AgentState], inboxes: dict[str, Inbox], each: int) -> Kind:
-    waiting = [
-        (state, inboxes[state.agent_id])
-        for state in agents
-        if state.presence is not Presence.PRESENT
-        and state.agent_id != OPERATOR_AGENT
-        and inboxes.get(state.agent_id, Inbox()).unread
-    ]
-    found = [
-        Need(
-            f"{plain(state.agent_id)} is {state.presence} with unread mail",
-            f"{inbox.unread} unread",
-            inbox.oldest_unread,
-            "See its mail",
-            reverse("admin:agent_mail", args=[state.agent_id]),
-        )
-        for state, inbox in sorted(waiting, key=lambda pair: -pair[1].unread)[:each]
-    ]
-    return Kind("silent", "Away, with unread mail", "mark_email_unread", len(waiting), found)
-
-
-def _handoff(handoff: Handoff) -> str:
-    return reverse("admin:handoff", args=[handoff.handoff_id])
+def _mail(**query: str) -> str:
+    return f"{reverse('admin:mail')}?{urlencode(query)}"

@@ -15,6 +15,7 @@ from handoffs.models import Handoff, HandoffStatus
 
 CARDS = 40  # of each state; the list behind the column has the rest
 HISTORY = 200
+ENDED = (HandoffStatus.COMPLETED, HandoffStatus.REJECTED, HandoffStatus.CANCELLED)
 
 
 def board(request: HttpRequest) -> HttpResponse:
@@ -44,7 +45,10 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     if row is None:
         raise Http404
     history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
-    return render(request, "handoff", "Handoff", handoff=row, history=history, form=form)
+    endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
+    ending = endings.order_by("-event_id").first() if row.status in ENDED else None
+    ended = row.status in ENDED
+    return render(request, "handoff", "Handoff", handoff=row, history=history, form=form, ending=ending, ended=ended)
 
 
 @require_POST

@@ -67,6 +67,7 @@ def _picture(
         {
             "id": state.agent_id,
             "presence": state.presence.value,
+            "beyond_broadcasts": state.beyond_broadcasts,
             "spot": spots[state.agent_id],
             "radius": radius,
             "activity": activity[state.agent_id],

@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.db.models import Model
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from coordination.routing import in_words
 from core.clock import iso
@@ -43,6 +45,12 @@ def when(moment: datetime | None, style: str = "at") -> SafeString | str:
 def plain(text: Any) -> str:
     """A text with its invisible controls made visible: a bidi override may not rearrange what stands beside it."""
     return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str("" if text is None else text))
+
+
+@register.filter
+def heading(title: Any) -> str:
+    """A heading of ours with its capital; what a record is called as it is: an id is never changed."""
+    return plain(title) if isinstance(title, Model) else capfirst(str(title))
 
 
 @register.filter

@@ -45,6 +45,7 @@ class Migration(migrations.Migration):
                 ('webhook', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='hooks.webhook')),
             ],
             options={
+                'verbose_name_plural': 'webhook deliveries',
                 'db_table': 'webhook_deliveries',
             },
         ),

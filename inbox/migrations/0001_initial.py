@@ -46,6 +46,7 @@ class Migration(migrations.Migration):
                 ('message', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='inbox.message')),
             ],
             options={
+                'verbose_name_plural': 'deliveries',
                 'db_table': 'message_deliveries',
             },
         ),

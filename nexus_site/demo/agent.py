@@ -24,7 +24,7 @@ class Agent:
     project_root: str
     client: Client
     credentials: dict[str, str] = field(default_factory=dict)
-    tell: Callable[[str, str], None] = lambda agent_id, what: None  # the demo's account of what no onlooker may see
+    tell: Callable[[str, str], None] = lambda agent_id, what: None  # the demo's account of what no viewer may see
 
     async def attempt(self, tool: str, **arguments: Any) -> Data:
         """Call a tool; the envelope, whatever it says."""

@@ -79,7 +79,7 @@ def account(
             Line("handoffs completed", handoffs, completed),
             Line("handoffs won, as winners were told", handoffs, len({handoff for handoff, _ in score.wins})),
             Line("claims in the log", handoffs, claims),
-            Line("claims seen by the onlooker", handoffs, sum(map(len, seen_claims.values()))),
+            Line("claims seen by the viewer", handoffs, sum(map(len, seen_claims.values()))),
             Line("events, without a gap", last - started_after, events),
         ],
         Counter(winner for _, winner in score.wins),

@@ -15,10 +15,10 @@ SILENT = {"session.heartbeat"}
 
 
 class Timeline:
-    """Follows both streams of the log over MCP, as any onlooker would."""
+    """Follows both streams of the log over MCP, as any viewer would."""
 
-    def __init__(self, onlooker: Agent, write: Callable[[str], object], *, colour: bool) -> None:
-        self.onlooker, self.write, self.colour = onlooker, write, colour
+    def __init__(self, viewer: Agent, write: Callable[[str], object], *, colour: bool) -> None:
+        self.viewer, self.write, self.colour = viewer, write, colour
         self.started = time.monotonic()
         self.claims: dict[str, list[str]] = {}
 
@@ -29,10 +29,10 @@ class Timeline:
                 following.create_task(self._follow(stream))
 
     async def _follow(self, stream: str) -> None:
-        place = {"project_root": self.onlooker.project_root, "agent_id": self.onlooker.agent_id, "stream": stream}
-        cursor = (await self.onlooker.call("event_cursor", **place))["cursor"]
+        place = {"project_root": self.viewer.project_root, "agent_id": self.viewer.agent_id, "stream": stream}
+        cursor = (await self.viewer.call("event_cursor", **place))["cursor"]
         while True:
-            page = await self.onlooker.call("event_wait", **place, cursor=cursor, timeout_seconds=5)
+            page = await self.viewer.call("event_wait", **place, cursor=cursor, timeout_seconds=5)
             for event in page["events"]:
                 self._print(event)
             cursor = page["next_cursor"]

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from coordination.models import RetentionPass
 from core import waiting
-from core.access import Approach, Refused, identify
+from core.access import ConnectionInfo, Refused, identify
 from core.config import CoreSettings
 from core.database import store
 from core.operations.errors import NexusError
@@ -41,11 +41,11 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
 async def measured(request: HttpRequest) -> HttpResponseBase:
     """The metrics, for whoever may use REST."""
     user = await request.auser()
-    approach = Approach.of_request(request, user)
+    info = ConnectionInfo.of_request(request, user)
     metrics.PARKED.set(len(waiting.waiter().parked))
 
     def text() -> bytes:
-        identify(approach, transport="http")
+        identify(info, transport="http")
         return metrics.exposition()
 
     try:

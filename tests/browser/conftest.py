@@ -47,7 +47,11 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     """A small team at work on the hub."""
     root = tmp_path_factory.mktemp("parser")
-    return {**scene.play(scene.over_rest(hub.url), root), "root": str(root)}
+    do = scene.over_rest(hub.url)
+    added = do(
+        "webhook_add", url="https://example.com/nexus", types=["operator.created"]
+    )  # never called: nobody makes one
+    return {**scene.play(do, root), "root": str(root), "webhook": added["webhook_id"]}
 
 
 @pytest.fixture

@@ -25,11 +25,14 @@ PAGES = {
     "agent_new": "/admin/agents/+new/",
     "try": "/admin/agents/planner/try/?since=0",
     "speak": "/admin/speak/",
+    "webhooks": "/admin/webhooks/",
+    "webhook": "/admin/webhooks/{webhook}/",
     "settings": "/admin/settings/",
     "retention": "/admin/retention/",
     "help": "/admin/help/",
     "about": "/admin/about/",
     "sessions": "/admin/coordination/session/",
+    "operators": "/admin/auth/user/",
     "artifact": "/admin/coordination/artifact/{artifact}/change/",
 }
 THEMES = {"light": (), "dark": ("color-contrast",)}  # the theme changes nothing but colours

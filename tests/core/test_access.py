@@ -13,7 +13,7 @@ import pytest
 from coordination.models import AgentKey
 from coordination.services.agents import hash_secret
 from core import waiting
-from core.access import Approach, Refused, aidentify, allowed_hosts, identify
+from core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, identify
 from core.clock import now
 from core.logs import redact
 from core.operations.caller import Caller
@@ -24,16 +24,16 @@ OTHER_KEY = "nxs_" + "ba9876543210" * 4
 LOCAL = {"host": "localhost:8420"}
 
 
-def approach(peer: str | None = "127.0.0.1", query: str = "", staff: str | None = None, **headers: str) -> Approach:
+def info(peer: str | None = "127.0.0.1", query: str = "", staff: str | None = None, **headers: str) -> ConnectionInfo:
     given = {name.replace("_", "-"): value for name, value in {**LOCAL, **headers}.items()}
-    return Approach(peer, tuple(given.items()), query, staff)
+    return ConnectionInfo(peer, tuple(given.items()), query, staff)
 
 
-def who(asked: Approach, **how: Any) -> Caller:
+def who(asked: ConnectionInfo, **how: Any) -> Caller:
     return identify(asked, transport="rest", **how)
 
 
-def status(asked: Approach, **how: Any) -> int:
+def status(asked: ConnectionInfo, **how: Any) -> int:
     with pytest.raises(Refused) as refusal:
         who(asked, **how)
     return refusal.value.status
@@ -49,11 +49,11 @@ def keyed(call: Call) -> None:
 @pytest.mark.parametrize("host", ["localhost:8420", "127.0.0.1", "[::1]:8420", "LOCALHOST"])
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"])
 def test_it_takes_a_direct_local_request_for_the_operators(host: str, peer: str) -> None:
-    assert who(approach(peer, host=host)) == Caller("rest", operator="local", connection="operator:local")
+    assert who(info(peer, host=host)) == Caller("rest", operator="local", connection="operator:local")
 
 
 def test_it_takes_the_same_origin_and_refuses_a_foreign_one() -> None:
-    assert who(approach(origin="http://localhost:8420")).operator == "local"
+    assert who(info(origin="http://localhost:8420")).operator == "local"
     for origin in (
         "http://evil.example",
         "http://localhost:9",
@@ -63,18 +63,18 @@ def test_it_takes_the_same_origin_and_refuses_a_foreign_one() -> None:
         "http://[",
         "ws://localhost:8420",
     ):
-        assert status(approach(origin=origin)) == 403, origin
+        assert status(info(origin=origin)) == 403, origin
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8420", "localhost.evil.example", "", "10.0.0.1", "a,b"])
 def test_it_refuses_a_foreign_host_even_with_a_key(keyed: None, host: str) -> None:
-    assert status(approach(host=host)) == 403
-    assert status(approach(host=host, x_api_key=KEY)) == 403
+    assert status(info(host=host)) == 403
+    assert status(info(host=host, x_api_key=KEY)) == 403
 
 
 def test_it_refuses_a_request_that_names_no_host_or_two() -> None:
-    assert status(Approach("127.0.0.1", (), "")) == 403
-    assert status(Approach("127.0.0.1", (("host", "localhost"), ("host", "evil.example")), "")) == 403
+    assert status(ConnectionInfo("127.0.0.1", (), "")) == 403
+    assert status(ConnectionInfo("127.0.0.1", (("host", "localhost"), ("host", "evil.example")), "")) == 403
 
 
 PROXIED = """
@@ -96,24 +96,24 @@ DIRECT = """
 
 @pytest.mark.parametrize("header", DIRECT)
 def test_it_takes_what_clients_send_by_themselves_for_local(header: str) -> None:
-    assert who(approach(**{header: "http://localhost:8420"})).operator == "local"
+    assert who(info(**{header: "http://localhost:8420"})).operator == "local"
 
 
 @pytest.mark.parametrize("header", PROXIED)
 def test_it_takes_no_forwarded_request_for_local(header: str) -> None:
-    assert status(approach(**{header: "127.0.0.1"})) == 401
+    assert status(info(**{header: "127.0.0.1"})) == 401
 
 
 @pytest.mark.parametrize("peer", ["192.168.1.7", "8.8.8.8", "::2", "", None, "localhost", "::ffff:10.0.0.1"])
 def test_it_asks_everybody_beyond_loopback_for_a_key(peer: str | None) -> None:
-    assert status(approach(peer)) == 401
-    assert status(approach(peer, x_forwarded_for="127.0.0.1")) == 401
+    assert status(info(peer)) == 401
+    assert status(info(peer, x_forwarded_for="127.0.0.1")) == 401
 
 
 def test_it_asks_local_requests_for_a_key_too_while_bound_beyond_loopback(settings: Any) -> None:
     settings.NEXUS_TRUSTS_LOCAL, settings.ALLOWED_HOSTS = False, allowed_hosts("0.0.0.0")
-    assert status(approach()) == 401
-    assert status(approach(host="evil.example")) == 401
+    assert status(info()) == 401
+    assert status(info(host="evil.example")) == 401
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_it_asks_local_requests_for_a_key_too_while_bound_beyond_loopback(settin
     ],
 )
 def test_it_binds_a_key_to_its_agent_wherever_it_stands(keyed: None, where: dict[str, str]) -> None:
-    caller = who(approach("192.168.1.7", **where), key_required=True)
+    caller = who(info("192.168.1.7", **where), key_required=True)
     assert (caller.agent_id, caller.operator) == ("ana", None)
-    assert who(approach(**where)) == caller  # and never the operator, local as it is
+    assert who(info(**where)) == caller  # and never the operator, local as it is
 
 
 def test_it_tells_the_holders_of_different_keys_apart_and_shows_no_key(keyed: None) -> None:
-    first = who(approach(x_api_key=KEY)).connection
+    first = who(info(x_api_key=KEY)).connection
     AgentKey.objects.update(key_hash=hash_secret(OTHER_KEY))
-    second = who(approach(x_api_key=OTHER_KEY)).connection
+    second = who(info(x_api_key=OTHER_KEY)).connection
     assert first and second and first != second
     assert first.startswith("key:") and KEY[4:20] not in first
-    assert who(approach(x_api_key=OTHER_KEY), connection="sse:1").connection == "sse:1", "a stream is its own"
+    assert who(info(x_api_key=OTHER_KEY), connection="sse:1").connection == "sse:1", "a stream is its own"
 
 
 @pytest.mark.parametrize(
@@ -156,25 +156,25 @@ def test_it_tells_the_holders_of_different_keys_apart_and_shows_no_key(keyed: No
     ],
 )
 def test_it_refuses_a_wrong_key_and_falls_back_to_nobody(keyed: None, wrong: dict[str, str]) -> None:
-    assert status(approach(**wrong)) == 401
+    assert status(info(**wrong)) == 401
 
 
 def test_it_refuses_a_deactivated_key(keyed: None) -> None:
     AgentKey.objects.update(is_active=False)
-    assert status(approach(x_api_key=KEY)) == 401
+    assert status(info(x_api_key=KEY)) == 401
 
 
 def test_it_takes_a_logged_in_operator_by_name_from_anywhere_but_not_where_a_key_is_needed() -> None:
-    assert who(approach("192.168.1.7", staff="olga")) == Caller("rest", operator="olga", connection="operator:olga")
-    assert status(approach(staff="olga"), key_required=True) == 401
-    assert status(approach(staff="olga", origin="http://evil.example")) == 403
+    assert who(info("192.168.1.7", staff="olga")) == Caller("rest", operator="olga", connection="operator:olga")
+    assert status(info(staff="olga"), key_required=True) == 401
+    assert status(info(staff="olga", origin="http://evil.example")) == 403
 
 
 def test_it_counts_only_active_members_of_the_staff() -> None:
     scope = {"headers": [(b"Host", b"localhost")], "query_string": b"", "client": ["10.0.0.1", 5]}
     for lacking in ("is_authenticated", "is_active", "is_staff"):
         traits = {"is_authenticated": True, "is_active": True, "is_staff": True, lacking: False}
-        assert Approach.of_scope(scope, SimpleNamespace(get_username=lambda: "olga", **traits)).staff is None
+        assert ConnectionInfo.of_scope(scope, SimpleNamespace(get_username=lambda: "olga", **traits)).staff is None
 
 
 def test_it_serves_the_names_of_its_bind() -> None:
@@ -216,7 +216,7 @@ async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(comm
     try:
         async with asyncio.timeout(20):
             with pytest.raises(Refused):
-                await aidentify(approach("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)
+                await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)
     finally:
         done.set()
         await asyncio.gather(*reads)

@@ -26,6 +26,7 @@ from dashboard.urls import pages
 from tests.browser import scene
 
 LOCAL = {"host": "127.0.0.1:8420"}
+OPERATOR = Caller(transport="test", operator="olga")
 Ids = dict[str, str]
 
 
@@ -34,20 +35,6 @@ def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
     assert envelope["ok"], envelope
     data: dict[str, Any] = envelope["data"]
     return data
-
-
-@pytest.fixture
-def team(db: None, tmp_path: Path) -> Ids:
-    """A small team at work."""
-    root = tmp_path / "parser"
-    root.mkdir()
-    return {**scene.play(do, root), "root": str(root)}
-
-
-@pytest.fixture
-def browser() -> Client:
-    """A browser on this machine."""
-    return Client(headers=LOCAL)
 
 
 def addresses(ids: Ids) -> list[str]:
@@ -68,6 +55,7 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *("/admin/settings/", "/admin/retention/", "/admin/help/", "/admin/about/", "/admin/auth/user/"),
+        *("/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
         *(
             f"/admin/coordination/{model}/"
             for model in ("workspace", "session", "channel", "artifact", "task", "event")

@@ -11,14 +11,14 @@ import time_machine
 from coordination.presence import agent_states
 from core.clock import now
 from core.database import store
-from handoffs.attention import Kind, Need, needs
+from handoffs.attention import Group, Kind, groups
 from inbox.monitoring import inboxes
 from tests.conftest import Call
 
 
-def found() -> dict[Kind, Need]:
+def found() -> dict[Kind, Group]:
     moment = now()
-    return {need.kind: need for need in needs(moment, agent_states(moment), inboxes(moment))}
+    return {group.kind: group for group in groups(moment, agent_states(moment), inboxes(moment))}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_it_counts_the_dead_letters_of_an_agent(call: Call, send: Callable[[str]
         with time_machine.travel(start + timedelta(hours=attempt)):
             call("inbox_pull", agent_id="bob")
     letters = found()[Kind.DEAD_LETTERS]
-    assert (letters.count, letters.subjects, letters.tone) == (7, ("bob",), "bad")
+    assert (letters.count, letters.by_agent, letters.bad, len(letters.needs)) == (7, {"bob": 7}, True, 3)
 
 
 def test_it_counts_the_handoffs_that_nobody_may_take(call: Call, project: str) -> None:
@@ -52,7 +52,7 @@ def test_it_counts_the_handoffs_that_nobody_may_take(call: Call, project: str) -
     offer = {"project_root": project, "from_agent_id": "ana", "target": {"strategy": "role", "role": "pilot"}}
     offered = [call("handoff_create", **offer, visibility="public")["handoff_id"] for _ in range(7)]
     orphans = found()[Kind.ORPHANS]
-    assert (orphans.count, orphans.subjects) == (7, offered)
+    assert (orphans.count, [need.subject for need in orphans.needs]) == (7, offered[:3])
     call("agent_register", agent_id="pia", role="pilot")
     assert Kind.ORPHANS not in found()
 
@@ -64,9 +64,9 @@ def test_it_names_the_lease_that_ends_soon(call: Call, project: str) -> None:
     offer = {"project_root": project, "from_agent_id": "ana", "target": direct, "visibility": "public"}
     handoff_id = call("handoff_create", **offer)["handoff_id"]
     call("handoff_claim", project_root=project, handoff_id=handoff_id, agent_id="bob")
-    assert Kind.LEASE not in found()
+    assert Kind.LEASES not in found()
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=290)):
-        assert found()[Kind.LEASE].subjects == (handoff_id,)
+        assert [need.subject for need in found()[Kind.LEASES].needs] == [handoff_id]
 
 
 def test_it_tells_whose_mail_nobody_fetches(call: Call, send: Callable[[str], None]) -> None:
@@ -75,8 +75,8 @@ def test_it_tells_whose_mail_nobody_fetches(call: Call, send: Callable[[str], No
         send(agent_id)
     assert Kind.SILENT not in found()
     with time_machine.travel(datetime.now(UTC) + timedelta(hours=2)):
-        silent, mine = found()[Kind.SILENT], found()[Kind.MAIL]
-    assert (silent.subjects, silent.count, mine.count) == (("bob",), 1, 1)
+        silent, mine = found()[Kind.SILENT], found()[Kind.ANSWERS]
+    assert ([need.subject for need in silent.needs], silent.count, mine.count) == (["bob"], 1, 1)
 
 
 def test_it_puts_the_worst_first(call: Call, send: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,4 +84,4 @@ def test_it_puts_the_worst_first(call: Call, send: Callable[[str], None], monkey
     send("bob")
     monkeypatch.setattr(store(), "disk_used", lambda: 0.99)
     with time_machine.travel(datetime.now(UTC) + timedelta(hours=2)):
-        assert [(kind, need.tone) for kind, need in found().items()] == [(Kind.DISK, "bad"), (Kind.SILENT, "warn")]
+        assert [(kind, group.bad) for kind, group in found().items()] == [(Kind.DISK, True), (Kind.SILENT, False)]

@@ -106,6 +106,20 @@ def test_it_lists_neither_taken_nor_ended_work_nor_that_of_other_workspaces(
     assert ids(listed("cleo")) == []
 
 
+def test_it_parses_no_target_from_before_there_were_bounds(
+    listed: Call, call: Call, offer: Offer, project: str
+) -> None:
+    """Eight of them took Home 80 s."""
+    handoff = offer()
+    rules = [{"strategy": "role", "role": "coder"}] * 110_000
+    Handoff.objects.filter(pk=handoff).update(target={"strategy": "mixed", "rules": rules})
+
+    assert ids(listed("cleo")) == []
+    at = {"project_root": project, "handoff_id": handoff, "agent_id": "ana"}
+    assert call("handoff_get", **at)["target"] == {"strategy": "oversized"}
+    assert call("handoff_cancel", **at)["status"] == "CANCELLED"
+
+
 class TestPages:
     def test_it_pages_without_repeating_or_skipping(self, listed: Call, offer: Offer) -> None:
         offered = [offer(target=TO_BOB if number % 2 else PYTHON) for number in range(9)]

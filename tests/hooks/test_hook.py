@@ -41,11 +41,11 @@ def builder(project: str) -> Call:
 def fresh(builder: Call, committed: None, call: Operation) -> Any:
     """The store of the tests, where `builder` is registered and has been looked after just now."""
     call("agent_register", agent_id="builder")
-    knobs: Any = settings.NEXUS
+    nexus: Any = settings.NEXUS
     look.refresh(builder)
-    memory.keep_told(knobs.home, builder, memory.Told(refresh_by=time.time() + 29))
-    entry.respond(knobs, builder, must_not_start)
-    return knobs
+    memory.keep_told(nexus.home, builder, memory.Told(refresh_by=time.time() + 29))
+    entry.respond(nexus, builder, must_not_start)
+    return nexus
 
 
 def write(call: Operation, project: str, text: str = "hello") -> str:
@@ -60,10 +60,10 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
     return str(sent["message_id"])
 
 
-def stamp_unchanged(knobs: Any, call: Call) -> None:
+def stamp_unchanged(nexus: Any, call: Call) -> None:
     """As if no signal had come."""
-    signal = signal_files.stamp(knobs.home, call.agent_id)
-    memory.keep_told(knobs.home, call, replace(memory.told(knobs.home, call), signal=signal))
+    signal = signal_files.stamp(nexus.home, call.agent_id)
+    memory.keep_told(nexus.home, call, replace(memory.told(nexus.home, call), signal=signal))
 
 
 # Whatever fails

@@ -9,7 +9,6 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from core.cli import EXIT_CODES, spelled
-from core.config import LARGEST
 from core.operations.replies import Data
 from core.verbs import Verb, VerbsCommand, named
 
@@ -82,7 +81,7 @@ def _vocabulary(row: Data) -> str:
         return "true, false"
     if row["minimum"] is None:
         return ""
-    return f"{row['minimum']} or more" if row["maximum"] >= LARGEST else f"{row['minimum']}–{row['maximum']}"
+    return f"{row['minimum']} or more" if row["maximum"] is None else f"{row['minimum']}–{row['maximum']}"
 
 
 SETTING = named("setting", "Its name.")

@@ -1,10 +1,13 @@
 // A live page is its own source: after events it is fetched again and its [data-region] elements are exchanged.
+// What is shown once (a key) names another page with [data-source] for the regions that it shares with it.
 // However many events come, that is one request at a time and at most one in two seconds.
 import { showTimes } from "./times.js";
 
 const PAUSE = 2000;
 let running = false;
 let wanted = false;
+
+const source = () => document.querySelector("[data-source]")?.dataset.source ?? location.href;
 
 const busy = (region) =>
   region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")
@@ -41,7 +44,7 @@ async function refresh() {
   running = true;
   while (wanted && !document.hidden) {
     wanted = false;
-    try { await load(location.href); } catch { /* the status line tells; the next event tries again */ }
+    try { await load(source()); } catch { /* the status line tells; the next event tries again */ }
     await new Promise((done) => setTimeout(done, PAUSE));
   }
   running = false;

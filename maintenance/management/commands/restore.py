@@ -36,25 +36,25 @@ exit codes: 0 restored; 1 nothing was changed"""
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        knobs = settings.NEXUS
+        nexus = settings.NEXUS
         done = backup.restore(
             options["backup"].absolute(),
-            knobs.database,
-            home=knobs.home,
+            nexus.database,
+            home=nexus.home,
             into_running=options["into_running"],
             progress=Bar(self.stderr, "restore"),
         )
         replaced = str(done.replaced) if done.replaced else None
         if options["json"]:
             answer = {
-                "database": str(knobs.database),
+                "database": str(nexus.database),
                 "rows": done.rows,
                 "replaced": replaced,
                 "in_place": done.in_place,
             }
             self.stdout.write(json.dumps(answer))
             return
-        self.stdout.write(f"{knobs.database}: {sum(done.rows.values())} rows restored from {options['backup']}.")
+        self.stdout.write(f"{nexus.database}: {sum(done.rows.values())} rows restored from {options['backup']}.")
         if replaced:
             self.stdout.write(f"The former store is {replaced}; delete it when you no longer need it.")
         if options["into_running"] and not done.in_place:

@@ -21,12 +21,12 @@ from nexus_site.demo.stage import Stage, hub, throwaway
 from nexus_site.demo.summary import Summary, account, newest_event
 from nexus_site.demo.timeline import Timeline
 
-ONLOOKER = "demo-onlooker"
+OBSERVER = "demo-observer"
 CAST = {
     team.PLANNER: ("planner", []),
     **{worker: ("worker", [team.SKILL]) for worker in team.WORKERS},
     team.REVIEWER: ("reviewer", ["review"]),
-    ONLOOKER: ("observer", []),
+    OBSERVER: ("observer", []),
 }
 
 
@@ -77,7 +77,7 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
                 agents[agent_id] = await present.enter_async_context(
                     joined(transport, agent_id, str(project), role, skills)
                 )
-            timeline = Timeline(agents[ONLOOKER], self.stdout.write, colour=sys.stdout.isatty())
+            timeline = Timeline(agents[OBSERVER], self.stdout.write, colour=sys.stdout.isatty())
             for agent in agents.values():
                 agent.tell = timeline.tell
             watching = [

@@ -12,12 +12,13 @@ from typing import Any
 from coordination import presence
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
-from core.cli import EXIT_CODES, Group, OperatorCommand, ago, size
+from core.cli import EXIT_CODES, OperatorCommand, ago, size
+from core.cli import Group as Section
 from core.clock import iso, now
 from core.config import CoreSettings
 from core.database import store
 from core.instance import running
-from handoffs.attention import Kind, Need, needs
+from handoffs.attention import Group, Kind, groups
 from handoffs.models import Handoff, HandoffStatus
 from inbox.monitoring import Inbox, inboxes
 
@@ -26,7 +27,7 @@ LANES = ("unread", "in_flight", "parked")
 
 
 class Command(OperatorCommand):
-    group = Group.HUB
+    group = Section.HUB
     help = "Tell what is here: server, store, agents, mail, handoffs, and what needs a person."
     examples = f"""examples:
   nexus status
@@ -40,7 +41,7 @@ class Command(OperatorCommand):
         moment = now()
         mail = inboxes(moment)
         agents = presence.agent_states(moment)
-        attention = list(_attention(needs(moment, agents, mail)))
+        attention = list(_attention(groups(moment, agents, mail)))
         data = {**self._facts(agents, mail, moment), "attention": attention}
         if options["json"]:
             self.print_json(data)
@@ -93,13 +94,14 @@ def _counts(counted: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
 
 
-def _attention(needs: Iterable[Need]) -> Iterator[str]:
+def _attention(found: Iterable[Group]) -> Iterator[str]:
     """What keeps the hub from working until a person acts, and the command that shows it."""
-    for need in needs:
-        match need.kind:
+    for group in found:
+        match group.kind:
             case Kind.DISK:
-                yield f"{need.title}, {need.detail}: nexus prune --vacuum"
+                yield f"{group.needs[0].title}, {group.needs[0].detail}: nexus prune --vacuum"
             case Kind.DEAD_LETTERS:
-                yield f"{need.count} dead letters: nexus inbox {shlex.quote(need.subjects[0])} --parked"
+                for agent_id, count in group.by_agent.items():
+                    yield f"{count} dead letters: nexus inbox {shlex.quote(agent_id)} --parked"
             case Kind.ORPHANS:
-                yield f"{need.count} open handoffs that no registered agent may claim: nexus handoffs"
+                yield f"{group.count} open handoffs that no registered agent may claim: nexus handoffs"

@@ -1,0 +1,192 @@
+"""What a person reads and can do on the pages, beside the work itself."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.dashboard.test_dashboard import Ids, do
+
+
+def shown(answer: Any) -> str:
+    """A page's text and markup, on one line."""
+    return re.sub(r"\s+", " ", html.unescape(answer.content.decode()))
+
+
+def snippet(page: str, client: str) -> dict[str, Any]:
+    """The JSON that a key page shows for a client."""
+    found = re.search(rf'id="snippet-{client}"[^>]*>(.*?)</pre>', page)
+    assert found, client
+    document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+# The key page
+
+
+def test_it_starts_a_local_client_by_the_whole_path_and_on_this_very_store(
+    db: None, browser: Client, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "nexus"
+    monkeypatch.setattr(sys, "argv", [str(program), "serve"])
+    settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "home": "environment", "db_path": "default"}
+    page = shown(browser.post("/admin/agents/+new/", {"agent_id": "scout"}))
+    server = snippet(page, "claude-desktop")["mcpServers"]["nexus"]
+    assert server["command"] == str(program)
+    assert server["args"] == ["runmcp", "--home", str(settings.NEXUS.home)]
+
+
+def test_it_waits_for_the_first_call_beside_the_key(db: None, browser: Client) -> None:
+    page = shown(browser.post("/admin/agents/+new/", {"agent_id": "scout"}))
+    assert re.search("nxs_[0-9a-f]{48}", page) and "Waiting for a call" in page
+    source = re.search(r'data-source="([^"]+)"', page)
+    assert source and 'id="arrival"' in page
+    assert "listening" in shown(browser.get(source[1]))
+    do("agent_register", agent_id="scout")
+    assert "arrived" in shown(browser.get(source[1]))
+
+
+def test_it_takes_no_earlier_act_for_a_call_with_a_new_key(db: None, browser: Client) -> None:
+    do("agent_register", agent_id="scout")
+    page = shown(browser.post("/admin/agents/scout/key/", {"what": "issue"}))
+    source = re.search(r'data-source="([^"]+)"', page)
+    assert source and "listening" in shown(browser.get(source[1]))
+
+
+# Presence
+
+
+@pytest.fixture
+def talkative(team: Ids) -> Any:
+    """An hour later: the planner has just written, and no session of it has a heartbeat."""
+    with time_machine.travel(datetime.now(UTC) + timedelta(hours=1)):
+        do("message_create", project_root=team["root"], from_agent_id="planner", subject="s", body="b",
+           target={"strategy": "direct", "agent_id": "reviewer"})  # fmt: skip
+        yield
+
+
+@pytest.mark.parametrize("path", ["/admin/agents/?q=planner", "/admin/agents/planner/", "/admin/graph/?agent=planner"])
+def test_it_says_whom_broadcasts_do_not_reach_although_present(talkative: None, browser: Client, path: str) -> None:
+    page = shown(browser.get(path))
+    assert 'data-tone="present">present<' in page and "broadcasts do not reach it" in page
+
+
+def test_it_says_so_on_the_map(talkative: None, browser: Client) -> None:
+    page = shown(browser.get("/admin/graph/"))
+    assert re.search(r"<title> planner: present, \d+ messages; broadcasts do not reach it", page)
+    assert not re.search(r"<title> builder-1: \w+, \d+ messages; broadcasts", page)
+
+
+def test_it_says_nothing_of_broadcasts_where_they_arrive(team: Ids, browser: Client) -> None:
+    assert "broadcasts do not reach it" not in shown(browser.get("/admin/agents/planner/"))
+
+
+# Names, words, bounds
+
+
+def test_it_never_capitalises_an_id(team: Ids, browser: Client) -> None:
+    page = shown(browser.get(f"/admin/inbox/message/{team['message']}/change/"))
+    assert "Plan for the parser" in page or team["message"] in page
+    for path in (f"handoffs/handoff/{team['open']}", f"coordination/workspace/{team['workspace']}"):
+        page = shown(browser.get(f"/admin/{path}/change/"))
+        name = "parser" if "workspace" in path else team["open"]
+        assert f">{name}</a>" in page
+        assert f">{name.capitalize()}<" not in page
+
+
+def test_it_spells_the_plural_of_delivery(team: Ids, browser: Client) -> None:
+    page = shown(browser.get("/admin/inbox/delivery/"))
+    assert ">Deliveries</a>" in page and "Deliverys" not in page and "deliverys" not in page
+
+
+def test_it_shows_no_bound_of_the_machine_among_the_settings(team: Ids, browser: Client) -> None:
+    page = shown(browser.get("/admin/settings/"))
+    assert "2147483647" not in page and "0 or more." in page and "to 86400." in page
+
+
+def test_it_names_the_way_in_the_words_of_the_pages(team: Ids, browser: Client) -> None:
+    page = shown(browser.post("/admin/agents/+new/", {"agent_id": "planner"}))
+    assert "There is an agent 'planner' already: Profile on the agent's page changes it" in page
+    assert "agent_update" not in page and "agent_key_issue" not in page
+    handoff = {"what": "handoff", "workspace": team["workspace"], "strategy": "role", "role": "nobody", "payload": "x"}
+    page = shown(browser.post("/admin/speak/", handoff, follow=True))
+    assert "Cancel on the handoff's page retracts it" in page and "handoff_cancel retracts" not in page
+
+
+def test_it_says_how_to_make_the_first_agent(db: None, browser: Client) -> None:
+    assert "Make the first agent" in shown(browser.get("/admin/"))
+    do("agent_register", agent_id="scout")
+    assert "Make the first agent" not in shown(browser.get("/admin/"))
+
+
+# A handoff's outcome
+
+
+def test_it_tells_by_whom_and_why_a_handoff_was_cancelled(team: Ids, browser: Client) -> None:
+    page = shown(browser.post(f"/admin/board/{team['open']}/cancel/", {"reason": "not needed any more"}, follow=True))
+    assert "None yet" not in page and "Reason: <bdi>not needed any more</bdi>" in page
+    assert re.search(r"Cancelled by operator <bdi[^>]*>local</bdi>", page)
+
+
+def test_it_tells_which_agent_cancelled_a_handoff(team: Ids, browser: Client) -> None:
+    do("handoff_cancel", project_root=team["root"], handoff_id=team["orphan"], agent_id="planner")
+    page = shown(browser.get(f"/admin/board/{team['orphan']}/"))
+    assert re.search(r"Cancelled by <bdi[^>]*>planner</bdi>", page) and "No reason was given" in page
+
+
+# Operators and logins
+
+
+def test_it_offers_no_permission_but_to_enter(team: Ids, browser: Client) -> None:
+    ada = User.objects.create_superuser("ada", password="correct horse")
+    page = shown(browser.get(f"/admin/auth/user/{ada.pk}/change/"))
+    assert 'name="is_active"' in page and 'name="is_staff"' in page
+    assert "user_permissions" not in page and 'name="groups"' not in page and "is_superuser" not in page
+    assert "groups" not in shown(browser.get("/admin/auth/user/"))
+
+
+def test_it_makes_an_operator_who_can_do_everything(team: Ids, browser: Client, settings: Any) -> None:
+    form = {"username": "bea", "password1": "correct horse battery", "password2": "correct horse battery"}
+    browser.post("/admin/auth/user/add/", form)
+    bea = User.objects.get(username="bea")
+    assert (bea.is_active, bea.is_staff, bea.is_superuser) == (True, True, True)
+    settings.NEXUS_TRUSTS_LOCAL = False
+    assert browser.login(username="bea", password="correct horse battery")
+    assert browser.get("/admin/inbox/message/").status_code == 200
+
+
+def test_it_takes_all_rights_from_an_operator_who_may_not_enter(team: Ids, browser: Client) -> None:
+    ada = User.objects.create_superuser("ada", password="correct horse")
+    browser.post(f"/admin/auth/user/{ada.pk}/change/", {"username": "ada", "is_active": "on"})
+    ada.refresh_from_db()
+    assert (ada.is_staff, ada.is_superuser) == (False, False)
+
+
+def test_it_gives_nobody_the_account_of_local_requests(team: Ids, browser: Client) -> None:
+    browser.get("/admin/")
+    local = User.objects.get(username="local")
+    assert browser.get(f"/admin/auth/user/{local.pk}/password/").status_code == 404
+    assert f"/auth/user/{local.pk}/" not in shown(browser.get("/admin/auth/user/"))
+
+
+def test_it_offers_a_local_operator_no_login_to_end(team: Ids, browser: Client, settings: Any) -> None:
+    page = shown(browser.get("/admin/"))
+    assert "Log out" not in page and "You are here without a login" in page
+    answer = browser.post("/admin/logout/")
+    assert answer.headers["Location"] == "/admin/"
+    settings.NEXUS_TRUSTS_LOCAL = False
+    User.objects.create_superuser("ada", password="correct horse")
+    browser.login(username="ada", password="correct horse")
+    assert "Log out" in shown(browser.get("/admin/"))
+    browser.post("/admin/logout/")
+    assert browser.get("/admin/").status_code == 302

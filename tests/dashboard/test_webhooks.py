@@ -1,0 +1,100 @@
+"""The pages of webhooks."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from coordination.models import Event
+from coordination.toolset import run
+from hooks.models import Webhook, WebhookDelivery
+from tests.dashboard.test_dashboard import OPERATOR, Ids, queries
+
+URL = "https://example.com/hook"
+
+
+def add(**more: Any) -> str:
+    envelope = run(OPERATOR, "webhook_add", {"url": URL, **more})
+    assert envelope["ok"], envelope
+    return str(envelope["data"]["webhook_id"])
+
+
+def fail(webhook_id: str, event_id: int, status: str, error: str) -> None:
+    """A delivery that was tried eight times."""
+    moment = datetime.now(UTC)
+    WebhookDelivery.objects.create(
+        delivery_id=f"wdl_{event_id}", webhook_id=webhook_id, event_id=event_id, body="{}", status=status, attempts=8,
+        next_attempt_at=moment, last_error=error, created_at=moment,
+    )  # fmt: skip
+
+
+def text(browser: Client, path: str) -> str:
+    return re.sub(r"\s+", " ", browser.get(path).content.decode())
+
+
+def test_it_shows_the_secret_of_a_new_webhook_once(team: Ids, browser: Client) -> None:
+    form = {
+        "url": URL,
+        "agent_id": "planner",
+        "project_root": team["root"],
+        "types": "message.created, handoff.created",
+    }
+    shown = browser.post("/admin/webhooks/", form)
+    row = Webhook.objects.get(url=URL)
+    assert row.secret in shown.content.decode() and shown.headers["Cache-Control"].startswith("max-age=0")
+    assert (row.agent_id, row.workspace_id, row.types) == (
+        "planner", team["workspace"], ["message.created", "handoff.created"],
+    )  # fmt: skip
+    for path in ("/admin/webhooks/", f"/admin/webhooks/{row.pk}/"):
+        page = text(browser, path)
+        assert URL in page and row.secret not in page
+
+
+def test_it_keeps_what_was_typed_when_an_address_is_refused_and_names_the_box_to_tick(
+    db: None,
+    browser: Client,
+) -> None:
+    answer = browser.post("/admin/webhooks/", {"url": "http://127.0.0.1:9/in", "types": "message.created"})
+    page = answer.content.decode()
+    assert "http://127.0.0.1:9/in" in page and 'value="message.created"' in page
+    assert "“The address may be private”" in page and "allow_private if" not in page
+    browser.post("/admin/webhooks/", {"url": "http://127.0.0.1:9/in", "allow_private": "on"})
+    assert Webhook.objects.get().allow_private
+
+
+def test_it_shows_dead_letters_with_their_errors_and_tries_them_again(db: None, browser: Client) -> None:
+    webhook_id = add()
+    event_id = Event.objects.latest("event_id").pk
+    fail(webhook_id, event_id, "dead", "the receiver answered 502")
+    assert "1 dead letter" in text(browser, "/admin/webhooks/")
+    page = text(browser, f"/admin/webhooks/{webhook_id}/")
+    assert "the receiver answered 502" in page and "tried 8 times" in page and f"/admin/events/{event_id}/" in page
+    browser.post(f"/admin/webhooks/{webhook_id}/", {"what": "redeliver"})
+    assert WebhookDelivery.objects.get().status == "pending"
+    assert "1 waiting" in text(browser, "/admin/webhooks/")
+
+
+def test_it_removes_a_webhook(db: None, browser: Client) -> None:
+    webhook_id = add()
+    answer = browser.post(f"/admin/webhooks/{webhook_id}/", {"what": "remove"})
+    assert answer.headers["Location"] == "/admin/webhooks/" and not Webhook.objects.exists()
+    assert browser.get(f"/admin/webhooks/{webhook_id}/").status_code == 404
+
+
+@pytest.mark.parametrize("what", ["", "typo", "REMOVE"])
+def test_it_does_nothing_for_an_act_it_does_not_know(db: None, browser: Client, what: str) -> None:
+    webhook_id = add()
+    assert browser.post(f"/admin/webhooks/{webhook_id}/", {"what": what}).status_code == 400
+    assert Webhook.objects.exists()
+    assert Event.objects.latest("event_id").type == "webhook.added"
+
+
+def test_it_asks_no_more_queries_of_more_webhooks(team: Ids, browser: Client) -> None:
+    few = queries(lambda: browser.get("/admin/webhooks/"))
+    for number in range(5):
+        fail(add(project_root=team["root"]), number, "dead", "refused")
+    assert queries(lambda: browser.get("/admin/webhooks/")) == few
