@@ -152,8 +152,7 @@ def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub
     assert page.evaluate("navigator.clipboard.readText()") == key
     configuration = json.loads(page.locator("#snippet-cursor").inner_text())
     server = configuration["mcpServers"]["nexus"]
-    page.get_by_role("link", name="Try it").click()
-    expect(page.get_by_role("heading", name=re.compile("Waiting for the first call"))).to_be_visible()
+    expect(page.get_by_role("heading", name="Waiting for a call of newcomer")).to_be_visible()
 
     async def first_call() -> None:
         transport = streamable_http_client(server["url"], http_client=create_mcp_http_client(headers=server["headers"]))
@@ -163,6 +162,7 @@ def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, first_call()).result(timeout=30)
     expect(page.get_by_role("heading", name="newcomer is here")).to_be_visible(timeout=10_000)
+    expect(page.locator("#api-key")).to_have_text(key)
 
 
 def test_it_regenerates_deactivates_and_deletes(page: Page, team: Ids, do: Does) -> None:

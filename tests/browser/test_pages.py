@@ -63,3 +63,13 @@ def test_it_fits_a_narrow_and_a_wide_window(page: Page, team: Ids, width: int) -
         if (needs := page.evaluate("document.documentElement.scrollWidth")) > width:
             too_wide[name] = needs
     assert too_wide == {}
+
+
+@pytest.mark.parametrize("name", ["agents", "settings"])
+def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.goto(PAGES[name])
+    cells = page.locator(".nx-table tbody td")
+    assert cells.count() > 5
+    right = cells.evaluate_all("cells => Math.max(...cells.map((cell) => cell.getBoundingClientRect().right))")
+    assert right <= 400
