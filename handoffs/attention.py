@@ -53,9 +53,7 @@ class Group:
     by_agent: Mapping[str, int] = field(default_factory=dict)  # whose they are, where that matters
 
 
-def groups(
-    moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = 3
-) -> list[Group]:
+def groups(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = 3) -> list[Group]:
     """What needs a person now, the worst kind first, without the kinds of which there is nothing; `each` are shown."""
     found = [
         _disk(),

@@ -68,9 +68,7 @@ def attention(request: HttpRequest) -> TemplateResponse:
     return render(request, "attention", "Needs a person", kinds=kinds)
 
 
-def needs(
-    moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = EACH
-) -> list[Kind]:
+def needs(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = EACH) -> list[Kind]:
     """What needs a person now, as the pages show it."""
     return [
         Kind(
