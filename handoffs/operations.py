@@ -20,9 +20,8 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
-from core.operations.replies import Data
 from core.operations.shapes import Time
-from handoffs import lifecycle, selectors, services
+from handoffs import selectors, services
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, handoff_row, offer_row
@@ -264,8 +263,20 @@ class HandoffList(Params):
     limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
 
 
+class KnownHandoff(HandoffRow):
+    project_root: str
+
+
+class HandoffPage(TypedDict):
+    handoffs: list[KnownHandoff]
+
+
+class ReadHandoff(KnownHandoff):
+    outcome: selectors.Outcome | None
+
+
 @operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def handoff_list(p: HandoffList, caller: Caller) -> Data:
+def handoff_list(p: HandoffList, caller: Caller) -> HandoffPage:
     """Handoffs as they count now, of any workspace or of one: a claim that has lapsed is no claim."""
     workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
     rows = selectors.listed(workspace_id=workspace_id, status=p.status, limit=min(p.limit, MAX_LIMIT))
@@ -277,27 +288,14 @@ class HandoffId(Params):
 
 
 @operation(HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def handoff_read(p: HandoffId, caller: Caller) -> Data:
+def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
     """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
     handoff = selectors.found(p.handoff_id)
     return {**_whole(handoff), "outcome": selectors.outcome(handoff)}
 
 
-def _whole(handoff: Handoff) -> dict[str, Any]:
-    open_again = lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=now())
-    return {
-        "handoff_id": handoff.handoff_id,
-        "status": HandoffStatus.OPEN.value if open_again else handoff.status,
-        "from_agent_id": handoff.from_agent_id,
-        "target": handoff.target,
-        "visibility": handoff.visibility,
-        "claimed_by": None if open_again else handoff.claimed_by,
-        "lease_expires_at": None if open_again else iso(handoff.lease_expires_at),
-        "payload": handoff.payload,
-        "created_at": iso(handoff.created_at),
-        "updated_at": iso(handoff.updated_at),
-        "project_root": handoff.workspace.root_realpath,
-    }
+def _whole(handoff: Handoff) -> KnownHandoff:
+    return {**handoff_row(handoff, now()), "project_root": handoff.workspace.root_realpath}
 
 
 class HandoffWithdraw(Params):

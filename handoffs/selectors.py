@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db.models import Min, TextField
 from django.db.models.functions import Cast
+from typing_extensions import TypedDict
 
 from coordination import selectors as agents_known
 from coordination.models import Event
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from core.clock import iso, now
 from core.operations.errors import not_found
+from core.operations.shapes import Time
 from handoffs import lifecycle
 from handoffs.models import Handoff, HandoffStatus
 
@@ -114,7 +115,16 @@ def found(handoff_id: str) -> Handoff:
     return handoff
 
 
-def outcome(handoff: Handoff) -> dict[str, Any] | None:
+class Outcome(TypedDict):
+    """How a settled handoff ended."""
+
+    by: str | None
+    at: Time
+    result: str | None
+    reason: str | None
+
+
+def outcome(handoff: Handoff) -> Outcome | None:
     """How a settled handoff ended: `by` whom, `at`, and its `result` or the `reason`; None for one that did not yet.
 
     Who it was stands in the log alone, and why it was cancelled, too: null once retention took that event.

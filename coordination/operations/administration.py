@@ -16,7 +16,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY, Guard, Operation
-from core.operations.replies import Data
+from core.operations.shapes import Time
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
@@ -147,8 +147,19 @@ AT_THE_MACHINE = Guard("at the command line of the hub's machine", _must_be_at_t
 ACCOUNTS = (OPERATORS_ONLY, AT_THE_MACHINE)
 
 
+class OperatorRow(TypedDict):
+    operator: str
+    active: bool
+    last_login_at: Time | None
+    created_at: Time
+
+
+class OperatorList(TypedDict):
+    operators: list[OperatorRow]
+
+
 @operation(Nothing, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, read_only=True)
-def operator_list(p: Nothing, caller: Caller) -> Data:
+def operator_list(p: Nothing, caller: Caller) -> OperatorList:
     """Every account of the dashboard."""
     return {
         "operators": [
@@ -167,14 +178,19 @@ class OperatorRef(Params):
     operator: Annotated[Id, Field(description="The login.")]
 
 
+class OperatorPassword(TypedDict):
+    operator: str
+    password: str
+
+
 @operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, guards=ACCOUNTS, tool=False)
-def operator_create(p: OperatorRef, caller: Caller) -> Data:
+def operator_create(p: OperatorRef, caller: Caller) -> OperatorPassword:
     """Make an account of the dashboard. The answer shows its password, and nothing shows it again."""
     return {"operator": p.operator, "password": operators.create(name=p.operator, operator=_operator(caller))}
 
 
 @operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, destructive=True)
-def operator_password_reset(p: OperatorRef, caller: Caller) -> Data:
+def operator_password_reset(p: OperatorRef, caller: Caller) -> OperatorPassword:
     """Give an account a new password, shown this once. Every login with the old one ends."""
     return {"operator": p.operator, "password": operators.reset_password(name=p.operator, operator=_operator(caller))}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.models import Artifact
@@ -16,7 +17,6 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Label, Params
 from core.operations.registry import OPERATORS_ONLY
-from core.operations.replies import Data
 
 
 class ArtifactPut(Params):
@@ -84,6 +84,21 @@ class ArtifactList(Params):
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
+class DescribedArtifact(ArtifactRow):
+    name: str | None
+    path: str | None
+    metadata: Any
+    project_root: str
+
+
+class ArtifactPage(TypedDict):
+    artifacts: list[DescribedArtifact]
+
+
+class ReadArtifact(DescribedArtifact):
+    content: NotRequired[Annotated[str | None, Field(description="Where it is inline.")]]
+
+
 @operation(
     ArtifactList,
     CoordinationCode.WORKSPACE_REQUIRED,
@@ -93,13 +108,10 @@ class ArtifactList(Params):
     tool=False,
     read_only=True,
 )
-def artifact_list(p: ArtifactList, caller: Caller) -> Data:
+def artifact_list(p: ArtifactList, caller: Caller) -> ArtifactPage:
     """The newest artifacts, of any workspace or of one, without their content."""
     return {
-        "artifacts": [
-            {**_described(artifact), "project_root": artifact.workspace.root_realpath}
-            for artifact in artifacts.newest(project_root=p.project_root, limit=p.limit)
-        ]
+        "artifacts": [_described(artifact) for artifact in artifacts.newest(project_root=p.project_root, limit=p.limit)]
     }
 
 
@@ -108,17 +120,20 @@ class ArtifactRef(Params):
 
 
 @operation(ArtifactRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
-def artifact_read(p: ArtifactRef, caller: Caller) -> Data:
+def artifact_read(p: ArtifactRef, caller: Caller) -> ReadArtifact:
     """Any artifact, in any workspace, as an operator: its content when inline, its path otherwise."""
     artifact = artifacts.find(artifact_id=p.artifact_id)
-    content = {} if artifact.stored == "path" else {"content": artifact.content}
-    return {**_described(artifact), "project_root": artifact.workspace.root_realpath, **content}
+    read: ReadArtifact = {**_described(artifact)}  # type: ignore[typeddict-item]  # which holds no content
+    if artifact.stored != "path":
+        read["content"] = artifact.content
+    return read
 
 
-def _described(artifact: Artifact) -> dict[str, Any]:
+def _described(artifact: Artifact) -> DescribedArtifact:
     return {
         **artifact_row(artifact),
         "name": artifact.name,
         "path": artifact.path if artifact.stored == "path" else None,
         "metadata": artifact.metadata,
+        "project_root": artifact.workspace.root_realpath,
     }
