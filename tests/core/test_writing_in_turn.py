@@ -20,6 +20,7 @@ from django.db import OperationalError, connection
 
 from coordination.models import Workspace
 from core.clock import now
+from core.database import queue as queues
 from core.database import sqlite
 from tests.acceptance.processes import environment
 
@@ -50,9 +51,9 @@ def written() -> set[str]:
     return set(Workspace.objects.values_list("workspace_id", flat=True))
 
 
-def queue(path: Path) -> sqlite._Queue:
+def queue(path: Path) -> queues.WriterQueue:
     """The queue as one process has it: two of them on one path are two processes."""
-    return sqlite._Queue(path)
+    return queues.WriterQueue(path)
 
 
 def deadline() -> float:
@@ -166,7 +167,7 @@ def test_it_admits_one_thread_at_a_time(file: Path) -> None:
 
 
 def test_it_lets_the_next_wait_for_the_end_of_a_busy_writers_burst(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "BURST_SECONDS", 0.3)
+    monkeypatch.setattr(queues, "BURST_SECONDS", 0.3)
     busy, other = queue(file), queue(file)
     busy.left()
     with busy.first(deadline()):
@@ -186,7 +187,7 @@ def test_it_gives_no_burst_to_one_who_comes_now_and_then(file: Path) -> None:
 def test_it_ignores_a_burst_of_another_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    file.write_bytes(sqlite.CLOCK.pack(time.monotonic() + 1_000_000))  # from before the machine started anew
+    file.write_bytes(queues.CLOCK.pack(time.monotonic() + 1_000_000))  # from before the machine started anew
     with queue(file).first(deadline()):
         assert pauses == []
 
@@ -224,11 +225,11 @@ def test_it_fails_at_once_where_nobody_is_to_wait(monkeypatch: pytest.MonkeyPatc
 
 
 def test_it_writes_where_files_cannot_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    sqlite._queue.cache_clear()
-    monkeypatch.setattr(sqlite, "fcntl", None)
+    queues.queue_of.cache_clear()
+    monkeypatch.setattr(queues, "fcntl", None)
     with sqlite.write():
         workspace("unqueued")
-    sqlite._queue.cache_clear()
+    queues.queue_of.cache_clear()
     assert written() == {"unqueued"}
 
 
