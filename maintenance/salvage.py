@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +75,25 @@ def _copy(damaged: sqlite3.Connection, saved: sqlite3.Connection, name: str) -> 
     saved.executemany(f'INSERT OR IGNORE INTO "{name}" VALUES ({places})', rows)  # noqa: S608
 
 
+def _copy_keyed(damaged: sqlite3.Connection, saved: sqlite3.Connection, name: str) -> None:
+    """`_copy` for a table that has no rowid: up to the damage."""
+    places = ", ".join("?" * len(saved.execute(f'PRAGMA table_info("{name}")').fetchall()))
+    saved.execute(f'DELETE FROM "{name}"')  # noqa: S608
+    with suppress(sqlite3.DatabaseError):
+        for row in damaged.execute(f'SELECT * FROM "{name}"'):  # noqa: S608
+            saved.execute(f'INSERT OR IGNORE INTO "{name}" VALUES ({places})', row)  # noqa: S608
+
+
 def _copy_search_index(damaged: sqlite3.Connection, saved: sqlite3.Connection, name: str) -> None:
     """Copy an FTS5 index by its parts; one that came out broken is emptied, because writes would fail on it."""
-    for (part,) in saved.execute("SELECT name FROM sqlite_master WHERE name GLOB ?", (f"{name}_*",)).fetchall():
-        _copy(damaged, saved, part)
+    parts = saved.execute("SELECT name, sql FROM sqlite_master WHERE name GLOB ?", (f"{name}_*",)).fetchall()
+    for part, sql in parts:
+        if part == f"{name}_config":
+            continue  # the new index has its own, with the version of its format
+        if "WITHOUT ROWID" in sql.upper():
+            _copy_keyed(damaged, saved, part)
+        else:
+            _copy(damaged, saved, part)
     try:
         saved.execute(f'INSERT INTO "{name}"("{name}") VALUES (\'integrity-check\')')  # noqa: S608
     except sqlite3.DatabaseError:

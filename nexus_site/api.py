@@ -14,7 +14,7 @@ from core.rest.operations import operation
 
 def root(request: HttpRequest) -> HttpResponse:
     """Where the API begins: a browser is led to its documentation, a program is told of it."""
-    if request.accepts("text/html"):
+    if "text/html" in request.headers.get("Accept", ""):  # a program takes anything, or JSON; it names no HTML
         return redirect("docs")
     return JsonResponse(ok({"schema": reverse("schema"), "docs": reverse("docs")}))
 

@@ -125,7 +125,6 @@ def test_it_keeps_operators_actions_from_an_agents_key(ana: str, method: str, pa
     ("method", "path", "status", "code"),
     [
         ("GET", "nothing", 404, "NOT_FOUND"),
-        ("GET", "", 404, "NOT_FOUND"),
         ("GET", "agents/nobody", 404, "NOT_FOUND"),
         ("GET", "agents/", 404, "NOT_FOUND"),
         ("GET", "events/999999999999999999", 404, "NOT_FOUND"),
