@@ -115,3 +115,17 @@ def team(call: Call) -> None:
     call("agent_register", agent_id="ana")
     call("agent_register", agent_id="bob", role="reviewer", capabilities=["ocr", "python"])
     call("agent_register", agent_id="cleo", role="coder", capabilities={"python": True, "ocr": False})
+
+
+@pytest.fixture
+def workspace(call: Call, project: str) -> str:
+    """The id of the project's workspace."""
+    workspace_id: str = call("workspace_resolve", project_root=project)["workspace_id"]
+    return workspace_id
+
+
+@pytest.fixture
+def ann(call: Call) -> str:
+    """A registered agent."""
+    call("agent_register", agent_id="ann", role="reviewer", capabilities=["py"])
+    return "ann"

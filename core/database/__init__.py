@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
+from django.db import connection, transaction
+
 from core.database.base import Store
+
+_thread = threading.local()
 
 
 @cache
@@ -16,6 +22,20 @@ def store() -> Store:
     return sqlite
 
 
-def write() -> AbstractContextManager[None]:
+@contextmanager
+def write() -> Iterator[None]:
     """A writing transaction of the store; inside another one, a part of that."""
-    return store().write()
+    outermost = not connection.in_atomic_block
+    with store().write():
+        if outermost:
+            transaction.on_commit(_count)
+        yield
+
+
+def commits() -> int:
+    """How many writing transactions this thread has committed: what did one is not tried again."""
+    return getattr(_thread, "commits", 0)
+
+
+def _count() -> None:
+    _thread.commits = commits() + 1

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -29,34 +30,45 @@ def guard() -> None:
     path = CoreSettings.current().database
     status = path.stat()
     _guarded[path] = status.st_dev, status.st_ino
+    connections.settings[DEFAULT_DB_ALIAS]["NAME"] = f"{path.absolute().as_uri()}?mode=rw"  # opened, never made
     connection_created.connect(_guard, dispatch_uid=__name__)
 
 
 def check() -> None:
     """Raises DB_ERROR (cause `moved`) while the file is not at its path; the log has it once, and when it is back."""
     path = CoreSettings.current().database
-    if path not in _guarded:
-        return
-    try:
-        status = path.stat()
-        in_place = _guarded[path] == (status.st_dev, status.st_ino)
-    except OSError:
-        in_place = False
-    if in_place and path in _told:
+    if not is_ours():
+        error = moved_error()
+        if path not in _told:
+            _told.add(path)
+            log.error("%s", error.message)
+        raise error
+    if path in _told:
         _told.discard(path)
         log.warning("The store is back at %s.", path)
-    if in_place:
-        return
-    error = NexusError(
+
+
+def is_ours() -> bool:
+    """Whether the file at the store's path is the one that this process serves; so it is while nothing is guarded."""
+    path = CoreSettings.current().database
+    if path not in _guarded:
+        return True
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return _guarded[path] == (status.st_dev, status.st_ino)
+
+
+def moved_error() -> NexusError:
+    """What a process answers whose store is gone from its path."""
+    return NexusError(
         Code.DB_ERROR,
-        f"The store that this process serves is no longer at {path}: its home was moved, removed or replaced. Put it "
-        "back, or restart the process to serve what is there now. Nothing is read or written until then.",
+        f"The store that this process serves is no longer at {CoreSettings.current().database}: its home was moved, "
+        "removed or replaced. Put it back, or restart the process to serve what is there now. Nothing is read or "
+        "written until then.",
         {"cause": MOVED},
     )
-    if path not in _told:
-        _told.add(path)
-        log.error("%s", error.message)
-    raise error
 
 
 def moved(error: Exception) -> bool:

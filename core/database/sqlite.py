@@ -166,6 +166,8 @@ def failure(error: Exception) -> NexusError | None:
             {"retryable": True},
         )
     code = _primary_code(error)
+    if code == sqlite3.SQLITE_CANTOPEN and not place.is_ours():
+        return place.moved_error()
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _disk_is_full():
         code = sqlite3.SQLITE_FULL
     if code not in CAUSES:
@@ -194,7 +196,8 @@ def pending() -> bool:
     place.check()
     database = CoreSettings.current().database
     try:
-        with closing(sqlite3.connect(database, timeout=CoreSettings.current().busy_timeout_ms / 1000)) as store:
+        patience = CoreSettings.current().busy_timeout_ms / 1000
+        with closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=patience, uri=True)) as store:
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
             incomplete = bool(absent(store, database_objects()))
@@ -372,7 +375,9 @@ class Watch:
 
     def __init__(self) -> None:
         with connection.wrap_database_errors:
-            self._probe = sqlite3.connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False)
+            self._probe = sqlite3.connect(
+                connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True
+            )
         self._version = self._read()
 
     def changed(self) -> bool:

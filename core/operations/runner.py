@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection
 
 from core import waiting
 from core.config import CoreSettings
-from core.database import store
+from core.database import commits, store, write
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -179,20 +179,13 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
 
 def _retried(call: Callable[[], Data]) -> Data:
     """The call, tried again while another process holds the store, and only while nothing of it was committed."""
-    committed: list[bool] = []
-
-    def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
-        if connection.in_atomic_block and not connection.run_on_commit:  # once a transaction is enough
-            transaction.on_commit(partial(committed.append, True))
-        return execute(sql, params, many, context)
-
+    before = commits()
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with connection.execute_wrapper(note):
-                return call()
+            return call()
         except DatabaseError as error:
             connection.close()  # the next attempt starts on a sound connection
-            if attempt == ATTEMPTS or committed or not store().is_busy(error):
+            if attempt == ATTEMPTS or commits() > before or not store().is_busy(error):
                 raise
             time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311  # spreads the retries of many processes
     raise AssertionError("unreachable")
@@ -202,7 +195,7 @@ def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
     """The call; what an operator changes through an agent's verb is recorded with it, all or nothing."""
     if caller.operator is None or operation.read_only or operation.operator_only:
         return operation.call(params, caller)
-    with store().write():
+    with write():
         data = operation.call(params, caller)
         ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
         domain().record_act(caller.operator, operation.name, ids)

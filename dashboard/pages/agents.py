@@ -19,10 +19,10 @@ from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionFo
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
 from dashboard.page import operate, posted, render
 from dashboard.templatetags.nexus import plain
-from handoffs import monitoring as handoffs_overview
+from handoffs import monitoring as handoffs_monitoring
 from hooks.clients import APP_DATA, CLIENTS, snippet
 from hooks.setup import program, settings_flags
-from inbox import monitoring as mail_overview
+from inbox import monitoring as inbox_monitoring
 
 SHOWN_SESSIONS, SHOWN_EVENTS = 10, 10
 ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
@@ -33,7 +33,7 @@ def agents(request: HttpRequest) -> TemplateResponse:
     moment = now()
     filters = AgentFilters(request.GET)
     words = filters.text("q").lower()
-    inboxes = mail_overview.inboxes(moment)
+    inboxes = inbox_monitoring.inboxes(moment)
     keys = dict(AgentKey.objects.values_list("agent_id", "is_active"))
     rows = [
         {
@@ -88,8 +88,8 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         form=form,
         key=AgentKey.objects.filter(agent_id=agent_id).first(),
         sessions=sessions,
-        inbox=mail_overview.inbox_of(agent_id, moment),
-        held=[h for h in handoffs_overview.live() if agent_id in (h.claimed_by, h.from_agent_id)][:SHOWN_EVENTS],
+        inbox=inbox_monitoring.inbox_of(agent_id, moment),
+        held=[h for h in handoffs_monitoring.live() if agent_id in (h.claimed_by, h.from_agent_id)][:SHOWN_EVENTS],
         events=events_by(agent_id, SHOWN_EVENTS),
     )
 

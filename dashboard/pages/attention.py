@@ -16,7 +16,7 @@ from core.clock import now
 from dashboard.page import render
 from dashboard.templatetags.nexus import plain, short
 from handoffs import attention as facts
-from inbox import monitoring as mail_overview
+from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Inbox
 
 EACH = 3  # of one kind on Home, so that one flood does not hide the others
@@ -64,7 +64,7 @@ class Kind:
 def attention(request: HttpRequest) -> TemplateResponse:
     """Everything that needs a person, grouped."""
     moment = now()
-    kinds = needs(moment, agent_states(moment), mail_overview.inboxes(moment), LISTED)
+    kinds = needs(moment, agent_states(moment), inbox_monitoring.inboxes(moment), LISTED)
     return render(request, "attention", "Needs a person", kinds=kinds)
 
 

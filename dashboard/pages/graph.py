@@ -9,15 +9,15 @@ from typing import Any
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination import presence as agents_overview
+from coordination import presence
 from coordination.presence import AgentState, Presence
 from core.clock import now
 from dashboard.forms.filters import GraphFilters
 from dashboard.page import render
 from dashboard.pages import chart
-from handoffs import monitoring as handoffs_overview
+from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import Handoff, HandoffStatus
-from inbox import monitoring as mail_overview
+from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Flow
 
 MODEST = 20  # messages that alone make no line thick and no dot large
@@ -30,9 +30,9 @@ def graph(request: HttpRequest) -> TemplateResponse:
     filters = GraphFilters(request.GET)
     workspace_id = filters.place.workspace_id if filters.place else None
     hours = filters.text("hours") or "24"
-    flows = mail_overview.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
-    live = handoffs_overview.live(workspace_id=workspace_id)
-    states = agents_overview.agent_states(moment, workspace_id=workspace_id)
+    flows = inbox_monitoring.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
+    live = handoffs_monitoring.live(workspace_id=workspace_id)
+    states = presence.agent_states(moment, workspace_id=workspace_id)
     activity: Counter[str] = Counter()
     for flow in flows:
         activity[flow.sender] += flow.messages
@@ -50,7 +50,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
         hours=hours,
         left_out=len(states) - len(shown),
         chosen=chosen,
-        at_ceiling=sum(flow.messages for flow in flows) >= mail_overview.NEWEST,
+        at_ceiling=sum(flow.messages for flow in flows) >= inbox_monitoring.NEWEST,
         inspected=_inspected(request, states, flows, live, moment),
     )
 
@@ -106,7 +106,7 @@ def _inspected(
         return {
             "kind": "agent",
             "state": state,
-            "inbox": mail_overview.inbox_of(agent_id, moment),
+            "inbox": inbox_monitoring.inbox_of(agent_id, moment),
             "sent": [flow for flow in flows if flow.sender == agent_id][:8],
             "received": [flow for flow in flows if flow.recipient == agent_id][:8],
             "handoffs": [row for row in live if agent_id in (row.from_agent_id, row.claimed_by)][:8],
@@ -117,6 +117,6 @@ def _inspected(
             "kind": "edge",
             "sender": sender,
             "recipient": recipient,
-            "deliveries": mail_overview.between(sender, recipient, limit=12),
+            "deliveries": inbox_monitoring.between(sender, recipient, limit=12),
         }
     return None

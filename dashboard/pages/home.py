@@ -7,14 +7,14 @@ from collections import Counter
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination import presence as agents_overview
+from coordination import presence
 from coordination.log.selectors import recent_events
 from core.clock import now
 from dashboard.page import render
 from dashboard.pages.attention import needs
-from handoffs import monitoring as handoffs_overview
+from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HandoffStatus
-from inbox import monitoring as mail_overview
+from inbox import monitoring as inbox_monitoring
 
 LISTED = 8
 
@@ -22,10 +22,10 @@ LISTED = 8
 def home(request: HttpRequest) -> TemplateResponse:
     """Agents by presence, traffic of the last hour, lanes, live handoffs, and what needs a person."""
     moment = now()
-    agents = agents_overview.agent_states(moment)
-    inboxes = mail_overview.inboxes(moment)
-    minutes = mail_overview.per_minute(moment)
-    live = handoffs_overview.live()
+    agents = presence.agent_states(moment)
+    inboxes = inbox_monitoring.inboxes(moment)
+    minutes = inbox_monitoring.per_minute(moment)
+    live = handoffs_monitoring.live()
     kinds = needs(moment, agents, inboxes)
     return render(
         request,

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from tests.acceptance.processes import ROOT, environment
 
 CTRL_C, CTRL_D = "\x03", "\x04"
@@ -43,6 +45,13 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self.keyboard, keys.encode())
+
+    def answer(self, keys: str) -> None:
+        """Type once the command waits for a key: a signal between its question and its read ends neither."""
+        process = psutil.Process(self.process.pid)
+        while process.status() == psutil.STATUS_RUNNING:
+            pass
+        self.type(keys)
 
     def wait_for(self, text: str) -> None:
         """Return once the screen shows `text`."""

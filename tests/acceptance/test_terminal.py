@@ -47,7 +47,7 @@ def test_it_ends_at_a_question(tmp_path: Path, command: list[str], keys: str, co
     project.mkdir()
     with Terminal(tmp_path / "home", *command, "--project-root", str(project)) as screen:
         screen.wait_for("[y/N] ")
-        screen.type(keys)
+        screen.answer(keys)
         assert screen.end() == code
         assert said in last(screen)[-1]
     assert list(project.iterdir()) == []
@@ -58,7 +58,7 @@ def test_it_drops_a_message_that_was_being_typed(tmp_path: Path) -> None:
     for keys, code, said in (("half\n" + CTRL_C, 130, "Interrupted"), (CTRL_D, 1, "No text was typed")):
         with Terminal(tmp_path / "home", *send) as screen:
             screen.wait_for("Ctrl-C drops it.\n")
-            screen.type(keys)
+            screen.answer(keys)
             assert screen.end() == code
             assert said in last(screen)[-1]
     assert nexus(tmp_path / "home", "inbox", "bob").returncode != 0

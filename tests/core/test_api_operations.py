@@ -12,9 +12,11 @@ import pytest
 from django.test import Client
 
 from coordination.toolset import COORDINATION, run
+from core import waiting
 from core.operations.caller import Caller
 from tests.conftest import Call
 
+WAITS = 150
 local = Client(headers={"host": "localhost"})
 
 
@@ -71,13 +73,14 @@ async def test_it_parks_waits_without_a_thread_and_wakes_those_that_match(
 
     await call("agent_register", agent_id="ana")
     before = threading.active_count()
-    waiting = [asyncio.create_task(wait("workspace", 20)) for _ in range(40)]
+    crowd = [asyncio.create_task(wait("workspace", 20)) for _ in range(WAITS)]
     others = [asyncio.create_task(wait("handoff", 1)) for _ in range(2)]
-    await asyncio.sleep(0.3)
-    assert threading.active_count() - before < 30  # every fixed pool, full; not one for each of forty waits
+    while len(waiting.waiter().parked) < WAITS:
+        await asyncio.sleep(0.01)
+    assert threading.active_count() - before < WAITS / 2  # every fixed pool, full, is some fifty
     sent = await call("message_create", project_root=project, from_agent_id="ana", subject="s", body="b")
     assert sent["ok"], sent
-    answers = await asyncio.gather(*waiting)
+    answers = await asyncio.gather(*crowd)
     assert {answer["data"]["events"][0]["type"] for answer in answers} == {"message.created"}
     assert {answer["data"]["timed_out"] for answer in await asyncio.gather(*others)} == {True}
 

@@ -162,3 +162,37 @@ def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path
         subprocess.run([sys.executable, "-c", visit, database], check=True)
         assert sqlite.beside(database, "-wal").exists()  # a visitor that sees our lock leaves the log to us
         ours.execute("INSERT INTO t VALUES (1)")
+
+
+MOVED = """
+import sys, threading
+from pathlib import Path
+import django
+django.setup()
+from django.conf import settings
+from django.db import OperationalError, connection
+from core.database import store
+from core.operations.errors import NexusError
+
+def open_one():
+    try:
+        connection.ensure_connection()
+    except OperationalError as error:
+        print(store().failure(error).details["cause"])
+
+store().prepare()
+store().guard()
+home = settings.NEXUS.home
+home.rename(home.with_name("away"))
+home.mkdir()
+thread = threading.Thread(target=open_one)  # which was past the look at the place when the home went
+thread.start()
+thread.join()
+print(sorted(path.name for path in home.iterdir()))
+"""
+
+
+def test_it_makes_no_store_where_a_moved_one_was(tmp_path: Path) -> None:
+    environ = {**os.environ, "NEXUS_HOME": str(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+    said = subprocess.run([sys.executable, "-c", MOVED], env=environ, cwd=ROOT, capture_output=True, text=True)
+    assert said.stdout.splitlines() == ["moved", "[]"], said.stderr
