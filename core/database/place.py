@@ -30,8 +30,13 @@ def guard() -> None:
     path = CoreSettings.current().database
     status = path.stat()
     _guarded[path] = status.st_dev, status.st_ino
-    connections.settings[DEFAULT_DB_ALIAS]["NAME"] = f"{path.absolute().as_uri()}?mode=rw"  # opened, never made
+    connections.settings[DEFAULT_DB_ALIAS]["NAME"] = existing(path)
     connection_created.connect(_guard, dispatch_uid=__name__)
+
+
+def existing(path: Path) -> str:
+    """The address under which SQLite opens a file that is there, and makes none."""
+    return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def check() -> None:
@@ -80,7 +85,7 @@ def moved(error: Exception) -> bool:
 
 
 def _guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Each transaction of a new connection looks first, and each statement outside one; one to another file is closed."""
+    """A new connection's transactions look first, as statements outside one do; one to another file is closed."""
     try:
         check()
     except NexusError:
