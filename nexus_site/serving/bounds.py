@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
 SEND_SECONDS = 60  # for a client to take enough of a response that the next piece may be sent
+PIECE_BYTES = 64 * 1024  # of a response at once: a server keeps all of what it is handed until the client takes it
 
 
 class _Refused(Exception):
@@ -42,12 +44,13 @@ class Bounded:
         async def watched_send(message: Any) -> None:
             nonlocal started, taken
             started = True
-            try:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send(message)
-            except TimeoutError:
-                taken = False
-                raise
+            for piece in _pieces(message):
+                try:
+                    async with asyncio.timeout(SEND_SECONDS):
+                        await send(piece)
+                except TimeoutError:
+                    taken = False
+                    raise
 
         try:
             await self.application(scope, _bounded(scope, receive), watched_send)
@@ -88,6 +91,18 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
         return message
 
     return bounded
+
+
+def _pieces(message: Any) -> Iterator[Any]:
+    """A message of a response, its body in pieces."""
+    body = message.get("body", b"")
+    starts = range(0, len(body), PIECE_BYTES)
+    if len(starts) <= 1:
+        yield message
+        return
+    for start in starts:
+        more = start != starts[-1] or message.get("more_body", False)
+        yield {**message, "body": body[start : start + PIECE_BYTES], "more_body": more}
 
 
 async def answer_json(send: Any, status: int, body: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
