@@ -20,7 +20,7 @@ import pytest
 from tests.acceptance import log
 from tests.acceptance.hub import START_SECONDS, Hub, free_port, start
 
-CROWD, ROUNDS = 10, 3
+CROWD, ROUNDS = 10, 2
 ROOM = 120 * 2**20  # bytes; what a round left unread, were it kept, is half as much again
 DAPHNE = """
 import os

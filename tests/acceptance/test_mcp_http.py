@@ -141,7 +141,8 @@ def test_a_call_that_is_not_plain_is_left_to_the_sdk_and_answered_alike(hub: Hub
     call = {"name": "agent_get", "arguments": {"agent_id": "reviewer"}}
     plain = post(hub, keys[0], "tools/call", session, **call).json()
     assert plain["result"]["structuredContent"]["ok"]
-    for more in ({"other": 1}, {"task": {}}, {"_meta": {"progressToken": 7}}):
+    others: list[dict[str, Any]] = [{"other": 1}, {"task": {}}, {"_meta": {"progressToken": 7}}]
+    for more in others:
         assert post(hub, keys[0], "tools/call", session, **call, **more).json() == plain
     refused = post(hub, keys[0], "tools/call", session, **call, _meta=5).json()
     assert refused["error"]["code"] == INVALID_PARAMS
