@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from coordination.toolset import COORDINATION, run
 from core.config import CoreSettings
 from dashboard.forms.hub import ResetForm, RetentionForm, SettingsForm
-from dashboard.page import operate, operator, posted, render
+from dashboard.page import in_words_of_pages, operate, operator, posted, render
 
 BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page shows how far it is
 
@@ -52,7 +52,8 @@ def _retention(request: HttpRequest, reset: ResetForm | None = None, **context: 
 def _pruned(request: HttpRequest, step: dict[str, Any]) -> dict[str, Any]:
     """What a dry run found, or how far a run is after this step."""
     dry = step["what"] == "dry"
-    envelope = run(operator(request), "retention_prune", {"dry_run": True} if dry else {"max_batches": BATCHES})
+    asked = {"dry_run": True} if dry else {"max_batches": BATCHES}
+    envelope = in_words_of_pages(run(operator(request), "retention_prune", asked))
     if not envelope["ok"]:
         messages.error(request, envelope["error"]["message"])
         return {}
