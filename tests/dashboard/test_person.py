@@ -104,6 +104,16 @@ def test_it_never_capitalises_an_id(team: Ids, browser: Client) -> None:
         assert f">{name.capitalize()}<" not in page
 
 
+def test_it_leaves_ids_as_they_are_in_control_k(team: Ids, browser: Client) -> None:
+    do("message_create", project_root=team["root"], from_agent_id="builder-1", subject="s", body="zebra",
+       target={"strategy": "direct", "agent_id": "planner"})  # fmt: skip
+    page = shown(browser.get("/admin/search/?s=zebra&extended=1"))
+    assert "Message, builder-1: zebra" in page and "Builder-1" not in page
+    page = shown(browser.get("/admin/search/?s=builder-1&extended=1"))
+    assert "Event, " in page and "Builder-1" not in page
+    assert "'agent_id':" not in page and '"agent_id":' in page  # a payload is JSON, not Python
+
+
 def test_it_spells_the_plural_of_delivery(team: Ids, browser: Client) -> None:
     page = shown(browser.get("/admin/inbox/delivery/"))
     assert ">Deliveries</a>" in page and "Deliverys" not in page and "deliverys" not in page
