@@ -139,6 +139,20 @@ def test_it_says_how_to_make_the_first_agent(db: None, browser: Client) -> None:
     assert "Make the first agent" not in shown(browser.get("/admin/"))
 
 
+def test_it_says_how_a_project_becomes_known(db: None, browser: Client, project: str) -> None:
+    assert "No project is known yet" in shown(browser.get("/admin/speak/"))
+    do("workspace_resolve", project_root=project)
+    assert "No project is known yet" not in shown(browser.get("/admin/speak/"))
+
+
+def test_it_offers_nothing_that_a_deleted_agent_cannot_have(team: Ids, browser: Client) -> None:
+    assert "Save" in shown(browser.get("/admin/agents/builder-2/"))
+    browser.post("/admin/agents/builder-2/delete/")
+    page = shown(browser.get("/admin/agents/builder-2/"))
+    assert "It is out of the team" in page and "with the same id brings it back" in page
+    assert "Issue a key…" not in page and "Save" not in page and "Try it" not in page and "over stdio" not in page
+
+
 # A handoff's outcome
 
 
