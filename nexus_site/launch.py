@@ -21,6 +21,7 @@ APPS = [
     "inbox",
     "handoffs",
     "hooks",
+    "topics",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
@@ -29,7 +30,7 @@ INTERRUPTED = 130  # exit code: ended by SIGINT, as shells count it
 AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
-    *("workspaces", "artifacts", "settings"),
+    *("workspaces", "artifacts", "settings", "topics"),
 }
 
 LOGGING = {
