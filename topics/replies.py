@@ -121,4 +121,4 @@ TOLD: Mapping[str, Callable[[Body], Iterator[str]]] = {
     "closed_at": _closed,
 }
 
-REPLY = Reply(bare, prose)
+REPLY = Reply(bare, prose, bare=True)

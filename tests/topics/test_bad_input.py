@@ -17,13 +17,22 @@ from topics.toolset import TOPICS
 DEEP: dict[str, Any] = {}
 for _ in range(70):
     DEEP = {"a": DEEP}
+BAD_METADATA: list[Any] = [[], "{}", 1, DEEP, {"a": "x" * 65_536}]
+BAD_MESSAGES: list[dict[str, Any]] = [
+    *({"content_markdown": text} for text in (None, "", " \n", 7, "x" * 65_537, "ü" * 32_769, "\ud800")),
+    *({"message_type": kind} for kind in (None, "", "x" * 33, "a\nb", 7)),
+    *({"reply_to": message_id} for message_id in ("", "nowhere", 7)),
+    *({"client_message_id": key} for key in ("", "x" * 129, "a\nb", 7)),
+    *({"metadata": metadata} for metadata in BAD_METADATA),
+    {"content": "x"},
+]
 
 WRONG: dict[str, list[dict[str, Any]]] = {
     "ping": [{"extra": 1}],
     "topic_create": [
         *({"name": name} for name in ("", "  ", "x" * 256, "a\nb", "a\x00b", "a\u202eb", 7, ["a"])),
         *({"mode": mode} for mode in ("old", "", 1, True, None)),
-        *({"metadata": metadata} for metadata in ([], "{}", 1, DEEP, {"a": "x" * 65_536}, {"a": float("nan")})),
+        *({"metadata": metadata} for metadata in [*BAD_METADATA, {"a": float("nan")}]),
         {"nmae": "x"},
     ],
     "topic_list": [{"status": status} for status in ("opened", "", None, 1, ["open"])],
@@ -62,17 +71,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
         {"outbox": 7},
         {"outbox": ["text"]},
         {"outbox": [{"content_markdown": "x"}] * 51},
-        *(
-            {"outbox": [{"content_markdown": "good"}, {"content_markdown": "bad", **bad}]}
-            for bad in (
-                *({"content_markdown": text} for text in (None, "", " \n", 7, "x" * 65_537, "ü" * 32_769, "\ud800")),
-                *({"message_type": kind} for kind in (None, "", "x" * 33, "a\nb", 7)),
-                *({"reply_to": message_id} for message_id in ("", "nowhere", 7)),
-                *({"client_message_id": key} for key in ("", "x" * 129, "a\nb", 7)),
-                *({"metadata": metadata} for metadata in ([], "{}", DEEP, {"a": "x" * 65_536})),
-                {"content": "x"},
-            )
-        ),
+        *({"outbox": [{"content_markdown": "good"}, {"content_markdown": "bad", **bad}]} for bad in BAD_MESSAGES),
         {"outbox": [{"content": "x"}]},
         {"unknown": 1},
     ],
