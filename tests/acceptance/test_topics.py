@@ -19,6 +19,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import ROOT, Raw, environment
+from tests.acceptance.test_toolsets import Session
 
 TOOLS = {
     *("ping", "topic_create", "topic_list", "topic_resolve", "topic_close", "topic_join", "topic_presence"),
@@ -212,7 +213,7 @@ async def test_a_session_over_http_is_a_peer_and_a_key_over_rest_is_one(hub_besi
 
 
 @pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
-async def test_a_poll_that_an_http_client_gave_up_loses_nothing(hub_beside: Hub, leaves: str) -> None:
+async def test_a_poll_that_a_rest_client_gave_up_loses_nothing(hub_beside: Hub, leaves: str) -> None:
     key = hub_beside.key("builder")
     url = f"{hub_beside.url}/api/v1/topics/operations/"
     headers = {"x-api-key": key}
@@ -234,3 +235,19 @@ async def test_a_poll_that_an_http_client_gave_up_loses_nothing(hub_beside: Hub,
             await call(other, "sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
         got = (await http.post("sync", json={"topic_id": topic, "wait_seconds": 0})).json()
         assert token and [message["content_markdown"] for message in got["received"]] == ["hello"]
+
+
+def test_a_poll_that_an_mcp_client_over_http_gave_up_loses_nothing(hub_beside: Hub) -> None:
+    key = hub_beside.key("builder")
+    sessions = [Session(hub_beside, key, "/topics") for _ in range(2)]
+    topic = sessions[0].call("topic_create", name="cache")["topic_id"]
+    for session, name in zip(sessions, ("ann", "bob"), strict=True):
+        session.call("topic_join", topic_id=topic, agent_name=name)
+    ann, bob = sessions
+    with pytest.raises(httpx.TimeoutException):
+        body = {"name": "sync", "arguments": {"topic_id": topic, "wait_seconds": 20}}
+        rpc = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": body}
+        httpx.post(ann.url, json=rpc, headers=ann.headers, timeout=1)
+    bob.call("sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
+    got = ann.call("sync", topic_id=topic, wait_seconds=0)
+    assert [message["content_markdown"] for message in got["received"]] == ["hello"]
