@@ -16,6 +16,7 @@ from topics.models import TopicMessage
 
 HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 SNIPPET_TOKENS = 24
+REBUILD = "INSERT INTO topic_search(topic_search) VALUES ('rebuild')"
 MORE = "Search by meaning is not installed here: pip install 'nexus-hub[semantic]' adds it."
 SEARCH = """
     SELECT s.rowid, bm25(topic_search, 0.0, 1.0) AS rank, snippet(topic_search, 1, %s, %s, '…', %s)
@@ -66,7 +67,8 @@ def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
     return [Hit(messages[document], snippet, rank) for document, rank, snippet in rows if document in messages]
 
 
-def rebuild() -> None:
-    """Make the index anew from the messages."""
+def rebuild() -> int:
+    """Make the index anew from the messages; how many there are."""
     with write(), connection.cursor() as cursor:
-        cursor.execute("INSERT INTO topic_search(topic_search) VALUES ('rebuild')")
+        cursor.execute(REBUILD)
+        return TopicMessage.objects.count()

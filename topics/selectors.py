@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from core.clock import now
 from core.database.prepared import Select, Slot
@@ -36,6 +36,14 @@ def listed(status: str) -> QuerySet[Topic]:
     """The topics in a state, or `all`, newest first."""
     topics = Topic.objects.newest_first()
     return topics if status == "all" else topics.filter(status=TopicStatus(status))
+
+
+def overview(status: str, *, limit: int) -> list[tuple[Topic, int]]:
+    """The newest topics in a state, or `all`, each with how many names are reserved in it."""
+    topics = list(listed(status)[:limit])
+    counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
+    peers = dict(counted)
+    return [(topic, peers.get(topic.topic_id, 0)) for topic in topics]
 
 
 def peer(topic_id: str, agent_name: str) -> Peer | None:
