@@ -166,6 +166,9 @@ def _hooked(arguments: list[str]) -> bool:
         django.setup(set_prefix=False)
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
+    for app in APPS:
+        if find_spec(f"{app}.glance"):
+            import_module(f"{app}.glance")
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
     entry.main(lambda: configure(arguments), start_django)
     return True

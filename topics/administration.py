@@ -13,7 +13,7 @@ from core.database import write
 from topics import naming, selectors
 from topics.archive import ArchivedTopic
 from topics.errors import argument
-from topics.models import Peer, Topic, TopicMessage
+from topics.models import Mention, Peer, Topic, TopicMessage
 
 AT_ONCE = 500  # rows a statement writes
 
@@ -59,6 +59,9 @@ def delete(*, topic_id: str, operator: str) -> Counted:
     with write():
         topic = selectors.found(topic_id)
         gone = Counted(1, topic.messages.count(), topic.peers.count())
+        messages = TopicMessage.objects.filter(topic=topic)
+        Mention.objects.filter(message__in=messages).delete()
+        messages._raw_delete(messages.db)  # delete() would first read each of them, for mentions that are gone
         topic.delete()
         audit.record(
             operator,

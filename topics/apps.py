@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ImpossibleState, RetentionLane
+from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane
 
 
 class TopicsConfig(NexusAppConfig):
@@ -59,6 +59,11 @@ class TopicsConfig(NexusAppConfig):
         from topics.triggers import TRIGGERS
 
         return TRIGGERS
+
+    def news(self) -> Sequence[News]:
+        from topics.news import NEWS
+
+        return (NEWS,)
 
     def metrics(self) -> Iterable[Any]:
         from topics.metrics import collect

@@ -100,6 +100,23 @@ class TopicMessage(models.Model):
         return f"{self.seq} {self.sender}"
 
 
+class Mention(models.Model):
+    """That a message names an agent: `@agent_id`."""
+
+    message = models.ForeignKey(
+        TopicMessage, on_delete=models.CASCADE, related_name="mentions", db_column="document", db_index=False
+    )
+    agent_id = models.CharField(max_length=ID_LENGTH)
+
+    class Meta:
+        db_table = "topic_mentions"
+        constraints = [models.UniqueConstraint(fields=["message", "agent_id"], name="topic_mentions_once")]
+        indexes = [models.Index(fields=["agent_id"], name="topic_mentions_of_agent")]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} in {self.message_id}"
+
+
 class PeerQuerySet(models.QuerySet["Peer"]):
     """Peers by presence."""
 
@@ -128,6 +145,7 @@ class Peer(models.Model):
         indexes = [
             models.Index(fields=["topic", "synced_at"], name="topic_peers_by_presence"),
             models.Index(fields=["agent_id"], name="topic_peers_of_agent", condition=Q(agent_id__isnull=False)),
+            models.Index(fields=["agent_name"], name="topic_peers_by_name", condition=Q(agent_id__isnull=True)),
         ]
         constraints = [
             *not_empty("topic_peers", "agent_name", "token_hash"),

@@ -17,6 +17,7 @@ MAX_CONTENT_BYTES = 65_536  # of a message's body, and of any metadata as JSON
 MAX_OUTBOX = 50
 MAX_ITEMS = 20  # messages a sync returns
 SUGGESTIONS = 3
+MAX_MENTIONS = 50  # of a message that are looked up
 
 
 def printable(text: str) -> str:
@@ -57,6 +58,12 @@ def suggestions(wanted: str, taken: Collection[str]) -> list[str]:
             yield wanted[: MAX_AGENT_NAME - len(ending)] + ending
 
     return list(islice((name for name in numbered() if name not in taken), SUGGESTIONS))
+
+
+def mentioned(text: str) -> set[str]:
+    """What stands behind an @ in a text, each with what it may be without the sentence's punctuation; not all names."""
+    found = re.findall(r"(?<![\w@])@([^\s@,;:!?()\[\]<>`'\"]{1,255})", text) if "@" in text else []
+    return {name for each in found[:MAX_MENTIONS] for name in (each, each.rstrip(".*_"))} - {""}
 
 
 def renamed(text: str, old: str, new: str) -> str:

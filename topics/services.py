@@ -12,13 +12,14 @@ from typing import Any
 
 from coordination.ids import new_id
 from coordination.log.emit import emit
+from coordination.models import Agent
 from core.clock import now
 from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
 from core.operations.errors import NexusError
 from topics import naming, selectors
 from topics.errors import TopicCode, argument
-from topics.models import STREAM, Peer, Topic, TopicMessage, TopicStatus
+from topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,7 @@ def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str |
         insert(*fresh)
         _count(topic_id=topic.topic_id, last_seq=topic.last_seq, moment=moment)
     for message in fresh:
+        mentions = _mention(message)
         _tell(
             "topic.message",
             topic,
@@ -221,8 +223,17 @@ def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str |
             sender=sender,
             message_type=message.message_type,
             reply_to=message.reply_to,
+            mentions=mentions,
         )
     return sent
+
+
+def _mention(message: TopicMessage) -> list[str]:
+    """Record whom a message names; the agents, sorted."""
+    names = naming.mentioned(message.content_markdown)
+    agents = sorted(Agent.objects.filter(pk__in=names).values_list("pk", flat=True)) if names else []
+    insert(*(Mention(message=message, agent_id=agent_id) for agent_id in agents))
+    return agents
 
 
 _count = Update(

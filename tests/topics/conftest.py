@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.operations import runner
 from core.operations.caller import Caller
+from tests.hooks.harness import Harness
 from topics import connections
 from topics.toolset import TOPICS
 
@@ -71,6 +73,14 @@ def nobody_joined() -> Iterator[None]:
 def connect(db: None) -> Callable[..., Client]:
     """A new connection."""
     return Client
+
+
+@pytest.fixture
+def harness(tmp_path: Path, project: str) -> Iterator[Harness]:
+    """What calls the hook, over a home that does not exist yet."""
+    one = Harness(tmp_path / "home", Path(project))
+    yield one
+    one.close()
 
 
 @pytest.fixture

@@ -199,6 +199,7 @@ def test_the_log_tells_what_happens_in_topics(ann: Client, topic: str) -> None:
         "sender": "ann",
         "message_type": "question",
         "reply_to": None,
+        "mentions": [],
     }
     assert events[4].payload["reason"] == "done"
 
