@@ -28,7 +28,7 @@ def concerned(event: Event) -> Iterator[str]:
 
 def waiting(agent_id: str) -> Iterator[Notice]:
     """What was said that the agent has not received, oldest first."""
-    named = set(Mention.objects.filter(agent_id=agent_id).values_list("message", flat=True))
+    named = set(TopicMessage.objects.filter(mentions__agent_id=agent_id).values_list("document", flat=True))
     for message in unheard(agent_id).select_related("topic").order_by("document")[:MOST]:
         what = "message that names you in a topic:" if message.document in named else "message in a topic:"
         said = {"topic": message.topic.name, "from": message.sender, "body": message.content_markdown}

@@ -5,6 +5,7 @@ A search by meaning joins in `find`; without it `hybrid` finds what full text do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import connection
@@ -18,9 +19,16 @@ HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 SNIPPET_TOKENS = 24
 REBUILD = "INSERT INTO topic_search(topic_search) VALUES ('rebuild')"
 MORE = "Search by meaning is not installed here: pip install 'nexus-hub[semantic]' adds it."
-SEARCH = """
-    SELECT s.rowid, bm25(topic_search, 0.0, 1.0) AS rank, snippet(topic_search, 1, %s, %s, '…', %s)
-    FROM topic_search s WHERE topic_search MATCH %s ORDER BY rank LIMIT %s
+RANKED = 200  # of more hits the newest so many are ranked
+# FTS5's own bm25 reads every message that has one of the words: a common word would cost as much as the index is large.
+CANDIDATES = """
+    SELECT rowid, length(content_markdown), length(highlight(topic_search, 1, '.', '')) - length(content_markdown)
+    FROM topic_search WHERE topic_search MATCH %s ORDER BY rowid DESC LIMIT %s
+"""
+# One pass over the candidates: a plain `rowid IN` would be a search for each.
+SNIPPETS = """
+    SELECT rowid, snippet(topic_search, 1, %s, %s, '…', %s) FROM topic_search
+    WHERE topic_search MATCH %s AND rowid BETWEEN %s AND %s AND +rowid IN ({})
 """
 
 
@@ -61,10 +69,31 @@ def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
         quoted = topic_id.replace('"', '""')
         wanted = f'topic_id : "{quoted}" AND {wanted}'
     with connection.cursor() as cursor:
-        cursor.execute(SEARCH, [HIT_STARTS, HIT_ENDS, SNIPPET_TOKENS, wanted, limit])
-        rows: list[tuple[int, float, str]] = cursor.fetchall()
-    messages = TopicMessage.objects.select_related("topic").in_bulk([document for document, *_ in rows])
-    return [Hit(messages[document], snippet, rank) for document, rank, snippet in rows if document in messages]
+        cursor.execute(CANDIDATES, [wanted, max(RANKED, limit)])
+        ranks = _ranks(cursor.fetchall())
+        best = sorted(ranks, key=lambda document: (ranks[document], -document))[:limit]
+        span = [min(best, default=0), max(best, default=0)]
+        marks = ", ".join(["%s"] * len(best))
+        cursor.execute(SNIPPETS.format(marks), [HIT_STARTS, HIT_ENDS, SNIPPET_TOKENS, wanted, *span, *best])
+        snippets = dict(cursor.fetchall())
+    messages = TopicMessage.objects.select_related("topic").in_bulk(best)
+    return [
+        Hit(messages[document], snippets[document], ranks[document])
+        for document in best
+        if document in messages and document in snippets  # deleted meanwhile
+    ]
+
+
+def _ranks(candidates: Sequence[tuple[int, int, int]]) -> dict[int, float]:
+    """The rank of each document, from its length and its number of hits: BM25's saturation, without word weights.
+
+    Every candidate holds every word, so that how rare a word is tells little.
+    """
+    average = sum(length for _, length, _ in candidates) / max(len(candidates), 1)
+    return {
+        document: -hits / (hits + 1.2 * (0.25 + 0.75 * length / max(average, 1)))
+        for document, length, hits in candidates
+    }
 
 
 def rebuild() -> int:

@@ -104,3 +104,10 @@ def test_the_index_follows_every_change_and_can_be_made_anew(ann: Client, topic:
     assert found(ann, "words") == []
     search.rebuild()
     assert found(ann, "words") == ["changed words"]
+
+
+def test_of_very_many_hits_the_newest_are_ranked(ann: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "RANKED", 2)
+    ann.say(topic, "retry retry retry", "a retry of it", "retry retry")
+    assert found(ann, "retry", limit=1) == ["retry retry"]
+    assert len(found(ann, "retry", limit=3)) == 3
