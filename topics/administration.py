@@ -8,12 +8,14 @@ from typing import NamedTuple
 from django.db import IntegrityError
 
 from coordination.services import audit
+from core.access import OPERATOR_AGENT
 from core.clock import now
 from core.database import write
-from topics import naming, selectors
+from topics import naming, selectors, services
 from topics.archive import ArchivedTopic
 from topics.errors import argument
 from topics.models import Mention, Peer, Topic, TopicMessage
+from topics.services import Outgoing
 
 AT_ONCE = 500  # rows a statement writes
 
@@ -24,6 +26,39 @@ class Counted(NamedTuple):
     topics: int
     messages: int
     peers: int
+
+
+def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> TopicMessage:
+    """Send a message as the operators' peer, whose cursor goes on to `seen`; its name is reserved with the first one.
+
+    Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
+    """
+    with write():
+        topic = selectors.found(topic_id)
+        synced = services.sync(
+            topic_id=topic_id,
+            agent_name=_operators_name(topic),
+            outbox=[outgoing],
+            max_items=1,
+            auto_advance=False,
+            ack_through=seen,
+            agent_id=OPERATOR_AGENT,
+        )
+        message = synced.sent[0].message
+        about = {"operation": "topic_post", "topic_id": topic_id, "message_id": message.message_id}
+        audit.record(operator, "operator.acted", now(), **about)
+    return message
+
+
+def _operators_name(topic: Topic) -> str:
+    """What operators are called in a topic, whoever of them posts. Nobody has the token, so nobody else can join so."""
+    peer = Peer.objects.filter(topic=topic, agent_id=OPERATOR_AGENT).order_by("pk").first()
+    if peer is not None:
+        return peer.agent_name
+    taken = selectors.taken_names(topic.topic_id)
+    name = naming.suggestions(OPERATOR_AGENT, taken)[0] if OPERATOR_AGENT in taken else OPERATOR_AGENT
+    services.join(topic=topic, agent_name=name, token=None, held=None, agent_id=OPERATOR_AGENT)
+    return name
 
 
 def rename(*, topic_id: str, name: str, rewrite_messages: bool, operator: str) -> tuple[Topic, int]:

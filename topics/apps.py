@@ -45,6 +45,7 @@ class TopicsConfig(NexusAppConfig):
             "topic_read": "nexus topics show",
             "topic_join": "nexus topics join",
             "topic_presence": "nexus topics presence",
+            "topic_post": "nexus topics post",
             "topic_close": "nexus topics close",
             "topic_rename": "nexus topics rename",
             "topic_delete": "nexus topics delete",

@@ -12,8 +12,9 @@ from core.operations.parameters import Id, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
 from topics import administration, search, selectors
 from topics.errors import TopicCode
-from topics.parameters import Positive, Seq, TopicId, TopicName
+from topics.parameters import OutgoingMessage, Positive, Seq, TopicId, TopicName
 from topics.rows import TopicMessageRow, TopicRef, TopicRow, epoch, message_row, topic_ref, topic_row
+from topics.services import Outgoing
 from topics.toolset import operation
 
 MOST = 500
@@ -77,6 +78,32 @@ def topic_read(p: TopicRead, caller: Caller) -> ReadTopic:
     else:
         messages = selectors.page(p.topic_id, after=p.after, limit=limit)
     return {**topic_row(topic), "last_seq": topic.last_seq, "messages": [message_row(each) for each in messages]}
+
+
+class TopicPost(Params):
+    topic_id: TopicId
+    message: OutgoingMessage
+    seen: Annotated[Seq, Field(description="The newest message that the operator has seen.")] = 0
+
+
+class Posted(TypedDict):
+    message: TopicMessageRow
+
+
+@operation(
+    TopicPost,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.TOPIC_CLOSED,
+    TopicCode.INVALID_ARGUMENT,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def topic_post(p: TopicPost, caller: Caller) -> Posted:
+    """Say something in a topic as the operator; the first message joins it."""
+    assert caller.operator is not None
+    outgoing = Outgoing(**dict(p.message))
+    message = administration.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=caller.operator)
+    return {"message": message_row(message)}
 
 
 class TopicRename(Params):
