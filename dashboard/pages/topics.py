@@ -84,7 +84,7 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
     return render(
         request,
         "topic",
-        plain(row.name),
+        f"Topic {plain(row.name)}",
         topic=row,
         filters=filters,
         words=words,

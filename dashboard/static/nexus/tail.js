@@ -16,9 +16,13 @@ if (log) {
 
   const atEnd = "tailEnd" in log.dataset;
   const pane = log.closest("[data-stick]");
-  const isAtEnd = () => pane && pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40;
-  const toEnd = () => { pane.scrollTop = pane.scrollHeight; };
-  if (pane && !location.hash) toEnd();
+  const isAtEnd = () => pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40;
+  let sticking = !location.hash;
+  if (pane) {
+    pane.addEventListener("scroll", () => { sticking = isAtEnd(); });
+    // The theme shows the page after this has run, and rows grow with their fonts.
+    new ResizeObserver(() => { if (sticking) pane.scrollTop = pane.scrollHeight; }).observe(log);
+  }
 
   const tell = () => { if (count) count.textContent = paused && unseen ? `${unseen} new` : ""; };
 
@@ -36,11 +40,10 @@ if (log) {
         const page = new DOMParser().parseFromString(await response.text(), "text/html");
         const list = page.querySelector("[data-upto]");
         const rows = [...list.children];
-        const stick = isAtEnd();
+        if (pane) sticking = isAtEnd();
         log[atEnd ? "append" : "prepend"](...rows);
         rows.forEach((row) => showTimes(row));
         while (log.children.length > KEPT) log[atEnd ? "firstElementChild" : "lastElementChild"].remove();
-        if (stick) toEnd();
         if (Number(list.dataset.upto) > after && list.dataset.more) wanted = true;
         after = Math.max(after, Number(list.dataset.upto));
       } catch { wanted = true; }
