@@ -20,7 +20,7 @@ MOST_PEERS = 1_000  # looked at for a page
 NEAR = 20  # messages behind, up to which a peer's own are told from others'
 EXCERPT = 4_000  # characters of a message that a page shows before it is asked for the whole
 CONTEXT = 5  # messages shown before the one that was asked for
-ANSWERS = 20  # to a message that are linked
+ANSWERS = 20  # to a message that are linked, on the average of a page
 WAYMARKS, GLIMPSE = 20, 80  # of a map, and characters of each
 
 
@@ -138,12 +138,14 @@ def excerpts(topic_id: str) -> QuerySet[TopicMessage]:
 
 def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exchange]:
     """By message_id what each message answers, where that is still there, and the first answers to it."""
-    rows = TopicMessage.objects.filter(topic_id=topic_id).only("message_id", "seq", "sender", "reply_to")
+    rows = TopicMessage.objects.only("message_id", "topic_id", "seq", "sender", "reply_to")
     asked = {message.reply_to for message in messages if message.reply_to}
-    answered = {row.message_id: row for row in rows.filter(message_id__in=asked)}
+    # Without the topic: with it SQLite may read the whole of it by number instead.
+    answered = {row.message_id: row for row in rows.filter(message_id__in=asked) if row.topic_id == topic_id}
     answers: dict[str | None, list[TopicMessage]] = defaultdict(list)
     known = [message.message_id for message in messages]
-    for row in rows.filter(reply_to__in=known).order_by("seq")[: ANSWERS * len(known)]:
+    replies = rows.filter(topic_id=topic_id, reply_to__in=known).order_by("reply_to", "document")  # as their index is
+    for row in replies[: ANSWERS * len(known)]:
         if len(answers[row.reply_to]) < ANSWERS:
             answers[row.reply_to].append(row)
     return {

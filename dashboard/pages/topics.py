@@ -25,6 +25,7 @@ from topics.models import Topic, TopicMessage
 from topics.toolset import TOPICS
 
 PAGE, LISTED, FOUND = 50, 50, 50
+NOTHING = monitoring.Stream([], earlier=False, later=False)
 LONG = 2 * PAGE  # messages from which on a topic has a map
 
 
@@ -69,7 +70,7 @@ def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
 def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: Any) -> HttpResponse:
     row = _topic_of(topic_id)
     words, at, before = filters.text("q"), filters.number("at"), filters.number("before")
-    stream = monitoring.stream(row, at=at, before=before, limit=PAGE)
+    stream = NOTHING if words else monitoring.stream(row, at=at, before=before, limit=PAGE)
     readers = monitoring.readers([row], now())[topic_id]
     answered = _numbered(topic_id, filters.number("answer"))
     upto = stream.messages[-1].seq if stream.messages else 0
@@ -207,7 +208,9 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
             messages.success(request, f"Deleted: {count} message{'' if count == 1 else 's'}.")
         return _to(row.topic_id)
     gone = administration.replies_of(row) - {row.message_id}
-    answers = monitoring.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("seq")[: monitoring.ANSWERS]
+    answers = (
+        monitoring.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("document")[: monitoring.ANSWERS]
+    )
     return render(
         request, "topic_delete", "Delete a message", topic=row.topic, message=row, count=len(gone), answers=answers
     )

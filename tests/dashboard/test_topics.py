@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connection
 from django.test import Client as Browser
+from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
 from tests.dashboard.test_dashboard import LOCAL, queries
@@ -221,6 +223,20 @@ def test_it_costs_as_many_queries_however_long_a_topic_is(long: Callable[[int], 
     moment = datetime.now(UTC)
     Peer.objects.bulk_create(Peer(topic_id=topic, agent_name=f"p{n}", created_at=moment) for n in range(50))
     assert queries(lambda: browser.get(f"/admin/topics/{topic}/")) == few
+
+
+def test_it_looks_replies_up_and_reads_no_topic_from_its_start(topic: str, browser: Browser) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        browser.get(f"/admin/topics/{topic}/")
+        browser.get(f"/admin/topics/{topic}/tail/?after=1")
+    plans = []
+    for column in ("message_id", "reply_to"):
+        for query in asked.captured_queries:
+            if f'"{column}" IN (' in query["sql"]:
+                with connection.cursor() as cursor:
+                    plan = cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}").fetchall()
+                plans.append(any(f"{column}=?" in row[3] for row in plan))
+    assert plans == [True] * 4
 
 
 def test_it_shows_hostile_words_as_the_text_they_are(ann: Client, browser: Browser) -> None:

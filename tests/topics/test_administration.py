@@ -53,9 +53,35 @@ def nexus(db: None) -> Callable[..., Ran]:
 
 @pytest.mark.parametrize("name", [name for name, each in TOPICS.operations.items() if not each.tool])
 def test_it_is_for_operators(ann: Client, name: str) -> None:
-    needed = {"topic_id": "x", "message_id": "x", "name": "x"}
+    needed = {"topic_id": "x", "message_id": "x", "name": "x", "message": {"content_markdown": "x"}}
     fields = TOPICS.operations[name].params.model_fields
     assert ann.code(name, **{field: value for field, value in needed.items() if field in fields}) == "NOT_OWNER"
+
+
+def test_operators_speak_as_one_peer_whose_name_nobody_else_takes(bob: Client, olga: Client, topic: str) -> None:
+    hello = {"content_markdown": "hello", "client_message_id": "a"}
+    first = olga.call("topic_post", topic_id=topic, message=hello, seen=0)["message"]
+    again = Client(operator="otto").call("topic_post", topic_id=topic, message=hello, seen=1)["message"]
+    assert again == first and first["sender"] == "operator"
+    assert bob.code("topic_join", topic_id=topic, agent_name="operator") == "AGENT_NAME_IN_USE"
+    assert (bob.look(topic)["received_count"], Topic.objects.get().last_seq) == (1, 1)
+    assert [event.payload["operator"] for event in Event.objects.filter(type="operator.acted")] == ["olga", "otto"]
+
+
+@pytest.mark.parametrize(
+    ("code", "given"),
+    [
+        ("INVALID_ARGUMENT", {"message": {"content_markdown": "x", "reply_to": "elsewhere"}}),
+        ("INVALID_ARGUMENT", {"seen": 99}),
+        ("TOPIC_NOT_FOUND", {"topic_id": "none"}),
+    ],
+)
+def test_an_operators_message_that_is_refused_joins_nothing(
+    olga: Client, topic: str, code: str, given: dict[str, Any]
+) -> None:
+    assert olga.code("topic_post", **{"topic_id": topic, "message": {"content_markdown": "x"}, **given}) == code
+    assert not Topic.objects.get().peers.filter(agent_name="operator").exists()
+    assert not Event.objects.filter(type="operator.acted").exists()
 
 
 def test_a_topic_is_renamed_with_its_mentions_or_without(ann: Client, olga: Client, topic: str) -> None:
