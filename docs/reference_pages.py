@@ -53,7 +53,8 @@ def operations(toolsets: Collection[Toolset]) -> str:
         "Operations",
         "Each operation is an MCP tool, unless it says otherwise, and `POST /api/v1/{toolset}/operations/{name}` with "
         "the same parameters as a JSON object; `POST /api/v1/operations/{name}` is `coordination`'s. Which toolsets an "
-        "agent sees, [it chooses](../how-to/choose-toolsets.md). Unless its toolset says otherwise, an answer is the envelope: "
+        "agent sees, [it chooses](../how-to/choose-toolsets.md). Unless its toolset says otherwise, an answer is the "
+        "envelope: "
         '`{"ok": true, "data": …}` or `{"ok": false, "error": {"code", "message", "details"}}`. '
         "Beside the errors listed, any may answer `DB_ERROR` and `INTERNAL_ERROR`; [errors](errors.md) tells what each "
         "means. A connection bound to an agent by its key "
