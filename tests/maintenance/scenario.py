@@ -20,8 +20,8 @@ def main(home: Path) -> None:
     from coordination.models import Task
     from coordination.toolset import run
     from core.clock import now
-    from core.operations.caller import Caller
     from core.operations import runner
+    from core.operations.caller import Caller
     from handoffs.models import Handoff
     from topics.toolset import TOPICS
 
