@@ -29,14 +29,13 @@ def concerned(event: Event) -> Iterator[str]:
 def waiting(agent_id: str) -> Iterator[Notice]:
     """What was said that the agent has not received, and what names it in open topics that it has not joined."""
     peers = list(Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id)))
-    unheard = [message for peer in peers for message in selectors.behind(peer, include_self=False, limit=MOST)]
+    behind = [message for peer in peers for message in selectors.behind(peer, include_self=False, limit=MOST)]
     naming_it = TopicMessage.objects.filter(mentions__agent_id=agent_id)
     elsewhere = naming_it.filter(topic__status=TopicStatus.OPEN).exclude(topic__in=[peer.topic_id for peer in peers])
-    unheard += elsewhere.order_by("-document")[:MOST]
-    documents = [message.document for message in unheard]
-    named = set(naming_it.filter(document__in=documents).values_list("document", flat=True))
-    names = dict(Topic.objects.filter(pk__in={message.topic_id for message in unheard}).values_list("pk", "name"))
-    for message in sorted(unheard, key=lambda message: message.document):
+    unheard = {message.document: message for message in [*behind, *elsewhere.order_by("-document")[:MOST]]}
+    named = set(naming_it.filter(document__in=unheard).values_list("document", flat=True))
+    names = dict(Topic.objects.filter(messages__in=list(unheard)).values_list("pk", "name"))
+    for _, message in sorted(unheard.items()):
         what = "message that names you in a topic:" if message.document in named else "message in a topic:"
         said = {"topic": names[message.topic_id], "from": message.sender, "body": message.content_markdown}
         yield Notice(message.message_id, what, said)
