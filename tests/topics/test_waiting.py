@@ -115,9 +115,10 @@ async def test_a_client_that_gave_up_while_its_answer_waited_for_its_turn_loses_
     monkeypatch.setitem(TOPICS.operations, "sync", replace(operation, wait=replace(operation.wait, look=watched)))
     waits = poll(bob, topic)
     await parked()
-    await in_thread(ann.say, topic, "hello")
     gate = threading.Event()
-    ahead = loop.run_in_executor(waiting.WRITERS, gate.wait, LONG)
+    saying = loop.run_in_executor(waiting.WRITERS, ann.say, topic, "hello")
+    ahead = loop.run_in_executor(waiting.WRITERS, gate.wait, LONG)  # at once: whoever looks queues behind it
+    await saying
     await asyncio.wait_for(looked.wait(), LONG)
     await asyncio.sleep(0)
     waits.cancel()
