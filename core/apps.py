@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Page, RetentionLane
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState, News, Page, RetentionLane
 
 
 class NexusAppConfig(AppConfig):
@@ -68,6 +68,10 @@ class NexusAppConfig(AppConfig):
 
     def metrics(self) -> Iterable[Any]:
         """Prometheus metric families of what the store holds now."""
+        return ()
+
+    def news(self) -> Sequence[News]:
+        """What may wait for an agent between its turns."""
         return ()
 
     def routes(self) -> Sequence[Any]:

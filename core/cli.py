@@ -129,7 +129,7 @@ class OperatorCommand(NexusCommand):
         """What the command does; its exit code."""
         raise NotImplementedError
 
-    def call(self, name: str, **arguments: Any) -> Data:
+    def call(self, name: str, /, **arguments: Any) -> Data:
         """The data of an operation, called as the operator; None is not given. Raises its error."""
         given = {key: value for key, value in arguments.items() if value is not None}
         caller = Caller(transport="cli", operator=login(), connection=of_process("cli"))

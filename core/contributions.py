@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -62,6 +62,28 @@ class DoctorCheck:
 
     name: str
     check: Callable[[Any], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One thing that waits for an agent."""
+
+    identifier: str
+    what: str  # it is, in words of our own
+    said: Mapping[str, str]  # what others wrote, by what it is
+
+
+@dataclass(frozen=True)
+class News:
+    """What may wait for an agent between its turns: hooks, signal files and webhooks tell of it.
+
+    Whether anything waits is asked without Django, too: the app's module `glance` registers the same as SQL.
+    """
+
+    name: str  # of one
+    how: str  # what an agent does about it
+    concerned: Callable[[Any], Iterable[str]]  # the agents for whom an event of the log is news
+    waiting: Callable[[str], Iterable[Notice]]  # what waits for an agent_id, oldest first
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,12 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
-from coordination.toolset import run
+from coordination.toolset import COORDINATION
 from core.apps import in_words, nexus_apps
+from core.operations import runner
 from core.operations.caller import Caller, of_operator
-from core.operations.replies import Body
+from core.operations.registry import Toolset
+from core.operations.replies import ENVELOPE, Body
 from dashboard.forms.base import OperationForm
 
 View = Callable[..., HttpResponse]
@@ -67,12 +69,26 @@ def operator(request: HttpRequest) -> Caller:
     return Caller(transport="admin", operator=name, connection=of_operator(name))
 
 
-def operate(request: HttpRequest, name: str, done: str, form: OperationForm | None = None, **arguments: Any) -> Body:
+def operate(request: HttpRequest, name: str, done: str, form: OperationForm | None = None, /, **arguments: Any) -> Body:
     """Call an operation as the operator and tell how it went: at the form's field that an error names, or above.
 
     Without `done` a success is for the page to tell.
     """
-    envelope = in_words_of_pages(run(operator(request), name, arguments))
+    return operate_in(COORDINATION, request, name, done, form, **arguments)
+
+
+def operate_in(
+    toolset: Toolset,
+    request: HttpRequest,
+    name: str,
+    done: str,
+    form: OperationForm | None = None,
+    /,
+    **arguments: Any,
+) -> Body:
+    """The same with an operation of any toolset; in the usual envelope, whatever form it answers others in."""
+    outcome = runner.perform(toolset, operator(request), name, arguments)
+    envelope = in_words_of_pages(ENVELOPE.body(outcome))
     if envelope["ok"]:
         if done:
             messages.success(request, done)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote, unquote
 from django.urls import URLPattern, path, register_converter
@@ -9,22 +11,25 @@ from django.urls import URLPattern, path, register_converter
 from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
-from dashboard.pages import agents, attention, board, events, graph, hub, mail, search, speak, webhooks
+from dashboard.pages import agents, attention, board, events, graph, hub, mail, search, speak, topics, webhooks
 
 
-class AgentId:
-    """An agent's id in a path: any text, in the admin's own quoting, and no way up (`..`)."""
+class AnyId:
+    """An id in a path: any text, in the admin's own quoting where it needs any, and no way up (`..`)."""
 
     regex = "[^/]+"
 
     def to_python(self, value: str) -> str:
-        return str(unquote(value))
+        return value.replace("_2E", ".") if re.fullmatch("(_2E)+", value) else str(unquote(value))
 
     def to_url(self, value: str) -> str:
-        return str(quote(value)).replace(".", "_2E") if not value.strip(".") else str(quote(value))
+        if re.fullmatch(r"[\w-]+", value, re.ASCII) and self.to_python(value) == value:
+            return value
+        return value.replace(".", "_2E") if not value.strip(".") else str(quote(value))
 
 
-register_converter(AgentId, "agent")
+register_converter(AnyId, "agent")
+register_converter(AnyId, "topic")
 
 
 PAGES = (
@@ -45,6 +50,23 @@ PAGES = (
     ),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
+    Page(
+        "topics",
+        "topics/",
+        topics.topics,
+        "Topics",
+        "forum",
+        "Now",
+        words={"topic_list": "the page Topics", "topic_create": "the page Topics"},
+    ),
+    Page("topic_message", "topics/+message/<topic:message_id>/", topics.message),
+    Page("topic_message_delete", "topics/+message/<topic:message_id>/delete/", topics.delete_message),
+    Page("topic", "topics/<topic:topic_id>/", topics.topic),
+    Page("topic_tail", "topics/<topic:topic_id>/tail/", topics.tail),
+    Page("topic_close", "topics/<topic:topic_id>/close/", topics.close),
+    Page("topic_rename", "topics/<topic:topic_id>/rename/", topics.rename),
+    Page("topic_export", "topics/<topic:topic_id>/export/", topics.export),
+    Page("topic_delete", "topics/<topic:topic_id>/delete/", topics.delete),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
     Page("event_tail", "events/tail/", events.tail),

@@ -5,6 +5,7 @@ Run `.venv/bin/python docs/make_tour.py` in a checkout with the development envi
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -49,6 +50,11 @@ def main() -> None:
                 take(page, name)
                 page.close()
         quiet(browser, url)
+        discussed(home)
+        topics = window(browser, url, LARGE, "light")
+        topics.goto("/admin/topics/")
+        topics.get_by_role("link", name="cache-key").click()
+        take(topics, "topic")
         browser.close()
 
 
@@ -78,6 +84,22 @@ def quiet(browser: Browser, url: str) -> None:
     light.keyboard.type("demo", delay=30)
     expect(light.locator("#command-results-list li").first).to_be_visible()
     take(light, "search")
+
+
+def discussed(home: str) -> None:
+    """A topic in which two peers talk."""
+    said = [
+        ("ann", "question", "Which **key** does the cache have? I see two:\n\n- the path\n- the digest"),
+        ("bob", "answer", "The digest:\n\n```python\nkey = sha256(body)\n```"),
+        ("reviewer", "message", "Agreed. I look at `cache.py` once it is in."),
+    ]
+    asked = ""
+    for name, kind, text in said:
+        reply = ["--reply-to", asked] if kind == "answer" else []
+        about = ["topics", "post", "cache-key", text, "--as", name, "--type", kind, *reply, "--json", "--home", home]
+        command = [sys.executable, str(ROOT / "manage.py"), *about]
+        answer = subprocess.run(command, check=True, capture_output=True).stdout  # noqa: S603  # our own
+        asked = asked or json.loads(answer)["message_id"]
 
 
 @contextmanager

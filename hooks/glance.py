@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
 from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
+from core.glances import GLANCES
 
 MESSAGES = """
 SELECT message_id FROM message_deliveries
@@ -31,6 +32,7 @@ WHERE workspace_id = :workspace AND (status = 'OPEN' OR (status = 'CLAIMED' AND 
 LIMIT 1000
 """
 TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"
+TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
 
 
@@ -42,7 +44,10 @@ class Seen(NamedTuple):
 
 
 def glance(database: Path, *, agent_id: str, root: str, busy_ms: int) -> Seen:
-    """The ids of the messages and handoffs that wait. Raises sqlite3.Error where the store cannot be read."""
+    """The ids of the messages and handoffs that wait, and of what apps registered.
+
+    Raises sqlite3.Error where the store cannot be read.
+    """
     if not database.exists():
         return Seen(set(), float("inf"))
     now = datetime.now(UTC)
@@ -70,6 +75,9 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int) -> Seen:
                 waiting.add(handoff_id)
             elif opening := next_opening(target, created_at=created_at, now=now):
                 changes.append(opening)
+        for glance in GLANCES:
+            if store.execute(TABLE, [glance.table]).fetchone():
+                waiting.update(row[0] for row in store.execute(glance.waiting, values))
     # A lease lapses just after its end.
     return Seen(waiting, min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001)
 

@@ -12,6 +12,7 @@ from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
 from hooks import memory, notice
 from hooks.harness import Call
+from hooks.news import every_news
 
 LIMIT = 200  # looked at in one page; more than an agent is told of at once
 
@@ -54,11 +55,22 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     ]
     messages = [row for row in mail if row["status"] == "unread" and row["message_id"] not in known]
     handoffs = [row for row in open_ones if row["handoff_id"] not in known]
+    others = {
+        news: fresh_ones
+        for news in every_news()
+        if (fresh_ones := [each for each in news.waiting(call.agent_id) if each.identifier not in known])
+    }
     fresh = {row["message_id"] for row in messages} | {row["handoff_id"] for row in handoffs}
+    fresh |= {each.identifier for fresh_ones in others.values() for each in fresh_ones}
     if not fresh:
         return "", fresh
     text = notice.compose(
-        agent_id=call.agent_id, project_root=call.root, messages=messages, handoffs=handoffs, unread=unread
+        agent_id=call.agent_id,
+        project_root=call.root,
+        messages=messages,
+        handoffs=handoffs,
+        unread=unread,
+        others=others,
     )
     return text, fresh
 

@@ -6,8 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.contributions import News, Notice
+
 SHOWN = 5  # messages, and handoffs, quoted in one notice; the rest is counted
 SUBJECT_LENGTH, BODY_LENGTH, NAME_LENGTH = 120, 400, 80  # characters quoted; a notice stays below 10,000
+NOTHING: Mapping[News, Sequence[Notice]] = {}
 WHOLE = 10_000  # for what the agent must pass back as it is
 
 
@@ -41,14 +44,16 @@ def compose(
     messages: Sequence[Mapping[str, Any]],
     handoffs: Sequence[Mapping[str, Any]],
     unread: int,
+    others: Mapping[News, Sequence[Notice]] = NOTHING,
 ) -> str:
-    """The notice on `messages` (as inbox_peek lists them) and `handoffs` (as handoff_list_available does).
+    """The notice on `messages` (as inbox_peek lists them), `handoffs` (as handoff_list_available does), and `others`.
 
-    `unread` counts all that waits in the inbox. One of the lists may be empty.
+    `unread` counts all that waits in the inbox. Some of the lists may be empty.
     """
     me = quoted(agent_id, WHOLE)
     counts = [_count(unread, "unread message")] if messages else []
     counts += [_count(len(handoffs), "new handoff")] if handoffs else []
+    counts += [_count(len(notices), news.name) for news, notices in others.items()]
     lines = [
         f"[nexus] You are agent {me} in project {quoted(project_root, WHOLE)}. "
         f"Waiting for you: {' and '.join(counts)}.",
@@ -76,6 +81,11 @@ def compose(
             f"Take one with handoff_claim(project_root=…, handoff_id=…, agent_id={me}), then handoff_complete or "
             "handoff_reject it. Leave those that are not for you to others."
         )
+    for news, notices in others.items():
+        for each in notices[:SHOWN]:
+            lines.append(f"- {each.what} {each.identifier}")
+            lines += [f"  {of}: {quoted(text, BODY_LENGTH)}" for of, text in each.said.items()]
+        lines.append(news.how)
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,7 @@ from core.operations.errors import invalid, not_found
 from handoffs.models import STREAM
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
+from hooks.news import concerned
 
 # Seconds until the next attempt, by how many there were; each is longer than a request may take.
 BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
@@ -136,7 +137,9 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
         return True
     if event.type == "message.created":
         return agent.agent_id in event.payload["recipients"]
-    return event.stream == STREAM and log.event_visible(event, agent, moment)
+    if event.stream == STREAM:
+        return log.event_visible(event, agent, moment)
+    return agent.agent_id in concerned(event)
 
 
 def claim(webhook_id: str) -> WebhookDelivery | None:

@@ -10,6 +10,7 @@ from coordination.models import Event
 from coordination.routing import is_eligible
 from core.config import CoreSettings
 from hooks import signal_files
+from hooks.news import concerned
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
 MAIL = "message.created"
@@ -17,9 +18,13 @@ SIGNALLED = {MAIL, "handoff.created", "handoff.expired"}
 
 
 def announce(sender: Any, event: Event, **_: Any) -> None:
-    """Signal whoever got mail or may now claim a handoff; too many rather than too few."""
+    """Signal whoever got mail, may now claim a handoff or has news of another app; too many rather than too few."""
     home = CoreSettings.current().home
-    if event.type not in SIGNALLED or not signal_files.anybody(home):
+    if not signal_files.anybody(home):
+        return
+    for agent_id in concerned(event):
+        signal_files.send(home, agent_id)
+    if event.type not in SIGNALLED:
         return
     if event.type == MAIL:
         for recipient in event.payload["recipients"]:

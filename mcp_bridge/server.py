@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -91,7 +91,9 @@ def build_server(
         operation = find_tool(chosen, name)
         if operation is not None:
             toolset = operation.toolset
-            return toolset.reply, await aperform(toolset, caller_of(ctx), name, arguments)
+            performing = aperform(toolset, caller_of(ctx), name, arguments)
+            waits = operation.wait is not None and ctx.request is not None
+            return toolset.reply, await (_while_connected(ctx.request, performing) if waits else performing)
         if name == ENABLE and len(TOOLSETS) > 1:
             return chosen[0].reply, await enable(ctx, chosen, arguments)
         return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
@@ -231,6 +233,23 @@ def build_server(
     )
     server.middleware += [call_tool_at_once, introduce]
     return server
+
+
+async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """The outcome of a call that waits, given up when its HTTP client hangs up: the SDK itself would wait on."""
+    call = asyncio.ensure_future(performing)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({call, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return call.result() if call.done() else Outcome(error=invalid("The client hung up."))  # nobody reads this
+    finally:
+        call.cancel()
+        leaving.cancel()
+
+
+async def _disconnected(request: Any) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:

@@ -21,6 +21,7 @@ APPS = [
     "inbox",
     "handoffs",
     "hooks",
+    "topics",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
@@ -29,7 +30,7 @@ INTERRUPTED = 130  # exit code: ended by SIGINT, as shells count it
 AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
-    *("workspaces", "artifacts", "settings"),
+    *("workspaces", "artifacts", "settings", "topics"),
 }
 
 LOGGING = {
@@ -175,6 +176,9 @@ def _hooked(arguments: list[str]) -> bool:
         django.setup(set_prefix=False)
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
+    for app in APPS:
+        if find_spec(f"{app}.glance"):
+            import_module(f"{app}.glance")
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
     entry.main(lambda: configure(arguments), start_django)
     return True

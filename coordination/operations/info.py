@@ -10,7 +10,7 @@ from core.operations.caller import Caller
 from core.operations.parameters import Nothing
 from core.version import package_version
 
-SURFACE_REVISION = 2  # rises with every change of a tool's name, parameters, defaults or meaning
+SURFACE_REVISION = 3  # rises with every change of a tool's name, parameters, defaults or meaning
 
 
 class HubInfo(TypedDict):

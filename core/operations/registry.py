@@ -39,7 +39,8 @@ class Wait(Generic[P]):
     """How a call that may wait is parked: what wakes it, when it is done, what it answers in vain.
 
     The operation itself is performed once. After that the wait only looks, and `look` writes nothing: a client that
-    gave up changes nothing any more.
+    gave up changes nothing any more. What has to be written with the answer, such as a cursor, `finish` writes, last
+    of all.
     """
 
     timeout: Callable[[P], float]  # seconds asked for; 0 or less is a snapshot
@@ -47,6 +48,9 @@ class Wait(Generic[P]):
     look: Callable[[P, Caller], Data]  # what is there now
     done: Callable[[Data], bool]
     expired: Callable[[P, Data], Data]  # the answer when time ran out, or none was given
+    # The answer to what a look found, after what the call itself answered; one that is not `done`, because another was
+    # quicker, is not given, and the wait goes on.
+    finish: Callable[[P, Caller, Any], Data] | None = None
     resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
     unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer

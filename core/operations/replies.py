@@ -44,6 +44,7 @@ class Reply:
 
     body: Callable[[Outcome], Body]
     text: Callable[[Outcome, Body], str] = as_json
+    bare: bool = False  # the body of a success is the data itself, as the OpenAPI schema then tells
 
 
 def ok(data: Data | None = None) -> Body:

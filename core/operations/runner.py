@@ -122,14 +122,31 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
                 raise
             return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
 
+    def finished(performed: Data) -> Data:
+        """What to answer where something was found; whoever gave up before this changes nothing."""
+        finish = wait.finish
+        assert finish is not None
+        try:
+            return _retried(lambda: finish(params, caller, performed))
+        except DatabaseError as error:
+            if not store().is_busy(error):
+                raise
+            return performed
+
     position = wait.resume(params, data)
     interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, params))  # it may look at a path
     async with waiting.waiter().park(interested) as parked:
         while True:
-            data, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
+            found, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
             left = deadline - time.monotonic()
-            if wait.done(data):
-                return data
+            if wait.done(found):
+                if wait.finish is None:
+                    return found
+                answer = await waiting.in_thread(waiting.WRITERS, partial(finished, data))
+                if wait.done(answer):
+                    return answer
+                change = datetime.now(UTC)  # another was quicker, or holds the store
+            data = found if wait.finish is None else data
             if left <= 0 or waiting.waiter().closing:
                 return wait.expired(params, data)
             position = wait.resume(params, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -112,6 +112,13 @@ PROBLEMS: Mapping[str, str] = {
 }
 
 
+def _place(name: str, loc: Sequence[int | str]) -> str:
+    """Where an error is; in a list, by the number of the item: `outbox[0].reply_to`."""
+    if len(loc) < 2 or not isinstance(loc[1], int):
+        return name
+    return name + "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in loc[1:])
+
+
 def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, NexusError]:
     """The error for one of pydantic's, after the rank of its parameter."""
     name = str(detail["loc"][0]) if detail["loc"] else "arguments"
@@ -119,7 +126,8 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     declared = next((mark for mark in info.metadata if isinstance(mark, FieldErrors)), None) if info else None
     declared = declared or FieldErrors()
     if detail["type"] == "extra_forbidden" and len(detail["loc"]) > 1:
-        return declared.rank, invalid(f"Unknown key {str(detail['loc'][-1])[:200]!r} in {name}.", field=name)
+        place = _place(name, detail["loc"][:-1])
+        return declared.rank, invalid(f"Unknown key {str(detail['loc'][-1])[:200]!r} in {place}.", field=name)
     if detail["type"] == "extra_forbidden":
         takes = ", ".join(operation.params.model_fields) or "no arguments"
         problem = f"Unknown argument {name[:200]!r}; {operation.name} takes {takes}."
@@ -129,6 +137,6 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     said = PROBLEMS.get("missing" if given is None else detail["type"], "is not valid")
     return declared.rank, NexusError(
         declared.absent if absent else declared.malformed,
-        f"{name} {said.format_map(detail.get('ctx', {}))}.",
+        f"{_place(name, detail['loc'])} {said.format_map(detail.get('ctx', {}))}.",
         {"field": name},
     )

@@ -164,14 +164,18 @@ def _failure() -> Schema:
 def _path(operation: Operation[Any], schemas: Schema) -> Schema:
     parameters = _parameters(operation, schemas)
     answer = {"application/json": {"schema": success(answer_of(operation))}}
-    responses = {"200": {"description": "Done.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
+    responses = _in_form(
+        operation.toolset, {"200": {"description": "Done.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
+    )
+    if operation.toolset.reply.bare:
+        responses["200"]["content"] = {"application/json": {"schema": answer_of(operation)}}
     return {
         "operationId": f"{operation.toolset.name}_{operation.name}",
         "description": operation.description,
         "tags": ["operations"],
         "requestBody": {"content": {"application/json": {"schema": parameters}}},
         "security": ANY_OF,
-        "responses": _in_form(operation.toolset, responses),
+        "responses": responses,
     }
 
 

@@ -145,6 +145,29 @@ class ArrivalFilters(Filters):
     since = _number()
 
 
+class TopicsFilters(Filters):
+    status = _choice(label="State", choices=[("all", "All"), ("open", "Open"), ("closed", "Closed")])
+    q = _words("Name, or words of a message")
+    page = _number()
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        self.data = data.copy()
+        self.data.setdefault("status", "all")
+
+
+class TopicFilters(Filters):
+    q = _words("Find in this topic")
+    at = _number()
+    before = _number()
+    after = _number()
+    answer = _number()
+    whole = _number()
+    format = _hidden()
+
+
 class SearchFilters(Filters):
-    q = _words("Words in messages and events; agents, workspaces and handoffs by name", size=40, autofocus=True)
+    q = _words(
+        "Words in messages, topics and events; agents, workspaces, handoffs, topics by name", size=40, autofocus=True
+    )
     before = _number()

@@ -23,6 +23,7 @@ from dashboard.page import render
 from handoffs.models import Handoff
 from inbox.models import Message
 from inbox.search import event_ids, search
+from topics.models import Topic, TopicMessage
 
 PAGE, TAIL = 100, 200
 FOUND = 500  # hits of words that the other filters narrow down on a page; an export takes them all
@@ -92,7 +93,7 @@ def export(request: HttpRequest) -> HttpResponseBase:
     else:
         texts, kind, name = _ndjson(batches), "application/x-ndjson; charset=utf-8", "events.ndjson"
     first = next(texts, "")  # a store that fails is answered as such
-    response = StreamingHttpResponse(_streamed(chain([first], texts)), content_type=kind)
+    response = StreamingHttpResponse(streamed(chain([first], texts)), content_type=kind)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
@@ -101,7 +102,7 @@ def _filtered(filters: EventFilters) -> QuerySet[Event]:
     return Event.objects.filter(**{column: value for key, column in EQUAL.items() if (value := filters.text(key))})
 
 
-async def _streamed(texts: Iterator[str]) -> AsyncIterator[str]:
+async def streamed(texts: Iterator[str]) -> AsyncIterator[str]:
     """Each text is made when the last one was taken, and none once the client has gone.
 
     An iterator that is not asynchronous would be played to its end before the first byte is sent.
@@ -160,5 +161,7 @@ def _concerns(row: Event) -> dict[str, Any]:
         "message": Message.objects.filter(pk=named("message_id")).first(),
         "handoff": Handoff.objects.filter(pk=row.handoff_id or named("handoff_id")).first(),
         "session": Session.objects.filter(pk=named("session_id")).first(),
+        "topic": Topic.objects.filter(pk=named("topic_id")).first(),
+        "said": TopicMessage.objects.filter(message_id=named("message_id")).first(),
         "artifact": Artifact.objects.filter(pk=named("artifact_id")).first(),
     }

@@ -18,6 +18,9 @@ from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
 from inbox.search import Hit, search
+from topics.models import Topic
+from topics.search import HIT_ENDS, HIT_STARTS
+from topics.search import find as find_said
 
 EACH = 6  # of a kind in the palette
 PAGE = 50
@@ -37,12 +40,12 @@ class Found:
 
 
 def palette(request: HttpRequest) -> HttpResponse:
-    """What Ctrl-K shows for `?s=`: pages, agents, workspaces, handoffs, messages, events."""
+    """What Ctrl-K shows for `?s=`: pages, agents, workspaces, handoffs, topics, messages, events."""
     words = request.GET.get("s", "").replace("\x00", "").strip()[:200]
     if not words:
         return HttpResponse()
     started = time.perf_counter()
-    found = [*_pages(words), *_things(words), *_texts(words)]
+    found = [*_pages(words), *_things(words), *_said(words), *_texts(words)]
     paginator = Paginator(found, max(len(found), 1))
     return TemplateResponse(
         request,
@@ -64,8 +67,18 @@ def find(request: HttpRequest) -> TemplateResponse:
     words, before = filters.text("q"), filters.number("before")
     hits = search(words, limit=PAGE + 1, before=before)
     older = hits[PAGE - 1].document if len(hits) > PAGE else None
-    things = _things(words) if words and before is None else []
-    return render(request, "find", "Search", filters=filters, words=words, hits=hits[:PAGE], older=older, things=things)
+    first = bool(words) and before is None
+    return render(
+        request,
+        "find",
+        "Search",
+        filters=filters,
+        words=words,
+        hits=hits[:PAGE],
+        older=older,
+        things=_things(words) if first else [],
+        said=find_said(words, topic_id=None, mode="fts", limit=EACH).hits if first else [],
+    )
 
 
 def _pages(words: str) -> list[Found]:
@@ -92,6 +105,7 @@ def _things(words: str) -> list[Found]:
         .defer("payload", "result")
         .order_by("-created_event_id")[:EACH]
     )
+    topics = Topic.objects.filter(Q(name__icontains=words) | Q(topic_id=words)).newest_first().defer("metadata")[:EACH]
     return [
         *(
             Found(
@@ -120,6 +134,28 @@ def _things(words: str) -> list[Found]:
             )
             for row in handoffs
         ),
+        *(
+            Found(
+                plain(row.name),
+                f"topic, {row.status}, {row.last_seq} messages",
+                reverse("admin:topic", args=[row.pk]),
+                "forum",
+            )
+            for row in topics
+        ),
+    ]
+
+
+def _said(words: str) -> list[Found]:
+    marks = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
+    return [
+        Found(
+            f"#{hit.message.seq} in {plain(hit.message.topic.name)}"[:100],
+            f"said by {plain(hit.message.sender)}: {plain(hit.snippet.translate(marks))}",
+            reverse("admin:topic_message", args=[hit.message.message_id]),
+            "forum",
+        )
+        for hit in find_said(words, topic_id=None, mode="fts", limit=EACH).hits
     ]
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from django import template
 from django.db.models import Model
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from coordination.routing import in_words
 from core.clock import iso
 from dashboard.markdown import rendered
+from topics.search import HIT_ENDS, HIT_STARTS
 
 register = template.Library()
 
@@ -86,3 +87,11 @@ def target(value: Any) -> str:
 def short(identifier: str | None) -> str:
     """The end of an id, where time-ordered ids differ."""
     return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
+
+
+@register.filter
+def marked(snippet: str) -> SafeString:
+    """What a search found, its hits marked."""
+    text = conditional_escape(plain(snippet))
+    hits = re.sub(f"{HIT_STARTS}([^{HIT_STARTS}{HIT_ENDS}]*){HIT_ENDS}", r"<mark>\1</mark>", text)
+    return mark_safe(hits)  # noqa: S308  # escaped, and the tags are ours

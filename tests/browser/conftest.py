@@ -51,7 +51,8 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     added = do(
         "webhook_add", url="https://example.com/nexus", types=["operator.created"]
     )  # never called: nobody makes one
-    return {**scene.play(do, root), "root": str(root), "webhook": added["webhook_id"]}
+    topic = scene.talk(scene.topics_over_rest(hub.url))
+    return {**scene.play(do, root), **topic, "root": str(root), "webhook": added["webhook_id"]}
 
 
 @pytest.fixture

@@ -84,6 +84,38 @@ def play(do: Does, root: Path) -> dict[str, str]:
     }
 
 
+def talk(do: Does) -> dict[str, str]:
+    """A topic in which ann asks and bob answers, told by the operations of topics; its ids."""
+    topic: str = do("topic_create", name="cache-key", metadata={"ticket": 7})["topic_id"]
+
+    def say(name: str, text: str, **more: Any) -> str:
+        message = {"content_markdown": text, **more}
+        do("topic_join", topic_id=topic, agent_name=name, reclaim_token=tokens.get(name))
+        do("sync", topic_id=topic, wait_seconds=0)
+        sent = do("sync", topic_id=topic, wait_seconds=0, auto_advance=False, outbox=[message])["sent"]
+        return str(sent[0]["message"]["message_id"])
+
+    tokens = {name: do("topic_join", topic_id=topic, agent_name=name)["reclaim_token"] for name in ("ann", "bob")}
+    asked = say(
+        "ann", "Which **key** does the cache have? I see two:\n\n- the path\n- the digest", message_type="question"
+    )
+    said = say("bob", "The digest:\n\n```python\nkey = sha256(body)\n```", message_type="answer", reply_to=asked)
+    say("ann", "Thanks, I change it.", reply_to=said)
+    return {"topic": topic, "asked": asked, "said": said}
+
+
+def topics_over_rest(url: str) -> Does:
+    """Operations of topics called over a hub's REST, as the operator of this machine; they answer bare objects."""
+
+    def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
+        answer = httpx.post(f"{url}/api/v1/topics/operations/{operation}", json=arguments, timeout=30)
+        assert answer.status_code == 200, answer.text
+        data: dict[str, Any] = answer.json()
+        return data
+
+    return do
+
+
 def over_rest(url: str) -> Does:
     """Operations called over a hub's REST, as the operator of this machine."""
 

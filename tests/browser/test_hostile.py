@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser import scene
 from tests.browser.conftest import Ids
 from tests.browser.scene import Does
 
@@ -29,9 +30,7 @@ BODY = """<script>window.pwned=4</script> <svg/onload=window.pwned=5>
 @pytest.fixture(scope="module")
 def harm(hub: object, team: Ids) -> Ids:
     """Everything hostile that an agent can write."""
-    from tests.browser.scene import over_rest
-
-    do: Does = over_rest(hub.url)  # type: ignore[attr-defined]
+    do: Does = scene.over_rest(hub.url)  # type: ignore[attr-defined]
     do("settings_update", values={"max_inline_bytes": 4_000_000})
     place = {"project_root": team["root"]}
     do("workspace_resolve", **place, display_name=NAMES[5])
@@ -45,8 +44,14 @@ def harm(hub: object, team: Ids) -> Ids:
         "handoff_create", **place, from_agent_id=NAMES[1], target=target, visibility="public", payload=BODY + WORD
     )
     markdown = do("artifact_put", **place, artifact_type="markdown", name=NAMES[0], content=BODY)
-    return {**team, "letter": letter["message_id"], "long": long["message_id"], "handoff": handoff["handoff_id"],
-            "artifact": markdown["artifact_id"]}  # fmt: skip
+    say = scene.topics_over_rest(hub.url)  # type: ignore[attr-defined]
+    room = say("topic_create", name=NAMES[0] + "x" * 200, metadata={NAMES[1]: BODY})["topic_id"]
+    say("topic_join", topic_id=room, agent_name=NAMES[1])
+    said = [{"content_markdown": BODY, "message_type": "<u>" + "w" * 29}, {"content_markdown": WORD[:60_000]}]
+    said = say("sync", topic_id=room, wait_seconds=0, outbox=said)["sent"]
+    harmful = {"letter": letter["message_id"], "long": long["message_id"], "handoff": handoff["handoff_id"]}
+    told = said[0]["message"]["message_id"]
+    return {**team, **harmful, "artifact": markdown["artifact_id"], "room": room, "told": told}
 
 
 PAGES = [
@@ -65,6 +70,8 @@ PAGES = [
         "/admin/agents/",
         "/admin/speak/?reply={letter}",
     ),
+    *("/admin/topics/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
+    *("/admin/topics/{room}/delete/", "/admin/topics/+message/{told}/delete/"),
     *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),
     *("/admin/inbox/message/{letter}/change/", "/admin/handoffs/handoff/", "/admin/coordination/workspace/"),
     "/admin/coordination/workspace/{workspace}/change/",

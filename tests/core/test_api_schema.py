@@ -67,13 +67,18 @@ def test_it_tells_the_shape_of_every_answer() -> None:
     assert untold == []
     named = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(schema.raw_schema)))
     assert named == set(schema.raw_schema["components"]["schemas"])
-    answers = {
-        (path, method): call["responses"][status]["content"]["application/json"]["schema"]["properties"]["data"]
+    bodies = {
+        (path, method): call["responses"][status]["content"]["application/json"]["schema"]
         for path, methods in schema.raw_schema["paths"].items()
         for method, call in methods.items()
         for status in {"200", "201"} & call["responses"].keys()
         if path != "/api/v1/stream"
     }
+    bare = {path for (path, _), body in bodies.items() if "$ref" in body}
+    assert bare == {
+        f"/api/v1/{each.toolset.name}/operations/{each.name}" for each in operations() if each.toolset.reply.bare
+    }
+    answers = {call: body if "$ref" in body else body["properties"]["data"] for call, body in bodies.items()}
     assert {path for (path, _), data in answers.items() if data == {"type": "object"}} == {
         f"/api/v1/coordination/operations/message_{shim}" for shim in ("get", "list", "wait")
     }

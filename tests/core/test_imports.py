@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = ["coordination/routing.py", "handoffs/lifecycle.py", "inbox/lanes.py"]
+PURE = ["coordination/routing.py", "handoffs/lifecycle.py", "inbox/lanes.py", "topics/naming.py"]
 CLOCK = {"now", "utcnow", "today", "time", "monotonic"}
 
 

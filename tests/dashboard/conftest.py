@@ -10,6 +10,8 @@ from django.test import Client
 from coordination.toolset import run
 from tests.browser import scene
 from tests.dashboard.test_dashboard import LOCAL, OPERATOR, Ids, do
+from tests.topics.conftest import Client as Peer
+from topics import connections
 
 
 @pytest.fixture
@@ -18,7 +20,9 @@ def team(db: None, tmp_path: Path) -> Ids:
     root = tmp_path / "parser"
     root.mkdir()
     added = run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus", "types": ["operator.created"]})["data"]
-    return {**scene.play(do, root), "root": str(root), "webhook": added["webhook_id"]}
+    topic = scene.talk(Peer().call)
+    connections._held.clear()
+    return {**scene.play(do, root), **topic, "root": str(root), "webhook": added["webhook_id"]}
 
 
 @pytest.fixture

@@ -72,5 +72,5 @@ def test_it_goes_on_where_a_step_failed(old: int, browser: Client, monkeypatch: 
         trouble.setattr(retention, "prune", busy)
         page = said(browser, what="run", deleted=STEP)
     assert "The store is busy. (DB_ERROR)" in page
-    assert f"{STEP} rows deleted, then this step failed" in page and "any more" not in page
+    assert f"{STEP} rows deleted, then this step failed" in page and "Nothing is past its window" not in page
     assert f'name="deleted" value="{STEP}"' in page and "data-again" not in page

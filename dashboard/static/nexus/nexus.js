@@ -6,3 +6,4 @@ import "./controls.js";
 import "./keyboard.js";
 import "./palette.js";
 import "./tail.js";
+import "./answer.js";

@@ -1,4 +1,5 @@
 // The live tail: new rows are fetched after the newest one shown, so none is missed and none comes twice.
+// They come on top; with [data-tail-end] at the end, which a [data-stick] around it stays at, once it is there.
 import { showTimes } from "./times.js";
 
 const log = document.querySelector("[data-tail]");
@@ -13,7 +14,17 @@ if (log) {
   let paused = false;
   let unseen = 0;
 
-  const tell = () => { count.textContent = paused && unseen ? `${unseen} new` : ""; };
+  const atEnd = "tailEnd" in log.dataset;
+  const pane = log.closest("[data-stick]");
+  const isAtEnd = () => pane.scrollHeight - pane.scrollTop - pane.clientHeight < 40;
+  let sticking = !location.hash;
+  if (pane) {
+    pane.addEventListener("scroll", () => { sticking = isAtEnd(); });
+    // The theme shows the page after this has run, and rows grow with their fonts.
+    new ResizeObserver(() => { if (sticking) pane.scrollTop = pane.scrollHeight; }).observe(log);
+  }
+
+  const tell = () => { if (count) count.textContent = paused && unseen ? `${unseen} new` : ""; };
 
   async function fetchNewer() {
     wanted = true;
@@ -21,7 +32,7 @@ if (log) {
     running = true;
     while (wanted && !paused) {
       wanted = false;
-      const url = new URL(log.dataset.source, location.href);
+      const url = new URL(log.dataset.tailSource, location.href);
       url.searchParams.set("after", after);
       try {
         const response = await fetch(url);
@@ -29,9 +40,10 @@ if (log) {
         const page = new DOMParser().parseFromString(await response.text(), "text/html");
         const list = page.querySelector("[data-upto]");
         const rows = [...list.children];
-        log.prepend(...rows);
+        if (pane) sticking = isAtEnd();
+        log[atEnd ? "append" : "prepend"](...rows);
         rows.forEach((row) => showTimes(row));
-        while (log.children.length > KEPT) log.lastElementChild.remove();
+        while (log.children.length > KEPT) log[atEnd ? "firstElementChild" : "lastElementChild"].remove();
         if (Number(list.dataset.upto) > after && list.dataset.more) wanted = true;
         after = Math.max(after, Number(list.dataset.upto));
       } catch { wanted = true; }

@@ -1,0 +1,43 @@
+"""What is said and done in topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from django import forms
+
+from dashboard.forms.base import LinesField, NumberField, OperationForm
+
+TYPES = ("message", "question", "answer")
+
+
+class SayForm(OperationForm):
+    """A message to a topic. `client_message_id` makes a form that is sent twice one message."""
+
+    content_markdown = LinesField(rows=4, label="Message (Markdown)", required=False)
+    message_type = forms.ChoiceField(label="Kind", choices=[(name, name) for name in TYPES])
+    reply_to = forms.CharField(required=False, widget=forms.HiddenInput)
+    client_message_id = forms.CharField(widget=forms.HiddenInput)
+    seen = NumberField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, initial: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, initial={"client_message_id": uuid4().hex, **(initial or {})}, auto_id="say-%s")
+
+    def field_of(self, name: str) -> str:
+        return name.rpartition(".")[2]
+
+    def message(self) -> dict[str, Any]:
+        """The message as the operation takes it."""
+        given = {name: self.cleaned_data[name] for name in ("content_markdown", "message_type", "client_message_id")}
+        return {**given, "reply_to": self.cleaned_data["reply_to"] or None}
+
+
+class CloseForm(OperationForm):
+    reason = forms.CharField(required=False, label="Reason (optional)")
+
+
+class RenameForm(OperationForm):
+    name = forms.CharField(required=False, strip=False, label="New name")
+    rewrite_messages = forms.BooleanField(required=False, label="In messages that name the topic, too")

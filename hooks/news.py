@@ -1,0 +1,20 @@
+"""What other apps have for agents between their turns."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from coordination.models import Event
+from core.apps import nexus_apps
+from core.contributions import News
+
+
+@cache
+def every_news() -> tuple[News, ...]:
+    """What the apps declare."""
+    return tuple(news for app in nexus_apps() for news in app.news())
+
+
+def concerned(event: Event) -> set[str]:
+    """The agents for whom an event is news of an app."""
+    return {agent_id for news in every_news() for agent_id in news.concerned(event)}

@@ -1,0 +1,275 @@
+"""Topics over real transports: clients of Agent Bus on stdio, processes that write and follow at once, HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.acceptance.hub import Hub, serving
+from tests.acceptance.processes import ROOT, Raw, environment
+from tests.acceptance.test_toolsets import Session
+
+TOOLS = {
+    *("ping", "topic_create", "topic_list", "topic_resolve", "topic_close", "topic_join", "topic_presence"),
+    *("cursor_reset", "messages_search", "sync"),
+}
+WRITERS = FOLLOWERS = 4
+EACH = 50  # messages of a writer
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def hub_beside(home: Path) -> Iterator[Hub]:
+    """A hub over the same store."""
+    yield from serving(home)
+
+
+def agent(home: Path) -> Client:
+    """A client as one is configured for Agent Bus, with our command; enter it to connect."""
+    command = [str(ROOT / "manage.py"), "runmcp", "--toolsets", "topics"]
+    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=environment(home))))
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.structured_content
+    data: dict[str, Any] = result.structured_content
+    return data
+
+
+async def test_a_client_of_agent_bus_does_its_work_and_comes_back_after_a_kill(home: Path) -> None:
+    async with agent(home) as author:
+        assert {tool.name for tool in (await author.list_tools()).tools} - {"toolset_enable"} == TOOLS
+        assert (await call(author, "ping"))["spec_version"] == "v6.3"
+        topic = (await call(author, "topic_create", name="cache-review"))["topic_id"]
+        await call(author, "topic_join", agent_name="red-squirrel", name="cache-review")
+        with Raw(home, "--toolsets", "topics") as reviewer:
+            reviewer.greet()
+            token = reviewer.call("topic_join", {"agent_name": "blue-heron", "topic_id": topic})["reclaim_token"]
+            question = {"content_markdown": "Ready for review?", "message_type": "question"}
+            asked = await call(author, "sync", topic_id=topic, outbox=[question], wait_seconds=0)
+            got = reviewer.call("sync", {"topic_id": topic, "wait_seconds": 20})
+            assert got["received"] == [asked["sent"][0]["message"]]
+            answer = {
+                "content_markdown": "One change, please.",
+                "message_type": "answer",
+                "reply_to": got["received"][0]["message_id"],
+                "client_message_id": "review-1",
+            }
+            waiting = asyncio.create_task(call(author, "sync", topic_id=topic, wait_seconds=20))
+            reviewer.call("sync", {"topic_id": topic, "outbox": [answer], "wait_seconds": 0})
+            (heard,) = (await waiting)["received"]
+            assert (heard["reply_to"], heard["sender"]) == (answer["reply_to"], "blue-heron")
+            reviewer.process.send_signal(signal.SIGKILL)
+            reviewer.process.wait(30)
+        await call(author, "sync", topic_id=topic, outbox=[{"content_markdown": "Changed."}], wait_seconds=0)
+        with Raw(home, "--toolsets", "topics") as reviewer:
+            reviewer.greet()
+            lost = reviewer.call("sync", {"topic_id": topic, "wait_seconds": 0})
+            assert lost["error"]["code"] == "AGENT_NOT_JOINED"
+            theirs = reviewer.call("topic_join", {"agent_name": "blue-heron", "topic_id": topic})
+            assert theirs["error"]["code"] == "AGENT_NAME_IN_USE"
+            again = {"agent_name": "blue-heron", "topic_id": topic, "reclaim_token": token}
+            assert reviewer.call("topic_join", again)["reclaim_token"] == token
+            synced = reviewer.call("sync", {"topic_id": topic, "outbox": [answer], "wait_seconds": 0})
+            assert [each["duplicate"] for each in synced["sent"]] == [True], "sent before the kill"
+            assert [message["content_markdown"] for message in synced["received"]] == ["Changed."]
+            present = reviewer.call("topic_presence", {"topic_id": topic})
+            assert {peer["agent_name"] for peer in present["peers"]} == {"red-squirrel", "blue-heron"}
+        assert (await call(author, "messages_search", query="chang", mode="fts"))["count"] == 2
+        closed = await author.call_tool("topic_close", {"topic_id": topic, "reason": "merged"})
+        assert "merged" in closed.content[0].text  # type: ignore[union-attr]
+
+
+WRITER = """
+import sys
+from tests.acceptance.test_topics import write
+write(*sys.argv[1:])
+"""
+
+
+def write(home: str, topic: str, name: str) -> None:
+    """Send EACH messages, one a call, each again until it is answered."""
+    with Raw(Path(home), "--toolsets", "topics") as raw:
+        raw.greet()
+        raw.call("topic_join", {"agent_name": name, "topic_id": topic})
+        print("ready", flush=True)
+        for number in range(EACH):
+            message = {"content_markdown": f"{name} {number}"}
+            body = raw.call("sync", {"topic_id": topic, "outbox": [message], "wait_seconds": 0, "max_items": 1})
+            assert "error" not in body, body
+
+
+def follow(home: Path, topic: str, name: str, ends: set[str]) -> list[tuple[int, str]]:
+    """Everything in the topic until each of `ends` has been seen."""
+    got: list[tuple[int, str]] = []
+    with Raw(home, "--toolsets", "topics") as raw:
+        raw.greet()
+        raw.call("topic_join", {"agent_name": name, "topic_id": topic})
+        while not ends <= {text for _, text in got}:
+            body = raw.call("sync", {"topic_id": topic, "wait_seconds": 30})
+            assert "error" not in body, body
+            assert body["status"] == "ready", f"{len(got)} received"
+            got += [(message["seq"], message["content_markdown"]) for message in body["received"]]
+    return got
+
+
+def test_what_many_processes_send_is_received_once_and_in_order_by_all_who_follow(home: Path) -> None:
+    with Raw(home, "--toolsets", "topics") as first:
+        first.greet()
+        topic = first.call("topic_create", {"name": "rush"})["topic_id"]
+        first.call("topic_join", {"agent_name": "first", "topic_id": topic})
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(home), topic, f"writer-{number}"],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(WRITERS)
+        ]
+        with ThreadPoolExecutor(FOLLOWERS) as pool:
+            following = [
+                pool.submit(follow, home, topic, f"follower-{number}", {f"writer-0 {EACH - 1}", "the end"})
+                for number in range(FOLLOWERS)
+            ]
+            for writer in writers:
+                assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+            for victim in writers[-2:]:  # and the server process of each
+                for process in [*psutil.Process(victim.pid).children(), psutil.Process(victim.pid)]:
+                    process.send_signal(signal.SIGKILL)
+            assert [writer.wait(120) for writer in writers] == [0] * (WRITERS - 2) + [-signal.SIGKILL] * 2
+            first.call("sync", {"topic_id": topic, "outbox": [{"content_markdown": "the end"}], "wait_seconds": 0})
+            received = [each.result(120) for each in following]
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.close()
+    everything = received[0]
+    assert all(got == everything for got in received)
+    assert [seq for seq, _ in everything] == list(range(1, len(everything) + 1)), "no gap, in order"
+    texts = [text for _, text in everything]
+    assert len(set(texts)) == len(texts), "once"
+    for number in range(WRITERS - 2):
+        own = [text for text in texts if text.startswith(f"writer-{number} ")]
+        assert own == [f"writer-{number} {n}" for n in range(EACH)]
+
+
+def test_what_a_stdio_client_cannot_have_meant_is_answered_in_the_form_of_topics(home: Path) -> None:
+    with Raw(home, "--toolsets", "topics") as raw:
+        raw.greet()
+        raw.write(
+            b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ping","arguments":{"a":' + b"[" * 300
+        )
+        answer = raw.read()
+        assert answer["result"]["structuredContent"]["error"]["code"] == "INVALID_ARGUMENT"
+        assert raw.call("ping", {})["ok"]
+
+
+async def test_a_session_over_http_is_a_peer_and_a_key_over_rest_is_one(hub_beside: Hub) -> None:
+    key = hub_beside.key("builder")
+
+    def rest(tool: str, /, **arguments: Any) -> httpx.Response:
+        url = f"{hub_beside.url}/api/v1/topics/operations/{tool}"
+        return httpx.post(url, json=arguments, headers={"x-api-key": key}, timeout=40)
+
+    topic = rest("topic_create", name="cache").json()["topic_id"]
+    token = rest("topic_join", topic_id=topic, agent_name="over-rest").json()["reclaim_token"]
+    async with Client(f"{hub_beside.url}/mcp/topics?api_key={key}", mode="legacy") as session:
+        assert {tool.name for tool in (await session.list_tools()).tools} - {"toolset_enable"} == TOOLS
+        alone = await session.call_tool("sync", {"topic_id": topic, "wait_seconds": 0})
+        assert alone.structured_content["error"]["code"] == "AGENT_NOT_JOINED", "the session has a name of its own"
+        await call(session, "topic_join", topic_id=topic, agent_name="over-mcp")
+        waiting = asyncio.create_task(call(session, "sync", topic_id=topic, wait_seconds=20))
+        said = await asyncio.to_thread(
+            rest, "sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0
+        )
+        assert said.status_code == 200 and said.json()["sent"][0]["message"]["sender"] == "over-rest"
+        assert [message["content_markdown"] for message in (await waiting)["received"]] == ["hello"]
+    for name, arguments, status in (
+        ("sync", {"topic_id": "nowhere"}, 404),
+        ("sync", {"topic_id": topic, "max_items": 21}, 400),
+        ("topic_join", {"topic_id": topic, "agent_name": "over-mcp"}, 409),
+        ("cursor_reset", {"topic_id": topic, "last_seq": 9}, 400),
+    ):
+        answer = rest(name, **arguments)
+        assert answer.status_code == status and set(answer.json()) == {"error"}
+    assert rest("topic_join", topic_id=topic, agent_name="over-rest", reclaim_token=token).status_code == 200
+
+
+@pytest.mark.parametrize("leaves", ["hangs up", "cancels"])
+async def test_a_poll_that_a_rest_client_gave_up_loses_nothing(hub_beside: Hub, leaves: str) -> None:
+    key = hub_beside.key("builder")
+    url = f"{hub_beside.url}/api/v1/topics/operations/"
+    headers = {"x-api-key": key}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=40) as http:
+        topic = (await http.post("topic_create", json={"name": "cache"})).json()["topic_id"]
+        token = (await http.post("topic_join", json={"topic_id": topic, "agent_name": "ann"})).json()["reclaim_token"]
+        async with Client(f"{hub_beside.url}/mcp/topics?api_key={key}", mode="legacy") as other:
+            await call(other, "topic_join", topic_id=topic, agent_name="bob")
+            if leaves == "hangs up":
+                with pytest.raises(httpx.TimeoutException):
+                    await http.post("sync", json={"topic_id": topic, "wait_seconds": 20}, timeout=0.5)
+            else:
+                poll = asyncio.create_task(http.post("sync", json={"topic_id": topic, "wait_seconds": 20}))
+                while not (await call(other, "topic_presence", topic_id=topic))["count"]:
+                    await asyncio.sleep(0.01)
+                poll.cancel()
+                await asyncio.gather(poll, return_exceptions=True)
+            await call(other, "ping")
+            await call(other, "sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
+        got = (await http.post("sync", json={"topic_id": topic, "wait_seconds": 0})).json()
+        assert token and [message["content_markdown"] for message in got["received"]] == ["hello"]
+
+
+def test_a_poll_that_an_mcp_client_over_http_gave_up_loses_nothing(hub_beside: Hub) -> None:
+    key = hub_beside.key("builder")
+    sessions = [Session(hub_beside, key, "/topics") for _ in range(2)]
+    topic = sessions[0].call("topic_create", name="cache")["topic_id"]
+    for session, name in zip(sessions, ("ann", "bob"), strict=True):
+        session.call("topic_join", topic_id=topic, agent_name=name)
+    ann, bob = sessions
+    with pytest.raises(httpx.TimeoutException):
+        body = {"name": "sync", "arguments": {"topic_id": topic, "wait_seconds": 20}}
+        rpc = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": body}
+        httpx.post(ann.url, json=rpc, headers=ann.headers, timeout=1)
+    bob.call("sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
+    got = ann.call("sync", topic_id=topic, wait_seconds=0)
+    assert [message["content_markdown"] for message in got["received"]] == ["hello"]
+
+
+def test_a_person_watches_a_topic_from_a_shell(home: Path) -> None:
+    with Raw(home, "--toolsets", "topics") as raw:
+        raw.greet()
+        topic = raw.call("topic_create", {"name": "cache"})["topic_id"]
+        raw.call("topic_join", {"topic_id": topic, "agent_name": "ann"})
+
+        def say(text: str) -> None:
+            raw.call("sync", {"topic_id": topic, "outbox": [{"content_markdown": text}], "wait_seconds": 0})
+
+        say("long ago")
+        say("before")
+        command = [sys.executable, str(ROOT / "manage.py"), "topics", "watch", "cache", "--last", "1", "--json"]
+        with subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE) as watching:
+            assert watching.stdout is not None
+            assert json.loads(watching.stdout.readline())["content_markdown"] == "before"
+            say("now")
+            assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30) == 130

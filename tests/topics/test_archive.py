@@ -1,0 +1,264 @@
+"""Topics as files, and back; and the databases of Agent Bus."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordination.models import Event
+from core.operations.errors import NexusError
+from tests.topics.conftest import Client, texts
+from topics import administration, agent_bus, archive, connections
+from topics.errors import TopicCode
+from topics.models import Peer, Topic, TopicMessage
+
+FORMS = [archive.to_json, archive.to_markdown]
+WRITTEN = [".", "<!-- nexus-message {} -->\n\n", "-->", "\r\n", "\x0b", "\u2028", "# a", "\ue000", "<!-- nexus-topic"]
+bodies = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(
+    WRITTEN
+)
+
+
+def everything() -> dict[str, list[Any]]:
+    """All rows of topics, without what a store numbers by itself."""
+    hidden = {"document", "id", "own_through"}
+    return {
+        model.__name__: [
+            {name: value for name, value in row.items() if name not in hidden}
+            for row in model._default_manager.order_by("created_at", "pk").values()
+        ]
+        for model in (Topic, TopicMessage, Peer)
+    }
+
+
+def refused(call: Callable[[], Any]) -> str:
+    with pytest.raises(NexusError) as caught, transaction.atomic():
+        call()
+    assert caught.value.code == TopicCode.INVALID_ARGUMENT
+    assert "Traceback" not in caught.value.message and "sqlite3" not in caught.value.message
+    return caught.value.message
+
+
+@pytest.fixture
+def lively(ann: Client, bob: Client, topic: str) -> Topic:
+    """A topic in which everything that a file may hold happened."""
+    (question,) = ann.say(
+        topic, "why?\n\n<!-- nexus-message {} -->\n\n## [9]", message_type="question", client_message_id="k"
+    )
+    bob.say(topic, "because --> \r\n", reply_to=question["message_id"], metadata={"a": ["-->", None, 1.5]})
+    bob.look(topic)
+    ann.call("topic_close", topic_id=topic, reason="done\nat last")
+    Topic.objects.filter(pk=topic).update(metadata={"ticket": 12})
+    return Topic.objects.get(pk=topic)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_topic_comes_back_from_its_file_without_loss(
+    form: Any, lively: Topic, bob: Client, topic: str, connect: Callable[..., Client]
+) -> None:
+    token = bob.join(topic, "bob")
+    lively.refresh_from_db()
+    before, text = everything(), "".join(form(lively))
+    lively.delete()
+    assert administration.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
+    assert everything() == before
+    back = connect()
+    assert back.join(topic, "bob", reclaim_token=token) == token
+    assert back.call("messages_search", query="because", mode="fts")["count"] == 1
+    assert Event.objects.get(type="topic.imported").payload["operator"] == "olga"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(said=st.lists(bodies, min_size=1, max_size=5), name=bodies.filter(str.strip))
+@pytest.mark.parametrize("form", FORMS)
+def test_whatever_was_said_comes_back(form: Any, ann: Client, said: list[str], name: str) -> None:
+    with transaction.atomic():
+        moment = datetime(2026, 3, 1, tzinfo=UTC)
+        topic = Topic.objects.create(topic_id="t", name=name, last_seq=len(said), created_at=moment)
+        for seq, body in enumerate(said, 1):
+            TopicMessage.objects.create(
+                message_id=f"m{seq}", topic=topic, seq=seq, sender=name, message_type=body, content_markdown=body,
+                metadata={body: body}, created_at=moment,
+            )  # fmt: skip
+        before, text = everything(), "".join(form(topic))
+        topic.delete()
+        administration.restore([archive.parse(text)], operator="olga")
+        assert everything() == before
+        transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_may_begin_after_a_message(form: Any, lively: Topic) -> None:
+    assert [message.seq for message in archive.parse("".join(form(lively, after=1))).messages] == [2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("spoil", ["cut", "twice", "there", "ahead", "a line"])
+def test_a_bad_file_is_refused_whole(form: Any, spoil: str, lively: Topic) -> None:
+    text = "".join(form(lively))
+    if spoil != "there":
+        lively.delete()
+    before = everything()
+    if spoil == "cut":
+        text = text[: text.index("because") + 3]
+    if spoil == "twice":
+        text = text.replace('"seq":2', '"seq":1')
+    if spoil == "ahead":
+        text = text.replace('"last_seq":2', '"last_seq":1', 1)
+    if spoil == "a line":
+        text = text.replace('"sender":"bob"', '"sender":7')
+    assert "Nothing was imported" in refused(lambda: administration.restore([archive.parse(text)], operator="olga"))
+    assert everything() == before
+
+
+@pytest.mark.django_db
+@given(
+    text=st.text(max_size=200) | st.sampled_from(["{}", "{", "[]", "# x", "<!-- nexus-topic {} -->", '{"format": 1}'])
+)
+def test_what_is_no_export_is_refused(text: str) -> None:
+    refused(lambda: archive.parse(text))
+
+
+# Agent Bus
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, created_at REAL NOT NULL, status TEXT NOT NULL,
+    closed_at REAL NULL, close_reason TEXT NULL, metadata_json TEXT NULL);
+CREATE TABLE topic_seq (topic_id TEXT PRIMARY KEY, next_seq INTEGER NOT NULL, updated_at REAL NOT NULL);
+CREATE TABLE messages (message_id TEXT PRIMARY KEY, topic_id TEXT NOT NULL, seq INTEGER NOT NULL, sender TEXT NOT NULL,
+    message_type TEXT NOT NULL, reply_to TEXT NULL, content_markdown TEXT NOT NULL, metadata_json TEXT NULL,
+    client_message_id TEXT NULL, created_at REAL NOT NULL);
+CREATE TABLE cursors (topic_id TEXT NOT NULL, agent_name TEXT NOT NULL, last_seq INTEGER NOT NULL,
+    updated_at REAL NOT NULL, PRIMARY KEY (topic_id, agent_name));
+CREATE TABLE agent_name_reservations (topic_id TEXT NOT NULL, agent_name TEXT NOT NULL, reclaim_token TEXT NOT NULL,
+    created_at REAL NOT NULL, last_claimed_at REAL NOT NULL, PRIMARY KEY (topic_id, agent_name));
+"""
+AT = 1795263553.894328
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "meta": [("schema_version", "6")],
+    "topics": [
+        ("aaa", "cache-key", AT, "open", None, None, '{"ticket":12}'),
+        ("bbb", "old plan", AT + 1, "closed", AT + 2, "superseded", None),
+        ("ccc", "cache-key", AT + 3, "open", None, None, None),
+    ],
+    "topic_seq": [("aaa", 4, AT + 9), ("bbb", 2, AT)],
+    "messages": [
+        ("m1", "aaa", 1, "red-squirrel", "question", None, "Which?\n\n- a", '{"file":"x"}', "q1", AT + 4),
+        ("m2", "aaa", 2, "blue-heron", "answer", "m1", "日本語", None, None, AT + 5),
+        ("m4", "bbb", 1, "blue-heron", "message", "nowhere", "x", None, None, AT + 6),
+    ],
+    "cursors": [("aaa", "red-squirrel", 2, AT + 7), ("aaa", "old-owl", 1, AT + 8)],
+    "agent_name_reservations": [("aaa", "red-squirrel", "d88215a9", AT, AT + 1), ("aaa", "blue-heron", "5cd1", AT, AT)],
+}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database as Agent Bus writes it."""
+    file = tmp_path / "agent_bus.sqlite"
+    with closing(sqlite3.connect(file)) as store, store:
+        store.executescript(SCHEMA)
+        for table, rows in ROWS.items():
+            store.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    return file
+
+
+def execute(database: Path, statement: str) -> None:
+    with closing(sqlite3.connect(database)) as store, store:
+        store.execute(statement)
+
+
+def test_it_takes_in_a_database_of_agent_bus(database: Path, ann: Client, connect: Callable[..., Client]) -> None:
+    before = database.read_bytes()
+    assert administration.restore(agent_bus.read(database), operator="olga") == (3, 3, 3)
+    assert database.read_bytes() == before
+    listed = ann.call("topic_list", status="all")["topics"]
+    assert [(row["topic_id"], row["status"], row["created_at"]) for row in listed] == [
+        ("ccc", "open", AT + 3),
+        ("bbb", "closed", AT + 1),
+        ("aaa", "open", AT),
+    ]
+    assert (listed[1]["closed_at"], listed[1]["close_reason"], listed[2]["metadata"]) == (
+        AT + 2,
+        "superseded",
+        {"ticket": 12},
+    )
+    heron = connect()
+    assert heron.code("topic_join", topic_id="aaa", agent_name="blue-heron") == "AGENT_NAME_IN_USE"
+    assert heron.join("aaa", "blue-heron", reclaim_token="5cd1") == "5cd1"
+    got = heron.look("aaa", include_self=True)["received"]
+    assert got[0] == {
+        "message_id": "m1",
+        "topic_id": "aaa",
+        "seq": 1,
+        "sender": "red-squirrel",
+        "message_type": "question",
+        "reply_to": None,
+        "content_markdown": "Which?\n\n- a",
+        "metadata": {"file": "x"},
+        "client_message_id": "q1",
+        "created_at": AT + 4,
+    }
+    assert [message["reply_to"] for message in got] == [None, "m1"]
+    squirrel = connect()
+    squirrel.join("aaa", "red-squirrel", reclaim_token="d88215a9")
+    assert squirrel.look("aaa")["cursor"]["last_seq"] == 2
+    assert squirrel.say("aaa", "again", client_message_id="q1")[0]["message_id"] == "m1"
+    assert squirrel.say("aaa", "new")[0]["seq"] == 4, "numbers that were given out are not given out again"
+    owl = connect()
+    assert owl.join("aaa", "old-owl") and [m["seq"] for m in owl.look("aaa")["received"]] == [2, 4]
+    assert texts(owl.look("aaa")) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE meta SET value = '5'",
+        "DELETE FROM meta",
+        "DROP TABLE meta",
+        "DROP TABLE messages",
+        "UPDATE messages SET seq = 1",
+        "UPDATE messages SET seq = 'x' WHERE message_id = 'm2'",
+        "UPDATE messages SET metadata_json = '{' WHERE message_id = 'm2'",
+        "UPDATE messages SET metadata_json = '[]' WHERE message_id = 'm2'",
+        "UPDATE messages SET created_at = 1e300 WHERE message_id = 'm2'",
+        "UPDATE messages SET created_at = 'soon' WHERE message_id = 'm2'",
+        "UPDATE messages SET sender = '' WHERE message_id = 'm4'",
+        "UPDATE topics SET status = 'gone' WHERE topic_id = 'ccc'",
+        "UPDATE topics SET closed_at = NULL",
+        "UPDATE topics SET name = x'ff' WHERE topic_id = 'ccc'",
+        "UPDATE cursors SET last_seq = 99",
+        "UPDATE cursors SET last_seq = -1",
+    ],
+)
+def test_a_bad_database_is_refused_whole(database: Path, ann: Client, statement: str) -> None:
+    execute(database, statement)
+    before = everything()
+    assert "Nothing was imported" in refused(lambda: administration.restore(agent_bus.read(database), operator="olga"))
+    assert everything() == before
+
+
+def test_a_damaged_database_is_refused(database: Path, ann: Client) -> None:
+    whole = database.read_bytes()
+    for damaged in (whole[:5000], whole[:100] + b"\xff" * 4000 + whole[4100:], b"SQLite format 3\0" + b"x" * 10_000):
+        database.write_bytes(damaged)
+        refused(lambda: agent_bus.read(database))
+
+
+def test_a_database_is_taken_in_once(database: Path, ann: Client) -> None:
+    topics = agent_bus.read(database)
+    administration.restore(topics, operator="olga")
+    before = everything()
+    assert "is here already" in refused(lambda: administration.restore(topics, operator="olga"))
+    assert everything() == before
+    assert not connections._held

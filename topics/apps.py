@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from core.apps import NexusAppConfig
+from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane
+
+
+class TopicsConfig(NexusAppConfig):
+    name = "topics"
+
+    def streams(self) -> Mapping[str, str]:
+        from topics.models import STREAM
+
+        return {STREAM: "topics and their messages"}
+
+    def event_types(self) -> Sequence[str]:
+        return [
+            *("topic.created", "topic.joined", "topic.message", "topic.closed"),
+            *("topic.renamed", "topic.deleted", "topic.message_deleted", "topic.imported"),
+        ]
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from topics.retention import LANES
+
+        return LANES
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        from topics.history import CHECKS
+
+        return CHECKS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from topics.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "topic_create": "nexus topics post",
+            "topic_list": "nexus topics",
+            "topic_overview": "nexus topics",
+            "topic_resolve": "nexus topics show",
+            "topic_read": "nexus topics show",
+            "topic_join": "nexus topics join",
+            "topic_presence": "nexus topics presence",
+            "topic_post": "nexus topics post",
+            "topic_close": "nexus topics close",
+            "topic_rename": "nexus topics rename",
+            "topic_delete": "nexus topics delete",
+            "topic_reindex": "nexus topics reindex",
+            "messages_search": "nexus topics search",
+        }
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
+
+    def database_objects(self) -> Mapping[str, str]:
+        from topics.triggers import TRIGGERS
+
+        return TRIGGERS
+
+    def news(self) -> Sequence[News]:
+        from topics.news import NEWS
+
+        return (NEWS,)
+
+    def metrics(self) -> Iterable[Any]:
+        from topics.metrics import collect
+
+        return collect()

@@ -1,0 +1,19 @@
+"""What /metrics tells of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db.models import Count, Sum
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from core.metrics import gauge
+from topics.models import Topic, TopicStatus
+
+
+def collect() -> Iterator[Metric]:
+    """Topics by state, and the messages that were ever sent to those that are there."""
+    counted = dict(Topic.objects.values_list("status").annotate(Count("pk")).order_by())
+    yield gauge("nexus_topics", "Topics by state.", "status", counted, TopicStatus.values)
+    sent = Topic.objects.aggregate(sent=Sum("last_seq"))["sent"] or 0
+    yield GaugeMetricFamily("nexus_topic_messages", "Messages sent to the topics that are there.", value=sent)

@@ -1,0 +1,180 @@
+"""What operators do, and the reads of their pages and commands; no agent has these as tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from core.operations.caller import Caller
+from core.operations.parameters import Id, Nothing, Params
+from core.operations.registry import OPERATORS_ONLY
+from topics import administration, search, selectors
+from topics.errors import TopicCode
+from topics.parameters import OutgoingMessage, Positive, Seq, TopicId, TopicName
+from topics.rows import TopicMessageRow, TopicRef, TopicRow, epoch, message_row, topic_ref, topic_row
+from topics.services import Outgoing
+from topics.toolset import operation
+
+MOST = 500
+
+
+class TopicOverview(Params):
+    status: Literal["open", "closed", "all"] = "all"
+    limit: Positive = 100
+
+
+class KnownTopic(TopicRow):
+    last_seq: int
+    last_message_at: float | None
+    peers: int
+
+
+class KnownTopics(TypedDict):
+    topics: list[KnownTopic]
+
+
+@operation(TopicOverview, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def topic_overview(p: TopicOverview, caller: Caller) -> KnownTopics:
+    """Topics, newest first, with how much was said, when last, and how many names are reserved."""
+    return {
+        "topics": [
+            {
+                **topic_row(topic),
+                "last_seq": topic.last_seq,
+                "last_message_at": epoch(topic.last_message_at),
+                "peers": peers,
+            }
+            for topic, peers in selectors.overview(p.status, limit=min(p.limit, MOST))
+        ]
+    }
+
+
+class TopicRead(Params):
+    topic_id: TopicId
+    after: Annotated[Seq | None, Field(description="The messages after this number; left out: the newest.")] = None
+    limit: Positive = 50
+
+
+class ReadTopic(TopicRow):
+    last_seq: int
+    messages: list[TopicMessageRow]
+
+
+@operation(
+    TopicRead,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.INVALID_ARGUMENT,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    read_only=True,
+)
+def topic_read(p: TopicRead, caller: Caller) -> ReadTopic:
+    """A topic and its messages, oldest first; nobody's cursor moves."""
+    topic, limit = selectors.found(p.topic_id), min(p.limit, MOST)
+    if p.after is None:
+        messages = selectors.newest(p.topic_id, limit=limit)
+    else:
+        messages = selectors.page(p.topic_id, after=p.after, limit=limit)
+    return {**topic_row(topic), "last_seq": topic.last_seq, "messages": [message_row(each) for each in messages]}
+
+
+class TopicPost(Params):
+    topic_id: TopicId
+    message: OutgoingMessage
+    seen: Annotated[Seq, Field(description="The newest message that the operator has seen.")] = 0
+
+
+class Posted(TypedDict):
+    message: TopicMessageRow
+
+
+@operation(
+    TopicPost,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.TOPIC_CLOSED,
+    TopicCode.INVALID_ARGUMENT,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def topic_post(p: TopicPost, caller: Caller) -> Posted:
+    """Say something in a topic as the operator; the first message joins it."""
+    assert caller.operator is not None
+    outgoing = Outgoing(**dict(p.message))
+    message = administration.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=caller.operator)
+    return {"message": message_row(message)}
+
+
+class TopicRename(Params):
+    topic_id: TopicId
+    name: TopicName
+    rewrite_messages: Annotated[bool, Field(description="Put the new name into messages that name the topic.")] = False
+
+
+class RenamedTopic(TopicRef):
+    messages: int
+
+
+@operation(TopicRename, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False)
+def topic_rename(p: TopicRename, caller: Caller) -> RenamedTopic:
+    """Give a topic another name; how many messages were rewritten."""
+    assert caller.operator is not None
+    topic, changed = administration.rename(
+        topic_id=p.topic_id, name=p.name, rewrite_messages=p.rewrite_messages, operator=caller.operator
+    )
+    return {**topic_ref(topic), "messages": changed}
+
+
+class TopicDelete(Params):
+    topic_id: TopicId
+
+
+class DeletedTopic(TypedDict):
+    topic_id: str
+    messages: int
+    peers: int
+
+
+@operation(
+    TopicDelete,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.INVALID_ARGUMENT,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    destructive=True,
+)
+def topic_delete(p: TopicDelete, caller: Caller) -> DeletedTopic:
+    """Delete a topic with its messages, cursors and reservations."""
+    assert caller.operator is not None
+    gone = administration.delete(topic_id=p.topic_id, operator=caller.operator)
+    return {"topic_id": p.topic_id, "messages": gone.messages, "peers": gone.peers}
+
+
+class TopicMessageDelete(Params):
+    message_id: Id
+
+
+class DeletedMessages(TypedDict):
+    message_id: str
+    messages: int
+
+
+@operation(TopicMessageDelete, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def topic_message_delete(p: TopicMessageDelete, caller: Caller) -> DeletedMessages:
+    """Delete a message of a topic with the replies to it; their numbers are not given out again."""
+    assert caller.operator is not None
+    return {
+        "message_id": p.message_id,
+        "messages": administration.delete_message(message_id=p.message_id, operator=caller.operator),
+    }
+
+
+class Reindexed(TypedDict):
+    messages: int
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True)
+def topic_reindex(p: Nothing, caller: Caller) -> Reindexed:
+    """Make the search index of topics anew; how many messages it holds then."""
+    return {"messages": search.rebuild()}

@@ -1,0 +1,15 @@
+"""The toolset of topics, as clients of Agent Bus know it."""
+
+from __future__ import annotations
+
+from core.operations.registry import Toolset
+from core.operations.resources import packaged
+from topics.replies import REPLY
+
+TOPICS = Toolset(
+    "topics",
+    "Rooms that peers join by a name of their own: one ordered stream each, cursors that survive restarts, search.",
+    reply=REPLY,
+    instructions=packaged("topics", "instructions"),
+)
+operation = TOPICS.operation

@@ -1,0 +1,30 @@
+"""What keeps the search index in step with the messages of topics: the index reads their text and keeps none."""
+
+from __future__ import annotations
+
+_ADD = """INSERT INTO topic_search(rowid, topic_id, content_markdown)
+        VALUES (new.document, new.topic_id, new.content_markdown);"""
+_REMOVE = """INSERT INTO topic_search(topic_search, rowid, topic_id, content_markdown)
+        VALUES ('delete', old.document, old.topic_id, old.content_markdown);"""
+
+TRIGGERS = {
+    "topic_search_added": f"""
+    CREATE TRIGGER topic_search_added AFTER INSERT ON topic_messages
+    BEGIN
+        {_ADD}
+    END
+    """,
+    "topic_search_removed": f"""
+    CREATE TRIGGER topic_search_removed AFTER DELETE ON topic_messages
+    BEGIN
+        {_REMOVE}
+    END
+    """,
+    "topic_search_changed": f"""
+    CREATE TRIGGER topic_search_changed AFTER UPDATE OF topic_id, content_markdown ON topic_messages
+    BEGIN
+        {_REMOVE}
+        {_ADD}
+    END
+    """,
+}
