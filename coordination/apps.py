@@ -79,6 +79,9 @@ class CoordinationConfig(NexusAppConfig):
             "operator_password_reset": "nexus operators reset-password",
         }
 
+    def words(self) -> Mapping[str, str]:
+        return {"artifact_put": "an agent"}
+
     def metrics(self) -> Iterable[Any]:
         from coordination.metrics import collect
 

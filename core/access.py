@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
+from django.utils.crypto import constant_time_compare
 
 from core import waiting
 from core.domain import domain
@@ -45,26 +47,29 @@ class Refused(NexusError):
 
 @dataclass(frozen=True)
 class ConnectionInfo:
-    """What a connection shows of itself. `staff` names the operator who is logged in to the admin, if one is."""
+    """What a connection shows of itself. `staff` names the operator who is logged in to the admin, if one is, and
+    `session` is the key of that login."""
 
     peer: str | None
     headers: tuple[tuple[str, str], ...]  # names in lower case
     query: str
     staff: str | None = None
+    session: str | None = None
 
     @classmethod
     def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> ConnectionInfo:
         """From an ASGI scope of type http or websocket."""
         headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-        peer = scope.get("client")
-        return cls(peer[0] if peer else None, tuple(headers), scope["query_string"].decode("latin-1"), staff_name(user))
+        peer, query, session = scope.get("client"), scope["query_string"].decode("latin-1"), scope.get("session")
+        return cls(peer[0] if peer else None, tuple(headers), query, staff_name(user), _key_of(session))
 
     @classmethod
     def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:
         """From a Django request; `user` where it is known already, else the session's."""
         headers = tuple((name.lower(), value) for name, value in request.headers.items())
         user = getattr(request, "user", None) if user is None else user
-        return cls(request.META.get("REMOTE_ADDR"), headers, request.META.get("QUERY_STRING", ""), staff_name(user))
+        peer, query = request.META.get("REMOTE_ADDR"), request.META.get("QUERY_STRING", "")
+        return cls(peer, headers, query, staff_name(user), _key_of(getattr(request, "session", None)))
 
     def values(self, name: str) -> list[str]:
         """Every value of a header, in order."""
@@ -80,7 +85,7 @@ def identify(
     request while the server is bound to loopback. With `key_required` (that is `/mcp`) only a key counts.
     Raises Refused: 403 for a foreign Host or Origin, 401 for an unknown key or none. A long-lived connection asks
     again from time to time, and has a name for its `connection` (see Caller): keys are regenerated and deactivated
-    meanwhile.
+    meanwhile, and logins end.
     """
     host = _host(info)
     keys = presented_keys(info)
@@ -89,7 +94,7 @@ def identify(
         connection = connection or _holder(keys)
         return Caller(transport, agent_id=agent_id, connection=connection, credential=credential)
     if not key_required:
-        if info.staff is not None:
+        if info.staff is not None and (connection is None or _still_logged_in(info)):
             return Caller(transport, operator=info.staff, connection=connection or of_operator(info.staff))
         if settings.NEXUS_TRUSTS_LOCAL and _is_local(info, host):
             return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
@@ -115,6 +120,23 @@ def staff_name(user: Any) -> str | None:
     if user is None or not user.is_authenticated or not user.is_active or not user.is_staff:
         return None
     return str(user.get_username())
+
+
+def _key_of(session: Any) -> str | None:
+    return None if session is None else session.session_key
+
+
+def _still_logged_in(info: ConnectionInfo) -> bool:
+    """Whether a login that a connection began with holds: not ended, of an open account, with the same password."""
+    from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model  # not there in an agent's process
+
+    login = import_module(settings.SESSION_ENGINE).SessionStore(info.session)
+    user = get_user_model()._default_manager.filter(pk=login.get(SESSION_KEY)).first()
+    return (
+        user is not None
+        and staff_name(user) == info.staff
+        and constant_time_compare(login.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
+    )
 
 
 def presented_keys(info: ConnectionInfo) -> set[str]:

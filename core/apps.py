@@ -94,6 +94,10 @@ class NexusAppConfig(AppConfig):
         """By operation, the command line that does the same: errors shown in a terminal name these."""
         return {}
 
+    def words(self) -> Mapping[str, str]:
+        """By operation that only agents call, what errors shown to people say instead."""
+        return {}
+
     def on_start(self) -> None:
         """What a server does once its store is ready, before it serves; a failure is the app's to log."""
 
@@ -133,5 +137,7 @@ def as_commands(text: str) -> str:
 
 
 def in_words(text: str, known: Mapping[str, str]) -> str:
-    """A message with what a place calls them, in place of the operations and parameters it names."""
-    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: known.get(found[0], found[0]), text)
+    """A message for people: in place of the operations, with their arguments, and parameters that it names stands what
+    a place calls them."""
+    told = {name: words for config in nexus_apps() for name, words in config.words().items()} | dict(known)
+    return re.sub(r"\b([a-z]+(?:_[a-z]+)+)\b(\([^()]*\))?", lambda found: told.get(found[1], found[0]), text)

@@ -132,7 +132,7 @@ def parse(name: str, text: str, origin: str) -> Any:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             raise refuse("use a whole number")
         if not meta["minimum"] <= int(text) <= meta["maximum"]:
-            raise refuse(f"use a number from {meta['minimum']} to {meta['maximum']}")
+            raise refuse(_out_of_bounds(int(text), meta["minimum"], meta["maximum"]))
         return int(text)
     if not text.strip():
         raise refuse("use a path")
@@ -140,6 +140,13 @@ def parse(name: str, text: str, origin: str) -> Any:
         return Path(text).expanduser().absolute()
     except RuntimeError:
         raise refuse("the home directory of that user is unknown") from None
+
+
+def _out_of_bounds(number: int, minimum: int, maximum: int) -> str:
+    """What to write instead; where the machine alone sets a bound, the bound itself tells nobody anything."""
+    if maximum < LARGEST:
+        return f"use a number from {minimum} to {maximum}"
+    return f"use a number of {minimum} or more" if number < minimum else "use a smaller number"
 
 
 @dataclass(frozen=True)

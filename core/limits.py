@@ -16,7 +16,8 @@ def within_limit(text: str | None, field: str) -> str | None:
         raise NexusError(
             Code.CONTENT_TOO_LARGE,
             f"{field} has {size} bytes, above the limit of {ceiling}. "
-            "Write it to a file in the workspace and register that with artifact_put(artifact_type='file', path=…).",
+            "Write it to a file in the workspace, let artifact_put(artifact_type='file', path=…) register it, and send "
+            "its path.",
             {"field": field, "size": size, "limit": ceiling},
         )
     return text

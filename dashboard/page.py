@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from django.contrib import admin, messages
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
@@ -16,6 +16,8 @@ from core.apps import in_words, nexus_apps
 from core.operations.caller import Caller, of_operator
 from core.operations.replies import Body
 from dashboard.forms.base import OperationForm
+
+View = Callable[..., HttpResponse]
 
 
 def render(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
@@ -41,6 +43,19 @@ def framed(view: Callable[..., Any]) -> Callable[..., Any]:
     return page
 
 
+def form_only(back: View) -> Callable[[View], View]:
+    """For a view that only takes a form: who comes by its address, from the login say, is led `back` to the form."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def asked(request: HttpRequest, **about: Any) -> HttpResponse:
+            return view(request, **about) if request.method == "POST" else back(**about)
+
+        return asked
+
+    return decorate
+
+
 def posted(request: HttpRequest) -> QueryDict | None:
     """What a form was sent with; None where none was sent."""
     return request.POST if request.method == "POST" else None
@@ -53,10 +68,14 @@ def operator(request: HttpRequest) -> Caller:
 
 
 def operate(request: HttpRequest, name: str, done: str, form: OperationForm | None = None, **arguments: Any) -> Body:
-    """Call an operation as the operator and tell how it went: at the form's field that an error names, or above."""
+    """Call an operation as the operator and tell how it went: at the form's field that an error names, or above.
+
+    Without `done` a success is for the page to tell.
+    """
     envelope = in_words_of_pages(run(operator(request), name, arguments))
     if envelope["ok"]:
-        messages.success(request, done)
+        if done:
+            messages.success(request, done)
     elif form is None or not form.refused(envelope["error"]):
         error = envelope["error"]
         messages.error(request, f"{error['message']} ({error['code']})")

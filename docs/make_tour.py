@@ -36,9 +36,18 @@ def main() -> None:
             done = board.get_by_role("region", name="Completed").locator("header .nx-badge")
             expect(done).to_have_text(re.compile("[2-6]"), timeout=60_000)
             take(board, "board")
-            for name, path in {"home": "/admin/", "graph": "/admin/graph/?agent=demo-planner"}.items():
-                board.goto(path)
-                take(board, name)
+            for name, size, path in (  # of the team at work: it leaves when the demo ends
+                ("home", LARGE, "/admin/"),
+                ("graph", LARGE, "/admin/graph/?agent=demo-planner"),
+                ("graph-dark", LARGE, "/admin/graph/"),
+                ("home-dark", LARGE, "/admin/"),
+                ("home-wide", WIDE, "/admin/"),
+                ("mail-narrow", NARROW, "/admin/mail/"),
+            ):
+                page = window(browser, url, size, "dark" if "dark" in name else "light")
+                page.goto(path)
+                take(page, name)
+                page.close()
         quiet(browser, url)
         browser.close()
 
@@ -65,18 +74,10 @@ def quiet(browser: Browser, url: str) -> None:
     take(light, "settings")
     light.goto("/admin/")
     light.keyboard.press("Control+k")
+    expect(light.get_by_label("Search everything")).to_be_focused()
     light.keyboard.type("demo", delay=30)
     expect(light.locator("#command-results-list li").first).to_be_visible()
     take(light, "search")
-    for name, size, path in (
-        ("home-dark", LARGE, "/admin/"),
-        ("graph-dark", LARGE, "/admin/graph/"),
-        ("mail-narrow", NARROW, "/admin/mail/"),
-        ("home-wide", WIDE, "/admin/"),
-    ):
-        page = window(browser, url, size, "dark" if "dark" in name else "light")
-        page.goto(path)
-        take(page, name)
 
 
 @contextmanager
@@ -100,7 +101,7 @@ def hub(home: str) -> Iterator[str]:
 @contextmanager
 def playing(home: str) -> Iterator[None]:
     """The demo at work on the hub; afterwards it has played to its end."""
-    with nexus("demo", "--rounds", "8", "--pause", "1", "--home", home) as demo:
+    with nexus("demo", "--rounds", "16", "--pause", "1", "--home", home) as demo:
         yield
         demo.wait(timeout=180)
 

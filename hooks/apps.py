@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,14 @@ class HooksConfig(NexusAppConfig):
 
         committed.connect(announce)
         super().ready()
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "webhook_add": "nexus webhooks add",
+            "webhook_list": "nexus webhooks",
+            "webhook_redeliver": "nexus webhooks redeliver",
+            "webhook_remove": "nexus webhooks remove",
+        }
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from core.work import work_forever

@@ -39,7 +39,7 @@ class MessageFilters(FilterSet):
 class Messages(Resource):
     """What agents sent. An agent sees what it sent and what it received; of the latter, only its own delivery."""
 
-    queryset = Message.objects.all()
+    queryset = Message.objects.select_related("workspace")
     filterset_class = MessageFilters
     ordering = ["-message_id", "from_agent_id"]
 
@@ -80,6 +80,7 @@ class Messages(Resource):
 class DeliveryRecord(DeliveryRow):
     message_id: str
     workspace_id: str
+    workspace_name: str
     from_agent_id: str
     subject: str
     created_at: Time
@@ -103,7 +104,7 @@ class DeliveryFilters(FilterSet):
 class Deliveries(Resource):
     """Messages in inboxes; an agent sees its own."""
 
-    queryset = Delivery.objects.select_related("message")
+    queryset = Delivery.objects.select_related("message__workspace")
     filterset_class = DeliveryFilters
     ordering = ["-delivery_id"]
 
@@ -113,6 +114,7 @@ class Deliveries(Resource):
             **delivery_row(row, now()),
             "message_id": message.message_id,
             "workspace_id": message.workspace_id,
+            "workspace_name": message.workspace.name,
             "from_agent_id": message.from_agent_id,
             "subject": message.subject,
             "created_at": iso(row.created_at),

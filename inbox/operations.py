@@ -19,7 +19,7 @@ from core.operations.shapes import Time
 from inbox import selectors, services
 from inbox.errors import InboxCode
 from inbox.models import Delivery
-from inbox.rows import InboxRow, MessageRow, RecipientRow, inbox_row, message_row, recipient_row
+from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
@@ -70,7 +70,7 @@ class MessageCreate(Params):
     session_secret: SessionSecret = None
 
 
-class SentMessage(MessageRow):
+class SentMessage(SentRow):
     event_id: int
     recipients: list[str]
     delivered_count: int
@@ -104,7 +104,7 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         parent_message_id=p.parent_message_id,
     )
     data: SentMessage = {
-        **message_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out
+        **sent_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out
         "event_id": sent.event_id,
         "recipients": sent.recipients,
         "delivered_count": len(sent.recipients),

@@ -15,7 +15,9 @@ from inbox.models import Delivery, DeliveryStatus, Message
 DeliveryState = Annotated[str, one_of(DeliveryStatus, "delivered: leased and not acknowledged; parked: a dead letter.")]
 
 
-class MessageRow(TypedDict):
+class SentRow(TypedDict):
+    """A message as its sender sees it, who knows the project."""
+
     message_id: str
     workspace_id: str
     from_agent_id: str
@@ -29,7 +31,7 @@ class MessageRow(TypedDict):
     created_at: Time
 
 
-def message_row(message: Message) -> MessageRow:
+def sent_row(message: Message) -> SentRow:
     return {
         "message_id": message.message_id,
         "workspace_id": message.workspace_id,
@@ -43,6 +45,14 @@ def message_row(message: Message) -> MessageRow:
         "artifacts": message.artifacts,
         "created_at": iso(message.created_at),
     }
+
+
+class MessageRow(SentRow):
+    workspace_name: str  # of the project it belongs to
+
+
+def message_row(message: Message) -> MessageRow:
+    return {**sent_row(message), "workspace_name": message.workspace.name}
 
 
 class InboxRow(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit
                 Hit(document, "message", message_id, message.subject, _around(text_found, words), message.created_at)
             )
         elif event := events.get(document):
-            found = f"{event.actor_agent_id or ''} {event.payload}".strip()
+            found = f"{event.actor_agent_id or ''} {json.dumps(event.payload, ensure_ascii=False)}".strip()
             hits.append(Hit(document, "event", str(document), event.type, _around(found, words), event.created_at))
     return hits
 

@@ -17,7 +17,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from core import waiting
 from core.access import ConnectionInfo, aidentify
@@ -30,6 +30,7 @@ from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.server import Context, build_server
 
+MAX_SESSIONS = 32  # of one agent; each holds what it was last sent and last answered
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Nexus: MCP</title>
@@ -49,6 +50,7 @@ class McpEndpoint:
         self._sessions: asyncio.Task[None] | None = None
         self._manager: StreamableHTTPSessionManager | None = None
         self._started = asyncio.Lock()
+        self._used: dict[str, dict[str, None]] = {}  # by agent, its sessions, the one used last at the end
 
     async def start(self) -> None:
         """Begin to serve; a second call changes nothing."""
@@ -93,8 +95,27 @@ class McpEndpoint:
         subject = ",".join(toolset.name for toolset in named) if named else None
         token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
         await self._manager.handle_request(
-            {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, send
+            {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice},
+            receive,
+            self._noting_session(caller.agent_id, self._manager, send),
         )
+
+    def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
+        """`send`, with an eye on the session that is answered in: beyond its share an agent loses the one it has not
+        used for longest, and no other agent its place."""
+        transports = manager._server_instances  # the SDK bounds the sessions of all agents together only
+
+        async def noting(message: Message) -> None:
+            session = Headers(raw=message["headers"]).get("mcp-session-id") if "headers" in message else None
+            if session is not None:
+                used = self._used.get(agent_id, {})
+                live = {each: None for each in used if each in transports and each != session}
+                self._used[agent_id] = {**live, session: None}
+                if len(live) >= MAX_SESSIONS:
+                    await transports[next(iter(live))].terminate()
+            await send(message)
+
+        return noting
 
 
 def _is_browser(scope: Scope) -> bool:

@@ -122,13 +122,16 @@ def build_server(
         return answer
 
     async def enable(ctx: Context, chosen: Choice, arguments: dict[str, Any] | None) -> Outcome:
-        connection = caller_of(ctx).connection
+        caller = caller_of(ctx)
+        connection = caller.connection
         new: list[Toolset] = []
         operation = enabling(chosen, new.append)
         try:
-            data = operation.call(cast(Enable, validated(operation, arguments)), caller_of(ctx))
-        except NexusError as error:
-            return Outcome(error=error)
+            params = cast(Enable, validated(operation, arguments))
+            await in_thread(AUTHENTICATION, partial(check_credential, caller))
+            data = operation.call(params, caller)
+        except Exception as error:
+            return Outcome(error=documented(error))
         for toolset in new:
             if toolset not in chosen:
                 added[connection] = (*added.get(connection, ()), toolset)

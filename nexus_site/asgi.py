@@ -11,6 +11,7 @@ from typing import Any
 import django
 from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
+from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 
 from core.config import CoreSettings
@@ -32,6 +33,7 @@ from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 
 DJANGO_THREADS = 8
+LEFT_SECONDS = 1  # for what serves a client to end once that left
 HEALTH = {"/healthz", "/readyz", "/metrics"}
 
 
@@ -49,6 +51,15 @@ class Django(ASGIHandler):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with ThreadSensitiveContext(executor=self.threads):
             await self.handle(scope, receive, send)
+
+    async def listen_for_disconnect(self, receive: Any) -> None:
+        """The error that says so and the frame of the request hold each other, and the response with them: until one
+        looks for garbage, if its traceback stays."""
+        try:
+            await super().listen_for_disconnect(receive)
+        except RequestAborted as left:
+            asyncio.get_running_loop().call_later(LEFT_SECONDS, left.with_traceback, None)
+            raise
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:

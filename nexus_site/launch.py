@@ -126,12 +126,22 @@ def _main(argv: list[str]) -> None:
         gc.set_threshold(5_000, 10, 1000)  # what is imported stays: a search for garbage in all of it finds none
 
     import django
-    from django.core.management import execute_from_command_line, get_commands
+    from django.apps import apps
+    from django.conf import settings
+    from django.core.management import execute_from_command_line, get_commands, load_command_class
 
-    django.setup()
-    if command in OVERVIEW or command not in get_commands():
+    lean = command in AGENT_COMMANDS
+    if lean:  # Django's own `setup` imports URLs, HTTP and mail as well, which these do without
+        apps.populate(settings.INSTALLED_APPS)
+    else:
+        django.setup()
+    commands = get_commands()
+    if command in OVERVIEW or command not in commands:
         sys.exit(_about(command))
-    execute_from_command_line([argv[0], command, *rest])
+    if lean:
+        load_command_class(commands[command], command).run_from_argv([argv[0], command, *rest])
+    else:
+        execute_from_command_line([argv[0], command, *rest])
 
 
 OVERVIEW = ("help", "version", "-h", "--help", "--version")

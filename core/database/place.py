@@ -30,14 +30,19 @@ def guard() -> None:
     path = CoreSettings.current().database
     status = path.stat()
     _guarded[path] = status.st_dev, status.st_ino
-    connections.settings[DEFAULT_DB_ALIAS]["NAME"] = f"{path.absolute().as_uri()}?mode=rw"  # opened, never made
+    connections.settings[DEFAULT_DB_ALIAS]["NAME"] = existing(path)
     connection_created.connect(_guard, dispatch_uid=__name__)
+
+
+def existing(path: Path) -> str:
+    """The address under which SQLite opens a file that is there, and makes none."""
+    return f"{path.absolute().as_uri()}?mode=rw"
 
 
 def check() -> None:
     """Raises DB_ERROR (cause `moved`) while the file is not at its path; the log has it once, and when it is back."""
     path = CoreSettings.current().database
-    if not is_ours():
+    if not _in_place(path):
         error = moved_error()
         if path not in _told:
             _told.add(path)
@@ -50,7 +55,10 @@ def check() -> None:
 
 def is_ours() -> bool:
     """Whether the file at the store's path is the one that this process serves; so it is while nothing is guarded."""
-    path = CoreSettings.current().database
+    return _in_place(CoreSettings.current().database)
+
+
+def _in_place(path: Path) -> bool:
     if path not in _guarded:
         return True
     try:
@@ -77,7 +85,7 @@ def moved(error: Exception) -> bool:
 
 
 def _guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Every statement of a new connection looks first; one to another file than ours is closed again."""
+    """A new connection's transactions look first, as statements outside one do; one to another file is closed."""
     try:
         check()
     except NexusError:
@@ -87,6 +95,7 @@ def _guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
         connection.execute_wrappers.append(_checked)
 
 
-def _checked(execute: Callable[..., Any], *statement: Any) -> Any:
-    check()
-    return execute(*statement)
+def _checked(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    if not context["connection"].in_atomic_block:  # a transaction looked when it began
+        check()
+    return execute(sql, params, many, context)

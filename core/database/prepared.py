@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, cast
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django.db.models import CharField, Expression, Field, ForeignKey, IntegerField, Model, QuerySet, TextField
 from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
@@ -115,12 +115,12 @@ def insert(*instances: Model) -> None:
     if not instances:
         return
     sql, columns, key = _insertion(type(instances[0]))
-    with connection.cursor() as cursor:
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
         for instance in instances:
             cursor.execute(sql, [prepare(getattr(instance, name)) for name, prepare in columns])
             if key is not None:
                 setattr(instance, key, cursor.fetchone()[0] if cursor.description else cursor.lastrowid)
-            instance._state.adding, instance._state.db = False, connection.alias
+            instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
 
 
 @cache

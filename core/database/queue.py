@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ class WriterQueue:
 
     def __init__(self, path: Path) -> None:
         self._threads = threading.Lock()
-        self._patient = ThreadPoolExecutor(1, thread_name_prefix="nexus-queue")  # a lock's queue knows no time limit
+        self._hung: Future[None] | None = None  # a wait for the lock that outlasted its caller's patience
         self._burst_ends = self._left = -math.inf  # on the clock that all processes share, in seconds
         self._descriptor: int | None = None
         if fcntl is not None:
@@ -89,16 +89,29 @@ class WriterQueue:
             pass
         except OSError:  # a file system without such locks
             return False
-        waiting = self._patient.submit(fcntl.flock, self._descriptor, fcntl.LOCK_EX)
+        if self._hung is not None and not self._hung.done():
+            return False  # whoever is first is stopped, or hangs: no second write waits for it
+        waiting: Future[None] = Future()
+        # A lock's queue knows no time limit; and a process does not end before a thread that is no daemon.
+        threading.Thread(target=self._wait_for_lock, args=(waiting,), name="nexus-queue", daemon=True).start()
         try:
             waiting.result(_until(deadline))
             return True
         except TimeoutError:
-            waiting.cancel()  # if it waits already, it goes on, and then passes the turn on
-            waiting.add_done_callback(lambda done: None if done.cancelled() else self._unlock())
+            self._hung = waiting
+            waiting.add_done_callback(lambda done: self._unlock())  # it goes on, and then passes the turn on
         except OSError:
             pass
         return False
+
+    def _wait_for_lock(self, waiting: Future[None]) -> None:
+        assert self._descriptor is not None
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            waiting.set_exception(error)
+        else:
+            waiting.set_result(None)
 
     def _unlock(self) -> None:
         assert self._descriptor is not None

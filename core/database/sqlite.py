@@ -197,7 +197,7 @@ def pending() -> bool:
     database = CoreSettings.current().database
     try:
         patience = CoreSettings.current().busy_timeout_ms / 1000
-        with closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=patience, uri=True)) as store:
+        with closing(sqlite3.connect(place.existing(database), timeout=patience, uri=True)) as store:
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
             incomplete = bool(absent(store, database_objects()))

@@ -87,5 +87,6 @@ class OperationForm(forms.Form):
         fields = (self.field_of(name) for name in [str(details.get("field", "")), *details])
         field = next((field for field in fields if field in self.fields), None)
         if field is not None:
-            self.add_error(field, f"{error['message']} ({error['code']})")
+            said = re.sub("^[a-z_.]+ ", "It ", error["message"])  # a parameter; the field has a name for people
+            self.add_error(field, f"{said} ({error['code']})")
         return field is not None

@@ -60,11 +60,10 @@ class SettingsForm(OperationForm):
 
 
 class RetentionForm(forms.Form):
-    """A dry run, or a step of a run: what the steps before it deleted, of how much."""
+    """A dry run, or a step of a run: what the steps before it deleted."""
 
-    what = forms.ChoiceField(required=False, choices=[("dry", "dry")])
-    deleted = NumberField(required=False, widget=forms.HiddenInput)
-    total = NumberField(required=False, widget=forms.HiddenInput)
+    what = forms.ChoiceField(choices=[("dry", "dry"), ("run", "run")])
+    deleted = NumberField(required=False)
 
 
 class ResetForm(OperationForm):

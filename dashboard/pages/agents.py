@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST
 
 from coordination import presence
 from coordination.log.selectors import events_by, newest_event_id
@@ -17,7 +17,7 @@ from coordination.routing import capability_set
 from core.clock import now
 from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionForm, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
-from dashboard.page import operate, posted, render
+from dashboard.page import form_only, operate, posted, render
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_monitoring
 from hooks.clients import APP_DATA, CLIENTS, snippet
@@ -94,7 +94,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
     )
 
 
-@require_POST
+@form_only(partial(redirect, "admin:agent"))
 @never_cache
 def key(request: HttpRequest, agent_id: str) -> HttpResponse:
     """A new key (shown once), or the present one taken out of or back into service."""
@@ -113,14 +113,14 @@ def key(request: HttpRequest, agent_id: str) -> HttpResponse:
     return redirect("admin:agent", agent_id)
 
 
-@require_POST
+@form_only(partial(redirect, "admin:agent"))
 def delete(request: HttpRequest, agent_id: str) -> HttpResponse:
     """Take an agent out of the team."""
     envelope = operate(request, "agent_delete", f"{agent_id} is deleted.", agent_id=agent_id)
     return redirect("admin:agents") if envelope["ok"] else redirect("admin:agent", agent_id)
 
 
-@require_POST
+@form_only(partial(redirect, "admin:agent"))
 def close_session(request: HttpRequest, agent_id: str) -> HttpResponse:
     """End a session of an agent."""
     form = SessionForm(request.POST)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from coordination.models import Event
 from dashboard.forms.filters import PlaceFilters
 from dashboard.forms.handoffs import CancelForm
-from dashboard.page import operate, render
+from dashboard.page import form_only, operate, render
 from handoffs import monitoring
 from handoffs.models import Handoff, HandoffStatus
 
@@ -51,7 +52,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     return render(request, "handoff", "Handoff", handoff=row, history=history, form=form, ending=ending, ended=ended)
 
 
-@require_POST
+@form_only(partial(redirect, "admin:handoff"))
 def cancel(request: HttpRequest, handoff_id: str) -> HttpResponse:
     """Retract an open handoff."""
     form = CancelForm(request.POST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.views.decorators.http import require_POST
 
 from coordination.toolset import COORDINATION, run
 from core.config import CoreSettings
 from dashboard.forms.hub import ResetForm, RetentionForm, SettingsForm
-from dashboard.page import operate, operator, posted, render
+from dashboard.page import form_only, operate, operator, posted, render
 
 BATCHES = 4  # of 500 rows per lane and step: a step is short, and the page shows how far it is
 
@@ -50,25 +50,26 @@ def _retention(request: HttpRequest, reset: ResetForm | None = None, **context: 
 
 
 def _pruned(request: HttpRequest, step: dict[str, Any]) -> dict[str, Any]:
-    """What a dry run found, or how far a run is after this step."""
-    dry = step["what"] == "dry"
-    envelope = run(operator(request), "retention_prune", {"dry_run": True} if dry else {"max_batches": BATCHES})
+    """What a dry run found, or how far a run is after this step.
+
+    Nothing is kept of a run between its steps: what is left is counted anew by each, whatever became of the one before.
+    """
+    dry, deleted = step["what"] == "dry", step["deleted"] or 0
+    envelope = operate(request, "retention_prune", "", **({"dry_run": True} if dry else {"max_batches": BATCHES}))
     if not envelope["ok"]:
-        messages.error(request, envelope["error"]["message"])
-        return {}
+        return {} if dry else {"stopped": True, "deleted": deleted}
     data = envelope["data"]
-    found = sum(lane["found"] for lane in data["lanes"].values())
-    before = step["deleted"] or 0
+    found, gone = (sum(lane[what] for lane in data["lanes"].values()) for what in ("found", "deleted"))
     return {
-        "outcome": data,
-        "found": found,
-        "deleted": before + sum(lane["deleted"] for lane in data["lanes"].values()),
-        "total": max(step["total"] or 0, before + found),
+        "dry": dry,
+        "lanes": [(name.replace("_", " "), lane) for name, lane in data["lanes"].items()],
+        "deleted": deleted + gone,
+        "left": found - gone,
         "running": data["more"] and not dry,
     }
 
 
-@require_POST
+@form_only(partial(redirect, "admin:retention"))
 def reset(request: HttpRequest) -> HttpResponse:
     """Empty the database; the operation checks the typed confirmation again."""
     form = ResetForm(request.POST)

@@ -17,7 +17,7 @@ from dashboard.page import render
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
-from inbox.search import search
+from inbox.search import Hit, search
 
 EACH = 6  # of a kind in the palette
 PAGE = 50
@@ -25,7 +25,10 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Found:
-    """A line of the palette, in the words of the theme's template."""
+    """A line of the palette, in the words of the theme's template.
+
+    The description begins with a word of ours: the theme gives its first letter a capital, which no id may get.
+    """
 
     title: str
     description: str
@@ -121,9 +124,12 @@ def _things(words: str) -> list[Found]:
 
 
 def _texts(words: str) -> list[Found]:
-    return [
-        Found(plain(hit.title)[:100], plain(hit.excerpt), f"{reverse('admin:mail')}?m={hit.identifier}", "mail")
-        if hit.kind == "message"
-        else Found(plain(hit.title), plain(hit.excerpt), reverse("admin:event", args=[hit.document]), "history")
-        for hit in search(words, limit=2 * EACH)
-    ]
+    hits = search(words, limit=2 * EACH)
+    return [Found(plain(hit.title)[:100], f"{hit.kind}, {plain(hit.excerpt)}", *_place(hit)) for hit in hits]
+
+
+def _place(hit: Hit) -> tuple[str, str]:
+    """Where a hit leads, and its icon."""
+    if hit.kind == "message":
+        return f"{reverse('admin:mail')}?m={hit.identifier}", "mail"
+    return reverse("admin:event", args=[hit.document]), "history"

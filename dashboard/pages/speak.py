@@ -5,13 +5,12 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from coordination.models import Agent
 from coordination.toolset import run
 from core.access import OPERATOR_AGENT
 from dashboard.forms.speak import SpeakForm
-from dashboard.page import operate, operator, render
+from dashboard.page import form_only, operate, operator, render
 
 
 def speak(request: HttpRequest) -> HttpResponse:
@@ -62,7 +61,7 @@ def _be_known(request: HttpRequest) -> None:
         run(operator(request), "agent_register", {"agent_id": OPERATOR_AGENT, "role": "operator"})
 
 
-@require_POST
+@form_only(_to_mail)
 def mark_read(request: HttpRequest, message_id: str) -> HttpResponse:
     """Acknowledge a message that came to the operator."""
     operate(request, "inbox_ack", "Marked as read.", agent_id=OPERATOR_AGENT, message_ids=message_id)

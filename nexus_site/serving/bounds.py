@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import struct
+from collections.abc import Iterator
 from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
@@ -19,6 +22,8 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
 SEND_SECONDS = 60  # for a client to take enough of a response that the next piece may be sent
+PIECE_BYTES = 64 * 1024  # of a response at once: a server keeps all of what it is handed until the client takes it
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what the client did not take is forgotten by the system, too
 
 
 class _Refused(Exception):
@@ -42,12 +47,17 @@ class Bounded:
         async def watched_send(message: Any) -> None:
             nonlocal started, taken
             started = True
-            try:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send(message)
-            except TimeoutError:
-                taken = False
-                raise
+            for piece in _pieces(message):
+                try:
+                    async with asyncio.timeout(SEND_SECONDS):
+                        await send(piece)
+                except TimeoutError:
+                    taken = False
+                    log.info("a client was given up that did not take its response")
+                    if not _cut(send):
+                        raise
+                    await asyncio.sleep(0)  # the server notices, and tells the application as of any client that left
+                    return
 
         try:
             await self.application(scope, _bounded(scope, receive), watched_send)
@@ -57,7 +67,6 @@ class Bounded:
         except TimeoutError:
             if taken:
                 raise
-            log.info("a client was given up that did not take its response")
 
 
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
@@ -88,6 +97,31 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
         return message
 
     return bounded
+
+
+def _pieces(message: Any) -> Iterator[Any]:
+    """A message of a response, its body in pieces."""
+    body = message.get("body", b"")
+    starts = range(0, len(body), PIECE_BYTES)
+    if len(starts) <= 1:
+        yield message
+        return
+    for start in starts:
+        more = start != starts[-1] or message.get("more_body", False)
+        yield {**message, "body": body[start : start + PIECE_BYTES], "more_body": more}
+
+
+def _cut(send: Any) -> bool:
+    """Cut the connection behind a `send`, where the server lets one: an orderly close waits for the client for ever.
+
+    ASGI has no word for it. uvicorn's `send` belongs to what holds the transport; Daphne's server here drops by itself.
+    """
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is None:
+        return False
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    transport.abort()
+    return True
 
 
 async def answer_json(send: Any, status: int, body: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -21,6 +21,7 @@ from websockets.sync.client import connect
 
 from tests.acceptance.hub import ROOT, Hub
 from tests.acceptance.processes import Raw
+from tests.acceptance.test_tail import Tail
 
 WRITERS, BACKUPS = 3, 3
 
@@ -185,3 +186,27 @@ def test_every_follower_with_a_cursor_is_told_that_history_was_replaced(hub: Hub
         assert next(frame for frame in told if frame["type"] == "event")["event"]["type"] == "history.restored"
     again = hub.call("message_create", **note, target={"strategy": "broadcast"})
     assert again and max(events_of(hub.home / "nexus.db")) > head + 3
+
+
+def test_a_tail_goes_on_above_the_history_that_was_replaced(hub: Hub, project: str, tmp_path: Path) -> None:
+    note = {"project_root": project, "from_agent_id": "fay", "body": "b", "target": {"strategy": "broadcast"}}
+    hub.call("agent_register", agent_id="fay")
+    kept = hub.call("message_create", **note, subject="kept")["event_id"]
+    assert nexus(hub.home, "backup", str(tmp_path / "early.db")).returncode == 0
+    store = ("--db-path", str(hub.home / "nexus.db"), "--project-root", project)
+    follower = Tail(*store, "--agent-id", "fay", "--from", "beginning")
+    later = None
+    try:
+        lost = hub.call("message_create", **note, subject="lost")["event_id"]
+        assert [follower.next()["event_id"] for _ in range(2)] == [kept, lost]
+        assert nexus(hub.home, "restore", str(tmp_path / "early.db"), "--into-running").returncode == 0
+        later = Tail(*store, "--agent-id", "fay", "--from", str(lost))
+        after = hub.call("message_create", **note, subject="after")["event_id"]
+        for each in (follower, later):
+            told, line = each.next(), each.next()
+            assert told["type"] == "history.restored"
+            assert lost <= told["payload"]["former"] < told["event_id"] < line["event_id"] == after
+    finally:
+        for each in filter(None, (follower, later)):
+            each.process.kill()
+            each.process.wait()

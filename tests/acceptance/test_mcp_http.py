@@ -12,7 +12,9 @@ import httpx
 import pytest
 from mcp import Client
 from mcp.shared.subscriptions import ResourceUpdated
+from mcp_types import INVALID_PARAMS
 
+from mcp_bridge.http import MAX_SESSIONS
 from tests.acceptance.hub import ROOT, Hub
 
 HERE = Path(__file__).parent
@@ -122,6 +124,28 @@ def test_a_session_is_closed_to_everybody_but_the_agent_that_opened_it(hub: Hub,
     session = post(hub, keys[0], "initialize", **HELLO).headers["mcp-session-id"]
     assert post(hub, keys[0], "ping", session).status_code == 200
     assert post(hub, keys[1], "ping", session).status_code == 404
+
+
+def test_beyond_its_share_an_agent_loses_the_session_it_has_not_used_for_longest(hub: Hub, keys: list[str]) -> None:
+    others = post(hub, keys[1], "initialize", **HELLO).headers["mcp-session-id"]
+    sessions = [post(hub, keys[0], "initialize", **HELLO).headers["mcp-session-id"] for _ in range(MAX_SESSIONS)]
+    assert post(hub, keys[0], "ping", sessions[0]).status_code == 200
+    sessions.append(post(hub, keys[0], "initialize", **HELLO).headers["mcp-session-id"])
+    answers = [post(hub, keys[0], "ping", session).status_code for session in sessions]
+    assert answers == [200, 404, *[200] * (MAX_SESSIONS - 1)]
+    assert post(hub, keys[1], "ping", others).status_code == 200
+
+
+def test_a_call_that_is_not_plain_is_left_to_the_sdk_and_answered_alike(hub: Hub, keys: list[str]) -> None:
+    session = post(hub, keys[0], "initialize", **HELLO).headers["mcp-session-id"]
+    call = {"name": "agent_get", "arguments": {"agent_id": "reviewer"}}
+    plain = post(hub, keys[0], "tools/call", session, **call).json()
+    assert plain["result"]["structuredContent"]["ok"]
+    others: list[dict[str, Any]] = [{"other": 1}, {"task": {}}, {"_meta": {"progressToken": 7}}]
+    for more in others:
+        assert post(hub, keys[0], "tools/call", session, **call, **more).json() == plain
+    refused = post(hub, keys[0], "tools/call", session, **call, _meta=5).json()
+    assert refused["error"]["code"] == INVALID_PARAMS
 
 
 def test_operators_operations_are_no_tools(hub: Hub, keys: list[str]) -> None:

@@ -61,4 +61,4 @@ def test_it_serves_no_store_that_nobody_else_finds_and_goes_on_when_it_is_back(h
     with closing(sqlite3.connect(hub.home / "nexus.db")) as store:
         assert store.execute("SELECT agent_id FROM agents ORDER BY 1").fetchall() == [("after",), ("before",)]
     assert sum("no longer at" in line and "place: " in line for line in hub.lines) == 1
-    assert not [line for line in hub.lines if "Traceback" in line]
+    assert not [line for line in hub.lines if "Traceback" in line], "\n".join(hub.lines)

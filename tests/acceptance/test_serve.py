@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,14 +13,7 @@ import httpx
 import pytest
 
 from core.instance import running
-from tests.acceptance.hub import ROOT, Hub, serving, start
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.acceptance.hub import ROOT, Hub, free_port, serving, start
 
 
 def refused(*flags: str) -> str:

@@ -205,6 +205,19 @@ def test_it_follows_an_inbox_across_projects(
     assert follower.end() == (0, [])
 
 
+def test_it_says_whom_it_does_not_know_and_follows_all_the_same(
+    tail: Callable[..., Tail], send: Callable[..., None]
+) -> None:
+    follower = tail("--agent-id", "typo", "--exclude-agent", "bob", "--from", "beginning")
+    send("for all")
+    assert follower.subjects(1) == ["for all"]
+    follower.process.terminate()
+    follower.process.wait()
+    assert follower.process.stderr is not None
+    told = follower.process.stderr.read().decode()
+    assert told == "[nexus] No agent is called 'typo' yet. `nexus agents` lists them.\n"
+
+
 def test_it_is_no_sign_of_life(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
     send("a", to="bob")
     before = Agent.objects.get(pk="bob").last_seen_at

@@ -34,6 +34,7 @@ def harm(hub: object, team: Ids) -> Ids:
     do: Does = over_rest(hub.url)  # type: ignore[attr-defined]
     do("settings_update", values={"max_inline_bytes": 4_000_000})
     place = {"project_root": team["root"]}
+    do("workspace_resolve", **place, display_name=NAMES[5])
     for agent_id in NAMES:
         do("agent_register", agent_id=agent_id, role=agent_id, capabilities=[agent_id], metadata={agent_id: BODY})
         do("session_open", agent_id=agent_id, workspace_id=team["workspace"])
@@ -66,6 +67,7 @@ PAGES = [
     ),
     *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),
     *("/admin/inbox/message/{letter}/change/", "/admin/handoffs/handoff/", "/admin/coordination/workspace/"),
+    "/admin/coordination/workspace/{workspace}/change/",
 ]
 
 
@@ -112,3 +114,20 @@ def test_it_swaps_hostile_mail_into_the_pane_without_running_it(page: Page, harm
     page.locator(f"#letter-{harm['letter']}").click()
     expect(page.locator(".nx-prose")).to_contain_text("pwned=4")
     assert page.evaluate("window.pwned") is None
+
+
+@pytest.mark.parametrize("path", ["/admin/agents/", "/admin/coordination/session/", "/admin/inbox/message/"])
+def test_it_cuts_neither_names_nor_labels_on_a_narrow_screen(page: Page, harm: Ids, path: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 900})
+    page.goto(path)
+    cut = page.locator("tbody :is(th, td)").evaluate_all(
+        "cells => cells.filter((cell) => cell.getBoundingClientRect().right > 400"
+        " || cell.scrollHeight > cell.clientHeight + 1).map((cell) => cell.textContent.trim().slice(0, 40))"
+    )
+    assert cut == []
+
+
+def test_it_leaves_room_for_the_other_columns_beside_a_long_name(page: Page, harm: Ids) -> None:
+    page.goto("/admin/inbox/message/")
+    sent = page.locator("#result_list tbody tr").first.locator("td").last
+    expect(sent).to_be_in_viewport()

@@ -235,10 +235,8 @@ def test_it_checks_a_setting_as_one_types_and_stores_it(page: Page, team: Ids) -
 
 def test_it_counts_prunes_and_arms_the_reset_only_by_a_typed_word(page: Page, team: Ids) -> None:
     page.goto("/admin/retention/")
-    page.get_by_role("button", name="Dry run").click()
+    page.get_by_role("button", name="Count what is past its window").click()
     expect(page.get_by_text("A run would delete 0 rows.")).to_be_visible()
-    page.get_by_role("button", name="Delete what is past its window").click()
-    expect(page.get_by_text("0 of 0 rows deleted, done.")).to_be_visible()
     reset = page.get_by_role("button", name="Reset the database")
     expect(reset).to_be_disabled()
     page.get_by_label("Type reset to confirm").fill("rese")
@@ -337,3 +335,14 @@ def test_it_tells_what_is_wrong_beside_its_field(page: Page, team: Ids) -> None:
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_label("The work")).to_have_attribute("aria-invalid", "true")
     expect(page.get_by_role("alert").filter(has_text="Say what the work is")).to_be_visible()
+
+
+def test_it_sends_once_what_is_sent_twice(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/speak/?to=reviewer")
+    page.locator("select[name=workspace]").select_option("parser")
+    page.get_by_label("Subject").fill("Only once")
+    page.get_by_label("Message (Markdown)").fill("Said once.")
+    page.get_by_role("button", name="Send").dblclick()
+    expect(page.get_by_role("article", name="Message").get_by_role("heading", name="Only once")).to_be_visible()
+    subjects = [message["subject"] for message in do("inbox_peek", agent_id="reviewer")["messages"]]
+    assert subjects.count("Only once") == 1

@@ -73,3 +73,15 @@ def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: 
     assert cells.count() > 5
     right = cells.evaluate_all("cells => Math.max(...cells.map((cell) => cell.getBoundingClientRect().right))")
     assert right <= 400
+
+
+@pytest.mark.parametrize("width", [400, 1280, 2560])
+def test_it_keeps_what_retention_found_inside_its_card(page: Page, team: Ids, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/admin/retention/")
+    page.get_by_role("button", name="Count what is past its window").click()
+    table = page.locator(".nx-card table")
+    past = table.evaluate(
+        "table => table.getBoundingClientRect().right - table.closest('.nx-card').getBoundingClientRect().right"
+    )
+    assert past <= 0

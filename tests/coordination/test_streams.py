@@ -20,7 +20,7 @@ from coordination.toolset import run
 from core.apps import NexusAppConfig
 from core.clock import now
 from core.operations.caller import Caller
-from core.operations.errors import NexusError
+from core.operations.errors import Code, NexusError
 from maintenance.history import export
 from tests.conftest import Call
 
@@ -90,6 +90,15 @@ def test_it_refuses_a_stream_that_no_app_declares(refused: Call, project: str, w
     with pytest.raises(NexusError, match="outside the vocabulary"):
         wind_up(workspace)
     assert not Event.objects.filter(stream="toy").exists()
+
+
+@pytest.mark.parametrize("name", ["workspace", "stream", "type", "agent"])
+@pytest.mark.parametrize("text", ["\x00", "\ud800", "a,\udfff"])
+def test_it_refuses_a_filter_that_no_store_can_be_asked_for(name: str, text: str) -> None:
+    for given in (text, [text]):
+        with pytest.raises(NexusError) as raised:
+            Filters.parse({name: given})
+        assert raised.value.code == Code.VALIDATION_ERROR
 
 
 # Events of no workspace

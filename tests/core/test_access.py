@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 
 from coordination.models import AgentKey
 from coordination.services.agents import hash_secret
@@ -168,6 +172,33 @@ def test_it_takes_a_logged_in_operator_by_name_from_anywhere_but_not_where_a_key
     assert who(info("192.168.1.7", staff="olga")) == Caller("rest", operator="olga", connection="operator:olga")
     assert status(info(staff="olga"), key_required=True) == 401
     assert status(info(staff="olga", origin="http://evil.example")) == 403
+
+
+def _log_out(browser: Client, user: User) -> None:
+    browser.logout()
+
+
+def _change_password(browser: Client, user: User) -> None:
+    user.set_password("another")
+    user.save()
+
+
+def _close_account(browser: Client, user: User) -> None:
+    User.objects.update(is_staff=False)
+
+
+@pytest.mark.parametrize("end", [_log_out, _change_password, _close_account])
+def test_it_ends_a_login_for_connections_that_began_with_it(
+    db: None, client: Client, end: Callable[[Client, User], None]
+) -> None:
+    olga = User.objects.create_superuser("olga", password="correct horse")
+    client.login(username="olga", password="correct horse")
+    connected = replace(info("192.168.1.7", staff="olga"), session=client.session.session_key)
+    long_lived: dict[str, Any] = {"transport": "websocket", "connection": "websocket:1"}
+    assert identify(connected, **long_lived).operator == "olga"
+    end(client, olga)
+    with pytest.raises(Refused):
+        identify(connected, **long_lived)
 
 
 def test_it_counts_only_active_members_of_the_staff() -> None:

@@ -111,6 +111,16 @@ def test_it_shows_an_agent_its_own(scene: Scene, call: Call) -> None:
     assert "handoff.created" in types and types.count("message.created") >= 2
 
 
+def test_it_tells_the_project_of_mail_by_name(scene: Scene, call: Call) -> None:
+    to_ana = {"strategy": "direct", "agent_id": "ana"}
+    letter = {"project_root": scene.there_root, "from_agent_id": "bo", "subject": "s", "body": "b", "target": to_ana}
+    sent = call("message_create", **letter)["message_id"]
+    for path in ("messages", f"messages/{sent}/thread", "deliveries"):
+        (row,) = scene.ana.get(f"/api/v1/{path}").json()["data"]["results"]
+        assert (row["workspace_id"], row["workspace_name"]) == (scene.there, "there"), path
+    assert scene.ana.get(f"/api/v1/messages/{sent}").json()["data"]["workspace_name"] == "there"
+
+
 def test_it_shows_a_recipient_no_other_recipients(scene: Scene, call: Call) -> None:
     both = {"strategy": "mixed", "rules": [{"strategy": "direct", "agent_id": name} for name in ("ana", "cy")]}
     letter = {"project_root": scene.there_root, "from_agent_id": "bo", "subject": "s", "body": "b", "target": both}

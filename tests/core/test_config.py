@@ -86,6 +86,14 @@ def test_it_holds_each_number_to_its_bounds_inclusively(name: str) -> None:
         assert variable(name) in refusal({variable(name): text})
 
 
+def test_it_names_no_bound_of_the_machine() -> None:
+    assert "use a number of 1 or more" in refusal({"NEXUS_MAX_EVENT_LIMIT": "0"})
+    for text in (str(LARGEST + 1), "9" * 18):
+        assert "use a smaller number" in refusal({"NEXUS_MAX_EVENT_LIMIT": text})
+        assert str(LARGEST) not in refusal({"NEXUS_MAX_EVENT_LIMIT": text})
+    assert "use a number from 0 to 86400" in refusal({"NEXUS_MAX_WAIT_TIMEOUT_SECONDS": "86401"})
+
+
 @pytest.mark.parametrize("text", ["", " ", "x", "1.0", "1e3", "0x10", "1_000", " 5", "5 ", "٣", "9" * 5000, "5\x00"])
 def test_it_refuses_what_is_no_whole_number(text: str) -> None:
     assert len(refusal({"NEXUS_MAX_EVENT_LIMIT": text[:100]})) < 500

@@ -204,6 +204,35 @@ def test_it_waits_no_longer_than_its_patience_for_a_first_that_hangs(impatient: 
     assert written() == {"past it", "after it"}
 
 
+def test_it_waits_but_once_for_a_first_that_hangs(file: Path) -> None:
+    ours, theirs = queue(file), queue(file)
+    passed = threading.Event()
+
+    def come() -> None:
+        with ours.first(deadline()):
+            passed.set()
+
+    other = threading.Thread(target=come)
+    with theirs.first(deadline()):
+        with ours.first(time.monotonic() + 0.05):
+            pass
+        other.start()
+        assert passed.wait(FAR / 2), "the next write waited for its whole patience, too"
+    other.join()
+
+
+def test_it_lets_a_process_end_that_waited_in_vain() -> None:
+    environ = environment(
+        django_settings.NEXUS.home, DJANGO_SETTINGS_MODULE="nexus_site.settings_agent", NEXUS_BUSY_TIMEOUT_MS="200"
+    )
+    with sqlite.beside(django_settings.NEXUS.database, ".write.lock").open("wb") as hung:
+        fcntl.flock(hung, fcntl.LOCK_EX)
+        ended = subprocess.run(
+            [sys.executable, "-c", WRITER, "past it"], env=environ, text=True, capture_output=True, timeout=FAR
+        )
+    assert ended.stdout == "ready\ndone\n", ended.stderr
+
+
 def test_it_gives_up_as_sqlite_does_when_one_who_does_not_queue_holds_the_store(impatient: None) -> None:
     with closing(connect(django_settings.NEXUS.database, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")

@@ -321,7 +321,7 @@ def test_it_stores_a_setting_and_shows_why_one_is_refused(committed: None, brows
     browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "120"})
     assert settings.NEXUS.handoff_lease_ttl_seconds == 120
     refused = browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "0"}).content.decode()
-    assert "use a number from 1" in refused and 'aria-invalid="true"' in refused
+    assert "use a number of 1 or more" in refused and 'aria-invalid="true"' in refused
     for text in ("+-5", "--5", "-", "9" * 5000, "1.5"):
         assert 'aria-invalid="true"' in browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": text}).text
     browser.post("/admin/settings/", {"default": "handoff_lease_ttl_seconds"})
@@ -334,10 +334,25 @@ def test_it_takes_what_is_no_number_in_a_query_for_none(team: Ids, browser: Clie
         assert browser.get(path + number).status_code == 200, path
 
 
-def test_it_counts_before_it_prunes(team: Ids, browser: Client) -> None:
-    dry = browser.post("/admin/retention/", {"what": "dry"}).content.decode()
-    assert "A run would delete 0 rows" in dry
-    assert "0 of 0 rows deleted, done" in browser.post("/admin/retention/", {}).content.decode()
+def test_it_leads_back_to_the_form_who_comes_without_one(team: Ids, browser: Client) -> None:
+    """As the login does whom it interrupted in sending it."""
+    for form, page in (
+        ("agents/planner/key", "agents/planner"),
+        ("agents/planner/delete", "agents/planner"),
+        ("agents/planner/close", "agents/planner"),
+        (f"board/{team['open']}/cancel", f"board/{team['open']}"),
+        ("retention/reset", "retention"),
+    ):
+        assert browser.get(f"/admin/{form}/").headers["Location"] == f"/admin/{page}/"
+    assert (
+        browser.get(f"/admin/mail/{team['message']}/read/").headers["Location"] == f"/admin/mail/?m={team['message']}"
+    )
+
+
+def test_it_says_why_it_takes_no_form_of_before_the_login(team: Ids) -> None:
+    answer = Client(headers=LOCAL, enforce_csrf_checks=True).post("/admin/speak/", {"subject": "s"})
+    assert answer.status_code == 403
+    assert "Nothing was changed" in answer.text and 'href="/admin/"' in answer.text
 
 
 def test_it_resets_only_when_the_word_is_typed(committed: None, team: Ids, browser: Client) -> None:

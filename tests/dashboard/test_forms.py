@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.models import Agent
+from core.config import TABLE
 from dashboard.forms.agents import ProfileForm
 from dashboard.forms.base import LinesField, NumberField
 from handoffs.models import Handoff
@@ -99,6 +100,61 @@ def test_it_brings_what_an_operation_refuses_back_to_its_field(team: Ids, browse
     assert told(browser.post("/admin/speak/", {**letter(team, to="planner"), "workspace": "x"})).keys() == {"workspace"}
     assert told(browser.post("/admin/settings/", {"poll_interval_ms": "x"})).keys() == {"poll_interval_ms"}
     assert told(browser.post("/admin/retention/reset/", {"confirm": "rest"})).keys() == {"confirm"}
+
+
+LONG = "x" * 70_000
+TO = {"to": "planner"}
+
+
+def wrongs(team: Ids) -> list[tuple[str, dict[str, str]]]:
+    """Every form, filled with what its operation refuses."""
+    agent, work_page = "/admin/agents/planner/", f"/admin/board/{team['open']}/cancel/"
+    return [
+        ("/admin/speak/", letter(team, **TO, body=LONG)),
+        ("/admin/speak/", letter(team, **TO, subject=LONG)),
+        ("/admin/speak/", letter(team, **TO, subject=" ")),
+        ("/admin/speak/", letter(team, to=LONG)),
+        ("/admin/speak/", letter(team, to="nobody")),
+        ("/admin/speak/", letter(team, strategy="role", role=LONG)),
+        ("/admin/speak/", letter(team, strategy="capability", capability=" ")),
+        ("/admin/speak/", letter(team, **TO, reply="msg_none")),
+        ("/admin/speak/", letter(team, **TO, reply=LONG)),
+        ("/admin/speak/", work(team, payload=LONG)),
+        ("/admin/agents/+new/", {"agent_id": LONG}),
+        ("/admin/agents/+new/", {"agent_id": "planner"}),
+        ("/admin/agents/+new/", {"agent_id": "scout", "metadata": json.dumps(LONG)}),
+        ("/admin/agents/+new/", {"agent_id": "scout", "capabilities": ",".join("ab" * 400)}),
+        ("/admin/agents/+new/", {"agent_id": "scout", "capabilities": LONG}),
+        ("/admin/agents/+new/", {"agent_id": "scout", "toolsets": "bogus"}),
+        (agent, {"role": LONG}),
+        (agent, {"metadata": json.dumps({"a": LONG})}),
+        (agent, {"metadata": "[" * 65 + "]" * 65}),
+        (agent, {"toolsets": "bogus"}),
+        ("/admin/agents/archivist/key/", {"what": "activate"}),
+        (f"{agent}close/", {"session": "ses_none"}),
+        ("/admin/agents/nobody/delete/", {}),
+        (work_page, {"reason": LONG}),
+        (f"/admin/board/{team['orphan']}/cancel/", {}),
+        (f"/admin/board/{team['orphan']}/cancel/", {}),
+        ("/admin/webhooks/", {"url": LONG}),
+        ("/admin/webhooks/", {"url": "http://127.0.0.1/"}),
+        ("/admin/webhooks/", {"url": "ftp://example.com"}),
+        ("/admin/webhooks/whk_none/", {"what": "remove"}),
+        ("/admin/webhooks/whk_none/", {"what": "redeliver"}),
+        ("/admin/settings/", {"poll_interval_ms": "0"}),
+        ("/admin/settings/", {"default": "bogus"}),
+        ("/admin/retention/reset/", {"confirm": "rest"}),
+    ]
+
+
+def test_it_sends_nobody_to_a_verb_that_people_do_not_have(team: Ids, browser: Client) -> None:
+    known = TABLE.keys() | {"msg_none", "ses_none", "whk_none"}
+    assert "let an agent register it" in told(browser.post(*wrongs(team)[0]))["body"]
+    for path, form in wrongs(team):
+        page = browser.post(path, form, follow=True)
+        said = " ".join([*told(page).values(), *map(str, page.context["messages"] if page.context else ())])
+        names = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", said))
+        assert names <= known, (path, said)
 
 
 def test_it_says_that_a_handoff_is_without_work(team: Ids, browser: Client) -> None:

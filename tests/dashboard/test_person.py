@@ -104,6 +104,16 @@ def test_it_never_capitalises_an_id(team: Ids, browser: Client) -> None:
         assert f">{name.capitalize()}<" not in page
 
 
+def test_it_leaves_ids_as_they_are_in_control_k(team: Ids, browser: Client) -> None:
+    do("message_create", project_root=team["root"], from_agent_id="builder-1", subject="s", body="zebra",
+       target={"strategy": "direct", "agent_id": "planner"})  # fmt: skip
+    page = shown(browser.get("/admin/search/?s=zebra&extended=1"))
+    assert "Message, builder-1: zebra" in page and "Builder-1" not in page
+    page = shown(browser.get("/admin/search/?s=builder-1&extended=1"))
+    assert "Event, " in page and "Builder-1" not in page
+    assert "'agent_id':" not in page and '"agent_id":' in page  # a payload is JSON, not Python
+
+
 def test_it_spells_the_plural_of_delivery(team: Ids, browser: Client) -> None:
     page = shown(browser.get("/admin/inbox/delivery/"))
     assert ">Deliveries</a>" in page and "Deliverys" not in page and "deliverys" not in page
@@ -127,6 +137,20 @@ def test_it_says_how_to_make_the_first_agent(db: None, browser: Client) -> None:
     assert "Make the first agent" in shown(browser.get("/admin/"))
     do("agent_register", agent_id="scout")
     assert "Make the first agent" not in shown(browser.get("/admin/"))
+
+
+def test_it_says_how_a_project_becomes_known(db: None, browser: Client, project: str) -> None:
+    assert "No project is known yet" in shown(browser.get("/admin/speak/"))
+    do("workspace_resolve", project_root=project)
+    assert "No project is known yet" not in shown(browser.get("/admin/speak/"))
+
+
+def test_it_offers_nothing_that_a_deleted_agent_cannot_have(team: Ids, browser: Client) -> None:
+    assert "Save" in shown(browser.get("/admin/agents/builder-2/"))
+    browser.post("/admin/agents/builder-2/delete/")
+    page = shown(browser.get("/admin/agents/builder-2/"))
+    assert "It is out of the team" in page and "with the same id brings it back" in page
+    assert "Issue a key…" not in page and "Save" not in page and "Try it" not in page and "over stdio" not in page
 
 
 # A handoff's outcome

@@ -28,6 +28,7 @@ from core.waiting import WRITERS
 from core.work import work_forever
 from hooks import sender, services, worker
 from hooks.models import Webhook, WebhookDelivery
+from tests.acceptance.processes import nexus
 from tests.conftest import Call
 
 
@@ -395,11 +396,75 @@ def test_it_is_looked_after_from_the_command_line(
     webhook_id = add(types=["message.created"])["webhook_id"]
     write(call, project)
     for arguments, code, printed in (
-        (["deliver"], 0, "sent 1, failed 0"),
+        (["deliver", "--json"], 0, '"sent": 1'),
         (["list"], 0, webhook_id),
-        (["remove", webhook_id], 0, "removed: True"),
+        ([], 0, webhook_id),
+        (["show", webhook_id], 0, "message.created"),
+        (["redeliver", webhook_id, "--json"], 0, '"redelivered": 0'),
+        (["remove", webhook_id, "--json"], 0, '"removed": true'),
         (["list", "--json"], 3, '"webhooks": []'),
+        (["add", receiver.url, "--allow-private", "--type", "message.created"], 0, "whsec_"),
     ):
         with pytest.raises(SystemExit) as end:
             call_command("webhooks", *arguments)
-        assert (end.value.code, printed in capsys.readouterr().out) == (code, True)
+        assert (end.value.code, printed in capsys.readouterr().out) == (code, True), arguments
+
+
+@pytest.mark.parametrize("verb", ["show", "redeliver", "remove"])
+def test_it_says_that_a_webhook_is_unknown(db: None, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        call_command("webhooks", verb, "whk_x")
+    assert (end.value.code, capsys.readouterr().err) == (1, "[nexus] NOT_FOUND: No such webhook: 'whk_x'.\n")
+
+
+def test_it_asks_at_a_terminal_before_it_removes(
+    add: Call, operate: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook_id = add()["webhook_id"]
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr("builtins.input", lambda question: "n")
+    with pytest.raises(SystemExit):
+        call_command("webhooks", "remove", webhook_id)
+    assert "Nothing was changed." in capsys.readouterr().out
+    assert len(operate("webhook_list")["data"]["webhooks"]) == 1
+    with pytest.raises(SystemExit):
+        call_command("webhooks", "remove", webhook_id, "--yes")
+    assert operate("webhook_list")["data"]["webhooks"] == []
+
+
+# A history that was replaced
+
+
+def test_it_goes_on_above_the_history_that_was_replaced(receiver: Receiver, project: str, tmp_path: Path) -> None:
+    """In processes of their own, over a store of their own: what a restore replaces is the whole of it."""
+    home = tmp_path / "home"
+
+    def ran(*arguments: str) -> dict[str, Any]:
+        done = nexus(home, *arguments)
+        assert done.returncode == 0, done.stderr
+        data: dict[str, Any] = json.loads(done.stdout)
+        return data
+
+    def written(subject: str) -> int:
+        letter = ("--to", "builder", "--project-root", project, "--subject", subject, "--body", "b")
+        return int(ran("send", *letter, "--json")["event_id"])
+
+    def delivered() -> list[tuple[str, int]]:
+        ran("webhooks", "deliver", "--json")
+        got = [(body["type"], body["data"]["event_id"]) for _, body in receiver.got]
+        receiver.got.clear()
+        return got
+
+    ran("agents", "create", "builder", "--json")
+    ran("webhooks", "add", receiver.url, "--allow-private", "--project-root", project, "--json")
+    kept = written("kept")
+    assert delivered() == [("message.created", kept)]
+    ran("backup", str(tmp_path / "early.db"), "--json")
+    lost = written("lost")
+    assert delivered() == [("message.created", lost)]
+    ran("restore", str(tmp_path / "early.db"), "--json")
+    after = written("after")
+    *told, last = delivered()
+    assert {type for type, _ in told} == {"history.restored"} and last == ("message.created", after)
+    assert lost < min(event_id for _, event_id in told) and max(event_id for _, event_id in told) < after
+    assert delivered() == []

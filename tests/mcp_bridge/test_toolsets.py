@@ -12,7 +12,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 from mcp_types import Implementation, ToolListChangedNotification
 
-from coordination.toolset import COORDINATION
+from coordination.services.agents import hash_secret
+from coordination.toolset import COORDINATION, arun
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -150,6 +151,19 @@ async def test_it_says_why_a_toolset_cannot_be_added(connect: Connect, bells: To
     )
     assert clash["code"] == "CONFIG_ERROR" and "bells" in clash["message"] and "gongs" in clash["message"]
     assert wrong["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_it_adds_nothing_to_a_connection_whose_key_is_dead(bells: Toolset, era: str, committed: None) -> None:
+    olga = Caller(transport="memory", operator="olga")
+    key = (await arun(olga, "agent_create", {"agent_id": "ann"}))["data"]["api_key"]
+    ann = Caller("memory", agent_id="ann", connection="memory:1", credential=hash_secret(key))
+    async with Client(build_server(lambda context: ann), mode=era) as client:
+        assert (await body(client, "toolset_enable"))["ok"]
+        await arun(olga, "agent_key_set_active", {"agent_id": "ann", "active": False})
+        assert (await body(client, "toolset_enable"))["error"]["code"] == "NOT_OWNER"
+        assert (await body(client, "toolset_enable", name="bells"))["error"]["code"] == "NOT_OWNER"
+        assert "ring" not in await tool_names(client)
 
 
 async def test_it_tells_a_session_that_its_tools_changed(bells: Toolset, committed: None) -> None:

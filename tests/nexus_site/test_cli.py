@@ -311,6 +311,13 @@ def test_it_reads_a_body_from_standard_input(call: Call, project: str, monkeypat
     assert (message["body"], message["from_agent_id"]) == ("piped\n", "ana")
 
 
+def test_it_sends_for_no_agent_that_is_unknown(call: Call, project: str) -> None:
+    to_bob = ["--to", "bob", "--project-root", project, "--subject", "s", "--body", "b"]
+    ran = nexus("send", *to_bob, "--sender", "typo")
+    assert (ran.code, ran.out, ran.err) == (1, "", "[nexus] NOT_FOUND: No such agent: 'typo'.\n")
+    assert call("inbox_count", agent_id="bob")["unread"] == 0
+
+
 def test_it_says_so_when_a_message_reached_nobody(project: str) -> None:
     ran = nexus("send", "--role", "pilot", "--project-root", project, "--subject", "s", "--body", "b")
     assert ran.code == 3

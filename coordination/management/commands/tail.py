@@ -19,9 +19,10 @@ from coordination.log.follow import Filters
 from coordination.log.selectors import newest_event_id
 from coordination.log.streams import streams
 from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
+from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.services import workspaces
-from core.cli import NexusCommand, add_project_root
+from core.cli import NexusCommand, add_project_root, one_line
 from core.database import store
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
@@ -81,6 +82,9 @@ exit codes:
         kept = file.load() if file else None
         store().prepare()
         store().guard()
+        for name in sorted({options["agent_id"], options["from_agent"], options["exclude_agent"]} - {None}):
+            if not agent_exists(name):  # it may be made later, so a monitor that was started first goes on
+                self.stderr.write(f"[nexus] No agent is called {one_line(name)!r} yet. `nexus agents` lists them.")
         cursor = kept if kept is not None else newest_event_id() if start is None else start
         if file:
             file.save(cursor)  # what comes while no follower runs is the next one's, even if this one saw nothing

@@ -19,6 +19,17 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// A form goes once: a second click would send the message, or issue the key, again.
+let sent = new WeakSet();
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post" || event.defaultPrevented) return;
+  if (sent.has(event.target)) event.preventDefault();
+  sent.add(event.target);
+});
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) sent = new WeakSet(); // back at it, one may send it anew
+});
+
 document.addEventListener("change", (event) => {
   if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
 });

@@ -2,6 +2,7 @@
 // The cursor makes a return exact: what happened while the line was down is sent then.
 const status = document.querySelector("[data-live]");
 let cursor = Number(status?.dataset.cursor ?? 0);
+const REFUSED = 4008; // the hub's code for a login or a key that holds no longer
 let retry = 500;
 let silence;
 
@@ -30,9 +31,9 @@ function connect() {
     cursor = Math.max(cursor, said.cursor ?? 0);
     if (said.type === "event") document.dispatchEvent(new CustomEvent("nexus:event", { detail: said.event }));
   };
-  socket.onclose = () => {
+  socket.onclose = (event) => {
     clearTimeout(silence);
-    say("lost", "Connection lost, trying again…");
+    say("lost", event.code === REFUSED ? "You are logged out" : "Connection lost, trying again…");
     setTimeout(connect, retry + Math.random() * 250);
     retry = Math.min(retry * 2, 10000);
   };

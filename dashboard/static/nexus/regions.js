@@ -30,6 +30,7 @@ async function load(url, only) {
   const here = location.href;
   const response = await fetch(url, { headers: { "X-Requested-With": "fetch" } });
   if (!response.ok) throw new Error(response.statusText);
+  if (response.redirected) throw new Error("another page"); // the login's, once one is logged out
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   if (here !== location.href) return; // the person went on meanwhile: this is the picture of another place
   for (const region of document.querySelectorAll("[data-region]")) {

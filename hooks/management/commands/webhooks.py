@@ -2,66 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, NOTHING, Group, OperatorCommand, ago
+from core.cli import EXIT_CODES, NOTHING, Group, ago
+from core.operations.errors import not_found
+from core.operations.replies import Data
+from core.verbs import Verb, VerbsCommand, named
 from hooks import worker
 
+WEBHOOK = named("webhook", "The webhook_id.")
 
-class Command(OperatorCommand):
+
+class Command(VerbsCommand):
     group = Group.CLIENTS
-    help = "Outgoing webhooks: signed calls of an address with events. A running server delivers them."
+    help = "Have addresses called with events, signed; a running hub delivers. Without a verb it lists the webhooks."
     examples = f"""examples:
+  nexus webhooks
   nexus webhooks add https://example.com/nexus --agent-id builder
-  nexus webhooks add http://127.0.0.1:9000/in --allow-private --type message.created --type handoff.created
-  nexus webhooks list
-  nexus webhooks redeliver whk_…     try its dead letters again
   nexus webhooks remove whk_…
-  nexus webhooks deliver             send what is due once, without a server
 
-{EXIT_CODES}, or with deliver: a delivery failed
-  {NOTHING}  there are none"""
+{EXIT_CODES}
+  {NOTHING}  there is none"""
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("action", choices=("add", "list", "redeliver", "remove", "deliver"))
-        parser.add_argument("what", nargs="?", help="add: the URL; redeliver and remove: the webhook's id")
-        parser.add_argument("--agent-id", help="Only mail and handoffs of this agent.")
-        parser.add_argument("--project-root", help="Only events of this project.")
-        parser.add_argument("--type", action="append", help="Only events of this type; may be given several times.")
-        parser.add_argument("--allow-private", action="store_true", help="The address may be private or loopback.")
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb("list", "List the webhooks, with what waits and what failed.", self.list,
+                 examples=["nexus webhooks list", "nexus webhooks list --json | jq '.webhooks[] | select(.dead > 0)'"],
+                 nothing="there is none"),
+            Verb(
+                "add",
+                "Have an address called with every event from now on; its signing secret is shown this once.",
+                self.add,
+                _add_scope,
+                [
+                    "nexus webhooks add https://example.com/nexus --agent-id builder",
+                    "nexus webhooks add http://127.0.0.1:9000/in --allow-private --type message.created"
+                    " --type handoff.created",
+                ],
+            ),
+            Verb("show", "Show a webhook: whom it tells of what, and how that goes.", self.show_one, WEBHOOK,
+                 ["nexus webhooks show whk_…"]),
+            Verb("redeliver", "Try a webhook's dead letters again, from now.", self.redeliver, WEBHOOK,
+                 ["nexus webhooks redeliver whk_…"]),
+            Verb(
+                "remove",
+                "Call an address no more; what it still had to get is dropped. Without a terminal nobody is asked.",
+                self.remove,
+                WEBHOOK,
+                ["nexus webhooks remove whk_…", "nexus webhooks remove whk_… --yes --json"],
+                asks=True,
+            ),
+            Verb("deliver", "Send what is due once, without a hub; exit code 1 when any of it failed.", self.deliver,
+                 examples=["nexus webhooks deliver --json"]),
+        )  # fmt: skip
 
-    def act(self, options: Mapping[str, Any]) -> int:
-        match options["action"]:
-            case "list":
-                return self.show(options["json"])
-            case "deliver":
-                return self.deliver(options["json"])
-            case "add":
-                data = self.call(
-                    "webhook_add",
-                    url=options["what"],
-                    agent_id=options["agent_id"],
-                    project_root=options["project_root"],
-                    types=options["type"],
-                    allow_private=options["allow_private"],
-                )
-            case action:
-                data = self.call(f"webhook_{action}", webhook_id=options["what"])
-        if options["json"]:
-            self.print_json(data)
-        else:
-            for name, value in data.items():
-                self.stdout.write(f"{name}: {value}")
-        return 0
-
-    def show(self, as_json: bool) -> int:
-        """Every webhook."""
+    def list(self, options: Mapping[str, Any]) -> int:
+        """Every webhook, one a row."""
         data = self.call("webhook_list")
-        if as_json:
+        if options["json"]:
             self.print_json(data)
         else:
             self.print_table(
@@ -81,11 +83,51 @@ class Command(OperatorCommand):
             )
         return 0 if data["webhooks"] else NOTHING
 
-    def deliver(self, as_json: bool) -> int:
-        """Send what is due; 1 when any of it failed."""
+    def add(self, options: Mapping[str, Any]) -> int:
+        """A new webhook and its secret."""
+        data = self.call(
+            "webhook_add",
+            url=options["url"],
+            agent_id=options["agent_id"],
+            project_root=options["project_root"],
+            types=options["type"],
+            allow_private=options["allow_private"],
+        )
+        return self.show(options, data)
+
+    def show_one(self, options: Mapping[str, Any]) -> int:
+        """All there is to know of one webhook."""
+        return self.show(options, self._found(options["webhook"]))
+
+    def redeliver(self, options: Mapping[str, Any]) -> int:
+        """Its dead letters, once more."""
+        return self.show(options, self.call("webhook_redeliver", webhook_id=options["webhook"]))
+
+    def remove(self, options: Mapping[str, Any]) -> int:
+        """Called no more."""
+        url = self._found(options["webhook"])["url"]  # an unknown one is no question
+        if not options["yes"] and sys.stdin.isatty() and not self.ask(f"Call {url} no more?"):
+            self.stdout.write("Nothing was changed.")
+            return 0
+        return self.show(options, self.call("webhook_remove", webhook_id=options["webhook"]))
+
+    def deliver(self, options: Mapping[str, Any]) -> int:
+        """What is due, once each."""
         sent, failed = worker.deliver_once()
-        if as_json:
-            self.print_json({"sent": sent, "failed": failed})
-        else:
-            self.stdout.write(f"sent {sent}, failed {failed}")
+        self.show(options, {"sent": sent, "failed": failed})
         return 1 if failed else 0
+
+    def _found(self, webhook_id: str) -> Data:
+        for row in self.call("webhook_list")["webhooks"]:
+            if row["webhook_id"] == webhook_id:
+                found: Data = row
+                return found
+        raise not_found("webhook", webhook_id)
+
+
+def _add_scope(parser: CommandParser) -> None:
+    named("url", "What is called, with POST; http or https.")(parser)
+    parser.add_argument("--agent-id", help="Only mail and handoffs of this agent.")
+    parser.add_argument("--project-root", help="Only events of this project.")
+    parser.add_argument("--type", action="append", help="Only events of this type; may be given several times.")
+    parser.add_argument("--allow-private", action="store_true", help="The address may be private or loopback.")

@@ -34,6 +34,8 @@ class Command(OperatorCommand):
     def act(self, options: Mapping[str, Any]) -> int:
         if options["sender"] == OPERATOR_AGENT:
             self.call("agent_register", agent_id=OPERATOR_AGENT, role="operator")  # so that agents can answer
+        else:
+            self.call("agent_get", agent_id=options["sender"])  # answers to a name that was mistyped would be lost
         data = self.call(
             "message_create",
             project_root=options["project_root"],
