@@ -192,3 +192,22 @@ def everyone(hub: Hub, key: str, project: str) -> list[socket.socket]:
     for connection in listeners[:2]:
         assert connection.recv(1)  # it is served
     return listeners
+
+
+HUNG = """
+import sys, time
+from core import waiting
+from nexus_site import launch
+waiting.OUTSIDE.submit(time.sleep, 600)
+launch.main(["nexus", "serve", "--port", "0"])
+"""
+
+
+def test_a_hub_ends_though_something_outside_never_answers(tmp_path: Path) -> None:
+    hub = start(tmp_path / "home", command=[sys.executable, "-c", HUNG])
+    try:
+        hub.call("agent_register", agent_id="ann")
+        assert hub.stop() == 0
+    finally:
+        hub.process.kill()
+        hub.process.wait()

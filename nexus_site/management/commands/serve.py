@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from coordination.services import operators, workspaces
+from core import waiting
 from core.access import allowed_hosts, is_loopback
 from core.cli import Group, NexusCommand
 from core.config import CoreSettings
@@ -62,6 +64,9 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
             if not settings.NEXUS_TRUSTS_LOCAL:
                 _lock_nobody_out()
             _serve(listening, _url(address, port))
+        waiting.WRITERS.shutdown()  # what was begun is written
+        sys.stdout.flush()
+        os._exit(0)  # a look-up or a mount that hangs keeps its thread, and that would keep the process
 
 
 def _lock_nobody_out() -> None:
