@@ -36,7 +36,7 @@ if {count}:
     topic = Topic.objects.create(topic_id="filled", name="bench", last_seq={count}, created_at=moment)
     TopicMessage.objects.bulk_create((
         TopicMessage(message_id=f"m{{n}}", topic=topic, seq=n, sender=f"peer-{{n % 9}}", message_type="message",
-            content_markdown=f"{{words[n % 10]}} {{words[n // 10 % 10]}} message{{n}} is done", created_at=moment)
+            content_markdown=f"{{words[n % 10]}} {{words[n // 10 % 10]}} message {{n}} is done", created_at=moment)
         for n in range(1, {count} + 1)), batch_size=5000)
 """
 

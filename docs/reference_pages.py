@@ -53,7 +53,8 @@ def operations(toolsets: Collection[Toolset]) -> str:
         "Operations",
         "Each operation is an MCP tool, unless it says otherwise, and `POST /api/v1/{toolset}/operations/{name}` with "
         "the same parameters as a JSON object; `POST /api/v1/operations/{name}` is `coordination`'s. Which toolsets an "
-        "agent sees, [it chooses](../how-to/choose-toolsets.md). Either way the answer is the envelope: "
+        "agent sees, [it chooses](../how-to/choose-toolsets.md). Unless its toolset says otherwise, an answer is the "
+        "envelope: "
         '`{"ok": true, "data": …}` or `{"ok": false, "error": {"code", "message", "details"}}`. '
         "Beside the errors listed, any may answer `DB_ERROR` and `INTERNAL_ERROR`; [errors](errors.md) tells what each "
         "means. A connection bound to an agent by its key "
@@ -70,7 +71,10 @@ def _toolset_blocks(toolset: Toolset) -> Iterator[str]:
     tools = [operation for operation in toolset.operations.values() if operation.tool]
     others = [operation for operation in toolset.operations.values() if not operation.tool]
     had = "A connection that chooses nothing has it." if toolset.default else "A connection has it that chooses it."
-    yield f"## {toolset.name}: tools of agents\n\n{toolset.description} {len(tools)} operations. {had}"
+    bare = (
+        ' It answers with the data itself; an error is `{"error": {"code", "message"}}`.' if toolset.reply.bare else ""
+    )
+    yield f"## {toolset.name}: tools of agents\n\n{toolset.description} {len(tools)} operations. {had}{bare}"
     yield from map(operation_block, tools)
     if others:
         yield f"## {toolset.name}: for operators alone\n\n{len(others)} operations; no agent gets them as tools."

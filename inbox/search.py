@@ -77,9 +77,9 @@ def document_of(message_id: str) -> int | None:
     return row[0] if row else None
 
 
-def match(text: str) -> str:
-    """The FTS5 query for a person's words: every word as a quoted prefix, so that no word is an operator."""
-    return " ".join(f'"{word}"*' for word in _words(text))
+def match(text: str, *, whole: bool = False) -> str:
+    """The FTS5 query for a person's words: every word quoted, so that none is an operator; each whole, or a prefix."""
+    return " ".join(f'"{word}"' if whole else f'"{word}"*' for word in _words(text))
 
 
 def _words(text: str) -> list[str]:

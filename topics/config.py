@@ -50,7 +50,7 @@ class TopicSettings(Settings):
     )
     retention_closed_topics_keep_days: int = setting(
         90,
-        "Topics that were closed longer ago than this (days) and hold no message any more may be pruned.",
+        "Topics that were closed longer ago than this (days) may be pruned once they are empty.",
         minimum=0,
         maximum=36_500,
     )

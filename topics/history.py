@@ -11,14 +11,14 @@ from topics.search import REBUILD
 IMPOSSIBLE = (
     ImpossibleState(
         "topics",
-        "closed without a time",
+        "closed, and nobody knows when",
         "status = 'closed' AND closed_at IS NULL",
         "closed_at = coalesce(last_message_at, created_at)",
         "the time of their last message was taken",
     ),
     ImpossibleState(
         "topics",
-        "open with a time of closing",
+        "open, with a time of closing",
         "status = 'open' AND closed_at IS NOT NULL",
         "closed_at = NULL",
         "the time was taken off",

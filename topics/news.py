@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Greatest
+from django.db.models import Q
 
 from coordination.models import Event
 from core.contributions import News, Notice
-from topics.models import Mention, Peer, TopicMessage, TopicStatus
+from topics import selectors
+from topics.models import Peer, Topic, TopicMessage, TopicStatus
 
-MOST = 200  # messages looked at; more than an agent is told of at once
+MOST = 100  # messages of a topic that are looked at; more than an agent is told of at once
 
 
 def concerned(event: Event) -> Iterator[str]:
@@ -27,25 +27,18 @@ def concerned(event: Event) -> Iterator[str]:
 
 
 def waiting(agent_id: str) -> Iterator[Notice]:
-    """What was said that the agent has not received, oldest first."""
-    named = set(TopicMessage.objects.filter(mentions__agent_id=agent_id).values_list("document", flat=True))
-    for message in unheard(agent_id).select_related("topic").order_by("document")[:MOST]:
+    """What was said that the agent has not received, and what names it in open topics that it has not joined."""
+    peers = list(Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id)))
+    behind = [message for peer in peers for message in selectors.behind(peer, include_self=False, limit=MOST)]
+    naming_it = TopicMessage.objects.filter(mentions__agent_id=agent_id)
+    elsewhere = naming_it.filter(topic__status=TopicStatus.OPEN).exclude(topic__in=[peer.topic_id for peer in peers])
+    unheard = {message.document: message for message in [*behind, *elsewhere.order_by("-document")[:MOST]]}
+    named = set(naming_it.filter(document__in=unheard).values_list("document", flat=True))
+    names = dict(Topic.objects.filter(messages__in=list(unheard)).values_list("pk", "name"))
+    for _, message in sorted(unheard.items()):
         what = "message that names you in a topic:" if message.document in named else "message in a topic:"
-        said = {"topic": message.topic.name, "from": message.sender, "body": message.content_markdown}
+        said = {"topic": names[message.topic_id], "from": message.sender, "body": message.content_markdown}
         yield Notice(message.message_id, what, said)
-
-
-def unheard(agent_id: str) -> QuerySet[TopicMessage]:
-    """The messages behind the agent's cursors, and those that name it in open topics that it has not joined."""
-    mine = Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id)
-    joined = Peer.objects.filter(mine, topic=OuterRef("topic"))
-    behind = joined.annotate(floor_seq=Greatest(F("last_seq"), F("own_through"))).filter(floor_seq__lt=OuterRef("seq"))
-    heard_of = Exists(behind.exclude(agent_name=OuterRef("sender")))
-    topics = Peer.objects.filter(mine).values("topic")
-    named = Mention.objects.filter(agent_id=agent_id).values("message")
-    return TopicMessage.objects.filter(
-        Q(heard_of, topic__in=topics) | Q(~Exists(joined), document__in=named, topic__status=TopicStatus.OPEN)
-    )
 
 
 NEWS = News(

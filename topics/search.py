@@ -5,7 +5,6 @@ A search by meaning joins in `find`; where there is none `hybrid` finds what ful
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -113,23 +112,27 @@ def _fused(worded: Sequence[Hit], meant: Mapping[int, float], limit: int) -> lis
 
 def _by_meaning(documents: Iterable[int]) -> dict[int, Hit]:
     messages = TopicMessage.objects.select_related("topic").in_bulk(documents)
-    return {
-        document: Hit(message, textwrap.shorten(message.content_markdown, SNIPPET_WIDTH, placeholder="…"))
-        for document, message in messages.items()
-    }
+    return {document: Hit(message, _opening(message.content_markdown)) for document, message in messages.items()}
+
+
+def _opening(text: str) -> str:
+    line = " ".join(text[: SNIPPET_WIDTH * 4].split())
+    return line if len(line) <= SNIPPET_WIDTH else line[: SNIPPET_WIDTH - 1] + "…"
 
 
 def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
-    words = match(query)
-    if not words:
+    if not match(query):
         return []
-    wanted = f"content_markdown : ({words})"
-    if topic_id is not None:
-        quoted = topic_id.replace('"', '""')
-        wanted = f'topic_id : "{quoted}" AND {wanted}'
+    enough = max(RANKED, limit)
     with connection.cursor() as cursor:
-        cursor.execute(CANDIDATES, [wanted, max(RANKED, limit)])
-        ranks = _ranks(cursor.fetchall())
+        # Whole words first: for beginnings FTS5 gathers every message that has one, however few are wanted.
+        for words in (match(query, whole=True), match(query)):
+            wanted = _within(topic_id, words)
+            cursor.execute(CANDIDATES, [wanted, enough])
+            candidates = cursor.fetchall()
+            if len(candidates) == enough:
+                break
+        ranks = _ranks(candidates)
         best = sorted(ranks, key=lambda document: (ranks[document], -document))[:limit]
         span = [min(best, default=0), max(best, default=0)]
         marks = ", ".join(["%s"] * len(best))
@@ -141,6 +144,14 @@ def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
         for document in best
         if document in messages and document in snippets  # deleted meanwhile
     ]
+
+
+def _within(topic_id: str | None, words: str) -> str:
+    wanted = f"content_markdown : ({words})"
+    if topic_id is None:
+        return wanted
+    quoted = topic_id.replace('"', '""')
+    return f'topic_id : "{quoted}" AND {wanted}'
 
 
 def _ranks(candidates: Sequence[tuple[int, int, int]]) -> dict[int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -251,3 +252,24 @@ def test_a_poll_that_an_mcp_client_over_http_gave_up_loses_nothing(hub_beside: H
     bob.call("sync", topic_id=topic, outbox=[{"content_markdown": "hello"}], wait_seconds=0)
     got = ann.call("sync", topic_id=topic, wait_seconds=0)
     assert [message["content_markdown"] for message in got["received"]] == ["hello"]
+
+
+def test_a_person_watches_a_topic_from_a_shell(home: Path) -> None:
+    with Raw(home, "--toolsets", "topics") as raw:
+        raw.greet()
+        topic = raw.call("topic_create", {"name": "cache"})["topic_id"]
+        raw.call("topic_join", {"topic_id": topic, "agent_name": "ann"})
+
+        def say(text: str) -> None:
+            raw.call("sync", {"topic_id": topic, "outbox": [{"content_markdown": text}], "wait_seconds": 0})
+
+        say("long ago")
+        say("before")
+        command = [sys.executable, str(ROOT / "manage.py"), "topics", "watch", "cache", "--last", "1", "--json"]
+        with subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE) as watching:
+            assert watching.stdout is not None
+            assert json.loads(watching.stdout.readline())["content_markdown"] == "before"
+            say("now")
+            assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30) == 130

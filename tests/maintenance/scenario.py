@@ -20,14 +20,21 @@ def main(home: Path) -> None:
     from coordination.models import Task
     from coordination.toolset import run
     from core.clock import now
+    from core.operations import runner
     from core.operations.caller import Caller
     from handoffs.models import Handoff
+    from topics.toolset import TOPICS
 
     def call(name: str, /, **arguments: Any) -> dict[str, Any]:
         envelope = run(Caller(transport="test"), name, arguments)
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data
+
+    def in_topics(name: str, /, **arguments: Any) -> dict[str, Any]:
+        body = runner.run(TOPICS, Caller(transport="test"), name, arguments)
+        assert "error" not in body, body
+        return body
 
     store().prepare()
     project, other = f"{home}-project", f"{home}-other"
@@ -78,6 +85,12 @@ def main(home: Path) -> None:
         if outcome == "cancelled":
             call("handoff_cancel", **given, agent_id="ana")
     Handoff.objects.filter(status="OPEN").update(task_id="tsk_1")
+    for name in ("open", "closed"):
+        topic_id = in_topics("topic_create", name=name)["topic_id"]
+        in_topics("topic_join", topic_id=topic_id, agent_name="ana")
+        outbox = [{"content_markdown": f"Word {number}"} for number in range(2)]
+        in_topics("sync", topic_id=topic_id, outbox=outbox, wait_seconds=0)
+    in_topics("topic_close", topic_id=topic_id)
     call("artifact_put", project_root=project, artifact_type="json", content='{"a": 1}', name="inline")
     call("artifact_put", project_root=project, artifact_type="file", path="notes.md", metadata={"by": "ana"})
 

@@ -73,6 +73,10 @@ ODD = {
     ),
     "closed without a time": "UPDATE sessions SET closed_at = NULL WHERE status = 'closed'",
     "active with a time of closing": "UPDATE sessions SET closed_at = started_at WHERE status = 'active'",
+    "closed, and nobody knows when": "UPDATE topics SET closed_at = NULL WHERE status = 'closed'",
+    "open, with a time of closing": "UPDATE topics SET closed_at = created_at WHERE status = 'open'",
+    "behind the numbers of their own messages": "UPDATE topics SET last_seq = 1 WHERE last_seq = 2",
+    "ahead of everything that was said": "UPDATE topic_peers SET last_seq = 99 WHERE agent_name = 'ana'",
 }
 
 

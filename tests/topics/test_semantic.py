@@ -95,6 +95,22 @@ def test_it_finds_by_meaning_what_words_do_not(ann: Client, cars: str) -> None:
     assert (best["snippet"], best["topic_name"], warned(answer)) == ("the car is broken", "cache", [])
 
 
+@pytest.mark.parametrize(
+    ("text", "snippet"),
+    [
+        ("a car\n\n  and   more", "a car and more"),
+        ("car " + "漢" * 500, "car " + "漢" * 155 + "…"),
+        ("car " + "word " * 100, "car " + "word " * 31 + "…"),
+    ],
+)
+def test_where_no_word_was_found_the_snippet_is_the_beginning(
+    ann: Client, topic: str, model: str, text: str, snippet: str
+) -> None:
+    ann.say(topic, text)
+    work_once(EMBEDDING)
+    assert answered(ann, "vehicle")["results"][0]["snippet"] == snippet
+
+
 def test_hybrid_prefers_what_both_find(ann: Client, cars: str) -> None:
     ann.say(cars, "a vehicle, with a fault", "car")
     work_once(EMBEDDING)
@@ -374,7 +390,7 @@ class Service:
     """A service that speaks OpenAI's protocol, on loopback."""
 
     def __init__(self) -> None:
-        self.status, self.dimension, self.body = 200, 3, b""
+        self.status, self.dimension, self.body, self.longest = 200, 3, b"", 10_000
         self.asked: list[tuple[str | None, dict[str, Any]]] = []
 
 
@@ -388,7 +404,8 @@ def serving(service: Service) -> Iterator[str]:
                 {"index": number, "embedding": [float("car" in text), 0.5, float("late" in text)][: service.dimension]}
                 for number, text in enumerate(asked["input"])
             ]
-            self.send_response(service.status)
+            too_long = max(map(len, asked["input"])) > service.longest
+            self.send_response(413 if too_long else service.status)
             self.end_headers()
             self.wfile.write(service.body or json.dumps({"data": rows[::-1]}).encode())
 
@@ -420,7 +437,15 @@ def test_a_service_may_have_the_model(ann: Client, topic: str, service: Service)
     assert [len(text) for text in asked["input"]] == [8000, 10]
 
 
-@pytest.mark.parametrize("status", [401, 302, 500])
+def test_a_service_is_sent_no_more_than_it_takes(ann: Client, topic: str, service: Service) -> None:
+    service.longest = 1500
+    ann.say(topic, "the car " + "x" * 9000, "it is late")
+    work_once(EMBEDDING)
+    assert answered(ann, "a car")["results"][0]["seq"] == 1
+    assert [max(map(len, asked["input"])) for _, asked in service.asked[1:-1]] == [8000, 4000, 2000, 1000]
+
+
+@pytest.mark.parametrize("status", [400, 401, 302, 500])
 def test_a_service_that_refuses_is_told(ann: Client, topic: str, service: Service, status: int) -> None:
     service.status = status
     message = ann.refused("messages_search", query="car", mode="semantic")["message"]
@@ -447,8 +472,8 @@ def test_a_service_that_changes_its_dimension_stores_nothing_wrong(ann: Client, 
     ann.say(topic, "it is late")
     assert work_once(EMBEDDING) == [None]
     assert "dimension" in ann.refused("messages_search", query="car", mode="semantic")["message"]
-    source._known = source._Known(("", ""), None)  # the process starts anew
-    work_once(EMBEDDING)
+    with time_machine.travel(now() + source.RETRY, tick=False):
+        work_once(EMBEDDING)
     assert set(Embedding.objects.values_list("model", flat=True)) == {"some-model:2"}
 
 

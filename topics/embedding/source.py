@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -101,7 +101,9 @@ def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
     try:
         return embedder, unit(embedder.embed(texts))
     except Unavailable as failure:
-        _known = _Known(_place(), embedder, str(failure), now() + RETRY)
+        with _loading:
+            if _known.embedder is embedder:  # and no other setting came meanwhile
+                _known = replace(_known, embedder=None, failure=str(failure), retry_at=now() + RETRY)
         raise
 
 

@@ -1,0 +1,55 @@
+"""The ten tools as agents see them, and what agents read beside them."""
+
+from __future__ import annotations
+
+import json
+
+from core.operations.toolsets import choose
+from mcp_bridge import resources
+from mcp_bridge.tools import tools
+from topics.toolset import TOPICS
+
+SURFACE = {
+    "ping": "",
+    "topic_create": "name metadata mode=reuse",
+    "topic_list": "status=open",
+    "topic_resolve": "name* allow_closed=False",
+    "topic_close": "topic_id* reason",
+    "topic_join": "agent_name* topic_id name allow_closed=False reclaim_token",
+    "topic_presence": "topic_id* window_seconds=300 limit=200",
+    "cursor_reset": "topic_id* last_seq=0",
+    "messages_search": "query* topic_id mode=hybrid limit=20 model include_content=False",
+    "sync": "topic_id* outbox max_items=20 include_self=False wait_seconds=60 auto_advance=True ack_through",
+}
+CHOICE = choose(["topics"])
+
+
+def test_it_offers_the_tools_of_the_contract_with_their_parameters_and_defaults() -> None:
+    surface = {}
+    for tool in tools(CHOICE):
+        schema = tool.input_schema
+        words = [
+            name
+            + ("*" if name in schema.get("required", ()) else "")
+            + (f"={part['default']}" if "default" in part else "")
+            for name, part in schema.get("properties", {}).items()
+        ]
+        surface[tool.name] = " ".join(words)
+    assert surface == SURFACE
+
+
+def test_the_ten_tools_stay_within_their_budget_of_an_agents_context() -> None:
+    listed = {"tools": [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools(CHOICE)]}
+    assert len(json.dumps(listed, separators=(",", ":"))) <= 6_500
+
+
+def test_it_teaches_the_ways_of_working_in_a_topic() -> None:
+    (page,) = TOPICS.references
+    assert [resource.uri for resource in resources.resources(CHOICE)] == [page.uri]
+    for way in ("task", "question", "review", "Handing over", "Coming back", "ack_through", "client_message_id"):
+        assert way in page.text()
+    assert "reclaim_token" in TOPICS.instructions()
+    asked = {"topic": "cache", "agent_name": "red-squirrel"}
+    (message,) = resources.prompt(CHOICE, "work_in_topic", asked).messages
+    told = message.content.text  # type: ignore[union-attr]
+    assert "'cache'" in told and "'red-squirrel'" in told and page.text() in told
