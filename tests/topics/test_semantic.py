@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ import numpy as np
 import pytest
 import time_machine
 from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,13 +31,14 @@ from core.config import parse
 from core.operations import runner
 from core.operations.errors import NexusError
 from core.work import work_forever, work_once
+from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
 from tests.topics.conftest import Client
-from topics import search
+from topics import archive, search
 from topics.embedding import encoder, index, source, vectors, worker
 from topics.embedding.unavailable import Unavailable
 from topics.embedding.worker import EMBEDDING
-from topics.models import Embedding, TopicMessage
+from topics.models import Embedding, Topic, TopicMessage
 from topics.toolset import TOPICS
 
 Configure = Callable[..., None]
@@ -214,6 +218,48 @@ def test_a_process_that_is_killed_while_indexing_loses_nothing(ann: Client, cars
     work_once(EMBEDDING)
     assert len(found(ann, "kitten", limit=50)) == worker.BATCH + 3
     assert Embedding.objects.count() == TopicMessage.objects.count()
+
+
+def test_indexing_that_was_killed_goes_on(ann: Client, topic: str, tmp_path: Path) -> None:
+    for _ in range(6):
+        ann.say(topic, *("a kitten" for _ in range(50)))
+    exported, home = tmp_path / "topic.json", tmp_path / "home"
+    exported.write_text("".join(archive.to_json(Topic.objects.get(pk=topic), after=0)))
+    model = small_model.make(tmp_path / "model")
+    assert nexus(home, "topics", "import", str(exported)).returncode == 0
+    indexing = subprocess.Popen(
+        [sys.executable, str(ROOT / "manage.py"), "topics", "reindex"],
+        env=environment(home, NEXUS_EMBEDDING_MODEL=model),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with indexing, indexing.stderr or StringIO() as progress:
+        assert progress.readline() == "indexed by meaning 0, 300 to go\n"
+        indexing.kill()
+    ended = nexus(home, "topics", "reindex", NEXUS_EMBEDDING_MODEL=model)
+    assert ended.stderr.splitlines()[-1].endswith(" 0 to go"), ended.stderr
+    search = ["topics", "search", "feline", "--mode", "semantic", "--limit", "200", "--json"]
+    answer = json.loads(nexus(home, *search, NEXUS_EMBEDDING_MODEL=model).stdout)
+    assert (answer["count"], answer.get("warnings")) == (200, None)
+    assert all(row["semantic_score"] > 0.9 for row in answer["results"])
+
+
+@pytest.mark.parametrize("where", ["one topic", "all topics", "what is pending"])
+def test_what_it_costs_does_not_grow_with_what_it_is_not_about(ann: Client, cars: str, where: str) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        if where == "what is pending":
+            EMBEDDING.claim("topics")
+        else:
+            answered(ann, "vehicle", topic_id=cars if where == "one topic" else None)
+    plans = []
+    with connection.cursor() as cursor:
+        for query in captured.captured_queries:
+            if "topic_embeddings" in query["sql"]:
+                cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+                plans += [row[3] for row in cursor.fetchall()]
+    read_whole = [plan for plan in plans if "SCAN" in plan or "model=?" in plan]
+    assert plans and len(read_whole) == (1 if where == "all topics" else 0), plans
 
 
 def test_what_changed_or_went_while_its_vector_was_made_gets_no_wrong_one(ann: Client, cars: str) -> None:

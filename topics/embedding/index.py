@@ -23,9 +23,10 @@ def pending(identity: str, limit: int) -> list[Text]:
     last = Embedding.objects.aggregate(last=Max("message_id"))["last"] or 0
     fresh = TopicMessage.objects.filter(document__gt=last).order_by("document")
     found = list(fresh.values_list("document", "content_markdown")[:limit])
-    other = Embedding.objects.filter(Q(model__lt=identity) | Q(model__gt=identity))
-    changed = other.values_list("message__document", "message__content_markdown")
-    return found + list(changed[: limit - len(found)])
+    for other in (Q(model__lt=identity), Q(model__gt=identity)):  # two ends of an index: `<>` would read all of it
+        rows = Embedding.objects.filter(other).values_list("message__document", "message__content_markdown")
+        found += rows[: limit - len(found)]
+    return found
 
 
 def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None:

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from django.db.models.functions import Length
 from numpy.typing import NDArray
 
 from topics.embedding.unavailable import Unavailable
@@ -38,15 +37,18 @@ def size(dimension: int) -> int:
 
 def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -> dict[int, float]:
     """The nearest documents, nearest first, with their cosines. Reads every vector of the topic, or of all."""
-    rows = Embedding.objects.filter(model=identity).annotate(bytes=Length("vector")).filter(bytes=size(len(vector)))
+    rows, bytes_each = Embedding.objects.all(), size(len(vector))
     if topic_id is not None:
         rows = rows.filter(message__topic=topic_id)
     documents, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
-    read = rows.values_list("message_id", "vector").iterator(chunk_size=AT_ONCE)
+    # The model is compared here: asked for it, SQLite reads the index of models, whatever the topic.
+    read = rows.values_list("message_id", "model", "vector").iterator(chunk_size=AT_ONCE)
     while chunk := list(islice(read, AT_ONCE)):
-        blobs = b"".join(blob for _, blob in chunk)
-        compared = np.frombuffer(blobs, STORED).reshape(len(chunk), -1).astype(np.float32) @ vector
-        documents = np.append(documents, np.fromiter((document for document, _ in chunk), np.int64))
+        fitting = {document: blob for document, model, blob in chunk if model == identity and len(blob) == bytes_each}
+        compared = (
+            np.frombuffer(b"".join(fitting.values()), STORED).reshape(-1, len(vector)).astype(np.float32) @ vector
+        )
+        documents = np.append(documents, np.fromiter(fitting, np.int64))
         cosines = np.append(cosines, compared)
         best = np.argsort(-cosines, kind="stable")[:limit]
         documents, cosines = documents[best], cosines[best]
