@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from core.apps import NexusAppConfig
@@ -65,6 +66,12 @@ class TopicsConfig(NexusAppConfig):
         from topics.news import NEWS
 
         return (NEWS,)
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from core.work import work_forever
+        from topics.embedding.worker import EMBEDDING
+
+        return (partial(work_forever, EMBEDDING),)
 
     def metrics(self) -> Iterable[Any]:
         from topics.metrics import collect

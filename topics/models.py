@@ -160,3 +160,21 @@ class Peer(models.Model):
     def floor(self) -> int:
         """What lies behind this number may be another's message that it has not got."""
         return max(self.last_seq, self.own_through)
+
+
+class Embedding(models.Model):
+    """What a message means, as a vector of a model. Triggers delete it with its message, and take the model off where
+    the text changes."""
+
+    message = models.OneToOneField(
+        TopicMessage, on_delete=models.DO_NOTHING, primary_key=True, related_name="embedding", db_column="document"
+    )
+    model = models.CharField(max_length=1100, blank=True)  # its identity; none where the vector is of an older text
+    vector = models.BinaryField()
+
+    class Meta:
+        db_table = "topic_embeddings"
+        indexes = [models.Index(fields=["model"], name="topic_embeddings_of_model")]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} {self.model}"

@@ -1,24 +1,29 @@
 """Search over the messages of topics: the one module that speaks FTS5 (the index is kept by triggers).
 
-A search by meaning joins in `find`; without it `hybrid` finds what full text does, and says so.
+A search by meaning joins in `find`; where there is none `hybrid` finds what full text does, and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from django.db import connection
 
 from core.database import write
 from inbox.search import match
+from topics.config import TopicSettings
+from topics.embedding import index, source
+from topics.embedding.unavailable import Unavailable
 from topics.errors import argument
 from topics.models import TopicMessage
 
 HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 SNIPPET_TOKENS = 24
 REBUILD = "INSERT INTO topic_search(topic_search) VALUES ('rebuild')"
-MORE = "Search by meaning is not installed here: pip install 'nexus-hub[semantic]' adds it."
+SNIPPET_WIDTH = 160  # characters, where no word was found
+CANDIDATES_EACH = 50  # of either search, from which hybrid takes the best
+FUSION = 60  # reciprocal rank fusion's customary constant: how little the first places count above the next
 RANKED = 200  # of more hits the newest so many are ranked
 # FTS5's own bm25 reads every message that has one of the words: a common word would cost as much as the index is large.
 CANDIDATES = """
@@ -34,11 +39,12 @@ SNIPPETS = """
 
 @dataclass(frozen=True)
 class Hit:
-    """A message that was found; of two ranks the lower is the better one."""
+    """A message that was found, by its words, its meaning or both."""
 
     message: TopicMessage
     snippet: str
-    rank: float
+    rank: float | None = None  # of its words, the lower the better
+    score: float | None = None  # the cosine between its meaning and the query's, the higher the better
 
 
 @dataclass(frozen=True)
@@ -46,18 +52,72 @@ class Found:
     """What a search found, best first, and what it has to say of itself."""
 
     hits: list[Hit]
-    warning: str | None = None
+    warnings: Mapping[str, str] = field(default_factory=dict)  # by code
 
 
-def find(query: str, *, topic_id: str | None, mode: str, limit: int) -> Found:
-    """The messages that hold every word of `query`, each from its beginning; any text is a valid query.
+def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None) -> Found:
+    """In the mode `fts` the messages that hold every word of `query`, each from its beginning; any text is a valid
+    query. In `semantic` those that are nearest to its meaning, however far that is, and in `hybrid` the best of both.
 
     Raises INVALID_ARGUMENT for the mode `semantic` where that cannot be had.
     """
-    if mode == "semantic":
-        raise argument(f"mode: {MORE} Use hybrid or fts meanwhile.")
-    hits = _full_text(query, topic_id, limit)
-    return Found(hits, f"{MORE} These are the results of full text." if mode == "hybrid" else None)
+    if mode == "fts":
+        return Found(_full_text(query, topic_id, limit))
+    try:
+        meant, warnings = _semantic(query, topic_id, max(limit, CANDIDATES_EACH), model)
+    except Unavailable as why:
+        if mode == "semantic":
+            raise argument(f"mode: {why} Use hybrid or fts meanwhile.") from None
+        warning = f"{why} These are the results of full text."
+        return Found(_full_text(query, topic_id, limit), {"SEMANTIC_UNAVAILABLE": warning})
+    worded = _full_text(query, topic_id, max(limit, CANDIDATES_EACH)) if mode == "hybrid" else []
+    return Found(_fused(worded, meant, limit), warnings)
+
+
+def slow(mode: str) -> bool:
+    """Whether such a search may take long: it may load a model, ask one, and compare every vector."""
+    return mode != "fts" and source.wanted()
+
+
+def _semantic(
+    query: str, topic_id: str | None, limit: int, model: str | None
+) -> tuple[dict[int, float], dict[str, str]]:
+    """The documents nearest to a query, nearest first, with their scores; and warnings. Raises Unavailable."""
+    if model not in (None, known := TopicSettings.current().embedding_model):
+        raise Unavailable(f"model: there is no {model!r} here" + (f", only {known!r}." if known else f". {source.OFF}"))
+    embedder, (vector,) = source.embed([query])
+    from topics.embedding.vectors import nearest
+
+    found = nearest(vector, identity=embedder.identity, topic_id=topic_id, limit=limit)
+    if index.pending(embedder.identity, 1):
+        return found, {
+            "SEMANTIC_INCOMPLETE": "Some messages are not indexed by meaning yet; a server does it in the background, "
+            "and `nexus topics reindex` does it now."
+        }
+    return found, {}
+
+
+def _fused(worded: Sequence[Hit], meant: Mapping[int, float], limit: int) -> list[Hit]:
+    """The best of two lists that are best first: what is far up in either, and above all in both."""
+    by_words = {hit.message.document: hit for hit in worded}
+    points: dict[int, float] = {}
+    for ranked in (by_words, meant):
+        for place, document in enumerate(ranked):
+            points[document] = points.get(document, 0) + 1 / (FUSION + place)
+    best = sorted(points, key=lambda document: -points[document])[:limit]
+    by_meaning = _by_meaning(document for document in best if document not in by_words)
+    hits = {**by_words, **by_meaning}
+    return [replace(hits[document], score=meant.get(document)) for document in best if document in hits]
+
+
+def _by_meaning(documents: Iterable[int]) -> dict[int, Hit]:
+    messages = TopicMessage.objects.select_related("topic").in_bulk(documents)
+    return {document: Hit(message, _opening(message.content_markdown)) for document, message in messages.items()}
+
+
+def _opening(text: str) -> str:
+    line = " ".join(text[: SNIPPET_WIDTH * 4].split())
+    return line if len(line) <= SNIPPET_WIDTH else line[: SNIPPET_WIDTH - 1] + "…"
 
 
 def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
@@ -107,7 +167,7 @@ def _ranks(candidates: Sequence[tuple[int, int, int]]) -> dict[int, float]:
 
 
 def rebuild() -> int:
-    """Make the index anew from the messages; how many there are."""
+    """Make the index of words anew from the messages; how many there are."""
     with write(), connection.cursor() as cursor:
         cursor.execute(REBUILD)
         return TopicMessage.objects.count()

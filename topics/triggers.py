@@ -1,4 +1,5 @@
-"""What keeps the search index in step with the messages of topics: the index reads their text and keeps none."""
+"""What keeps the search indexes in step with the messages of topics: full text reads the messages and keeps none, and
+of vectors those go whose message is gone or says something else now."""
 
 from __future__ import annotations
 
@@ -25,6 +26,19 @@ TRIGGERS = {
     BEGIN
         {_REMOVE}
         {_ADD}
+    END
+    """,
+    "topic_embedding_removed": """
+    CREATE TRIGGER topic_embedding_removed AFTER DELETE ON topic_messages
+    BEGIN
+        DELETE FROM topic_embeddings WHERE document = old.document;
+    END
+    """,
+    "topic_embedding_outdated": """
+    CREATE TRIGGER topic_embedding_outdated AFTER UPDATE OF content_markdown ON topic_messages
+    WHEN new.content_markdown <> old.content_markdown
+    BEGIN
+        UPDATE topic_embeddings SET model = '' WHERE document = new.document;
     END
     """,
 }

@@ -71,7 +71,8 @@ class Operation(Generic[P]):
     read_only: bool = False
     idempotent: bool = False
     destructive: bool = False
-    slow: bool = False  # takes longer than other writers may wait: runs beside the writers' queue
+    # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
+    slow: Callable[[P], bool] = lambda params: False
     tool: bool = True  # whether agents get it as an MCP tool
     accepts_anything: bool = False  # a shim answers every call shape
     wait: Wait[P] | None = field(default=None, repr=False)
@@ -115,7 +116,7 @@ class Toolset:
         read_only: bool = False,
         idempotent: bool = False,
         destructive: bool = False,
-        slow: bool = False,
+        slow: bool | Callable[[P], bool] = False,
         tool: bool = True,
         accepts_anything: bool = False,
         wait: Wait[P] | None = None,
@@ -141,7 +142,7 @@ class Toolset:
                 read_only=read_only,
                 idempotent=idempotent,
                 destructive=destructive,
-                slow=slow,
+                slow=slow if callable(slow) else lambda params: slow,
                 tool=tool,
                 accepts_anything=accepts_anything,
                 wait=wait,

@@ -85,7 +85,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
             _permit(caller, operation, params)
             return _call(operation, params, caller)
 
-        outcome = await waiting.in_thread(_pool(operation), partial(_outcome, call))
+        outcome = await waiting.in_thread(_pool(operation, params), partial(_outcome, call))
         if operation.wait is None or outcome.data is None:
             return outcome
         return Outcome(await _wait(caller, operation, params, outcome.data))
@@ -93,8 +93,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         return Outcome(error=documented(error))
 
 
-def _pool(operation: Operation[Any]) -> ThreadPoolExecutor:
-    if operation.slow:
+def _pool(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
+    if operation.slow(params):
         return waiting.SLOW
     return waiting.READERS if operation.read_only else waiting.WRITERS
 

@@ -176,5 +176,5 @@ class Reindexed(TypedDict):
 
 @operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True)
 def topic_reindex(p: Nothing, caller: Caller) -> Reindexed:
-    """Make the search index of topics anew; how many messages it holds then."""
+    """Make the index of topics' words anew; how many messages it holds then."""
     return {"messages": search.rebuild()}

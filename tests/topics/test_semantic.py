@@ -1,0 +1,571 @@
+"""Searching messages by meaning: what is found, what keeps the vectors in step, and what happens where it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import time_machine
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.clock import now
+from core.config import parse
+from core.operations import runner
+from core.operations.errors import NexusError
+from core.work import work_forever, work_once
+from tests.acceptance.processes import ROOT, environment, nexus
+from tests.topics import small_model
+from tests.topics.conftest import Client
+from topics import archive, search
+from topics.embedding import encoder, index, source, vectors, worker
+from topics.embedding.unavailable import Unavailable
+from topics.embedding.worker import EMBEDDING
+from topics.models import Embedding, Topic, TopicMessage
+from topics.toolset import TOPICS
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins as a process does that has just started."""
+    monkeypatch.setattr(source, "_known", source._Known(("", ""), None))
+
+
+@pytest.fixture
+def model(tmp_path: Path, configure: Configure) -> str:
+    """The small model, named by the settings."""
+    folder = small_model.make(tmp_path / "model")
+    configure(embedding_model=folder)
+    return folder
+
+
+@pytest.fixture
+def cars(ann: Client, topic: str, model: str) -> str:
+    """A topic in which two things were said, and indexed."""
+    ann.say(topic, "the car is broken", "the invoice is late")
+    work_once(EMBEDDING)
+    return topic
+
+
+def answered(client: Client, query: str, mode: str = "semantic", **more: Any) -> dict[str, Any]:
+    return client.call("messages_search", query=query, mode=mode, include_content=True, **more)
+
+
+def found(client: Client, query: str, mode: str = "semantic", **more: Any) -> list[str]:
+    """What is near enough to share a concept, best first."""
+    results = answered(client, query, mode, **more)["results"]
+    return [row["content_markdown"] for row in results if (row["semantic_score"] or 0) > 0.5]
+
+
+def reindexed() -> tuple[dict[str, Any], list[str]]:
+    """What `nexus topics reindex` answers, and the lines in which it says how far it is."""
+    out, progress = StringIO(), StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("topics", "reindex", "--json", stdout=out, stderr=progress)
+    assert ended.value.code == 0
+    return json.loads(out.getvalue()), progress.getvalue().splitlines()
+
+
+def warned(answer: dict[str, Any]) -> list[str]:
+    return [warning["code"] for warning in answer.get("warnings", ())]
+
+
+def test_it_finds_by_meaning_what_words_do_not(ann: Client, cars: str) -> None:
+    assert answered(ann, "automobile defect", "fts")["count"] == 0
+    assert found(ann, "automobile defect") == ["the car is broken"]
+    answer = answered(ann, "automobile defect", "hybrid")
+    best = answer["results"][0]
+    assert (best["content_markdown"], best["fts_rank"], "rank" in best) == ("the car is broken", None, False)
+    assert best["semantic_score"] == pytest.approx(1, abs=1e-2)
+    assert (best["snippet"], best["topic_name"], warned(answer)) == ("the car is broken", "cache", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "snippet"),
+    [
+        ("a car\n\n  and   more", "a car and more"),
+        ("car " + "漢" * 500, "car " + "漢" * 155 + "…"),
+        ("car " + "word " * 100, "car " + "word " * 31 + "…"),
+    ],
+)
+def test_where_no_word_was_found_the_snippet_is_the_beginning(
+    ann: Client, topic: str, model: str, text: str, snippet: str
+) -> None:
+    ann.say(topic, text)
+    work_once(EMBEDDING)
+    assert answered(ann, "vehicle")["results"][0]["snippet"] == snippet
+
+
+def test_hybrid_prefers_what_both_find(ann: Client, cars: str) -> None:
+    ann.say(cars, "a vehicle, with a fault", "car")
+    work_once(EMBEDDING)
+    results = answered(ann, "car", "hybrid")["results"]
+    assert results[0]["content_markdown"] == "car"
+    assert results[0]["fts_rank"] < 0 and results[0]["semantic_score"] > 0.9
+    assert results[0]["snippet"] == "\ue000car\ue001"
+    assert len({row["message_id"] for row in results}) == len(results)
+    assert len(answered(ann, "car", "hybrid", limit=1)["results"]) == 1
+
+
+def test_it_searches_one_topic_or_all(ann: Client, cars: str) -> None:
+    other = ann.call("topic_create", name="other")["topic_id"]
+    ann.join(other, "ann")
+    ann.say(other, "this vehicle has a defect")
+    work_once(EMBEDDING)
+    assert len(found(ann, "automobile fault")) == 2
+    assert found(ann, "automobile fault", topic_id=other) == ["this vehicle has a defect"]
+    for mode in ("semantic", "hybrid"):
+        for _ in range(2):
+            assert ann.code("messages_search", query="car", mode=mode, topic_id="nowhere") == "TOPIC_NOT_FOUND"
+
+
+def test_many_vectors_are_compared_a_piece_at_a_time(ann: Client, cars: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann.say(cars, *("kitten" for _ in range(7)), "a feline, and a payment")
+    work_once(EMBEDDING)
+    at_once = [(row["content_markdown"], row["semantic_score"]) for row in answered(ann, "cat money")["results"]]
+    monkeypatch.setattr(vectors, "AT_ONCE", 3)
+    assert [
+        (row["content_markdown"], row["semantic_score"]) for row in answered(ann, "cat money")["results"]
+    ] == at_once
+    assert at_once[0][0] == "a feline, and a payment"
+
+
+def test_a_message_that_changed_is_found_by_what_it_says_now(ann: Client, cars: str) -> None:
+    TopicMessage.objects.filter(content_markdown="the car is broken").update(content_markdown="the kitten sleeps")
+    assert found(ann, "vehicle") == []
+    assert warned(answered(ann, "vehicle")) == ["SEMANTIC_INCOMPLETE"]
+    work_once(EMBEDDING)
+    assert (found(ann, "vehicle"), found(ann, "feline")) == ([], ["the kitten sleeps"])
+    assert warned(answered(ann, "vehicle")) == []
+
+
+def test_what_is_deleted_is_found_no_more(ann: Client, cars: str, connect: Callable[..., Client]) -> None:
+    operator = connect(operator="root")
+    message = TopicMessage.objects.get(content_markdown="the car is broken")
+    operator.call("topic_message_delete", message_id=message.message_id)
+    assert found(ann, "vehicle") == []
+    assert Embedding.objects.count() == 1
+    operator.call("topic_delete", topic_id=cars)
+    assert not Embedding.objects.exists()
+
+
+def test_another_model_makes_its_own_vectors(ann: Client, cars: str, tmp_path: Path, configure: Configure) -> None:
+    former = Embedding.objects.first()
+    swapped = ["car money invoice", "vehicle broken", "cat"]
+    configure(embedding_model=small_model.make(tmp_path / "other", swapped, width=12))
+    assert answered(ann, "vehicle")["results"] == []
+    assert warned(answered(ann, "vehicle", "hybrid")) == ["SEMANTIC_INCOMPLETE"]
+    work_once(EMBEDDING)
+    assert found(ann, "money") == ["the invoice is late", "the car is broken"]
+    now_is = Embedding.objects.first()
+    assert former and now_is and former.model != now_is.model and len(now_is.vector) == 2 * 12
+
+
+def test_a_model_that_was_replaced_in_its_folder_is_another(ann: Client, cars: str, model: str) -> None:
+    small_model.make(Path(model), ["car invoice", "broken"], width=6)
+    source._known = source._Known(("", ""), None)  # the process starts anew
+    work_once(EMBEDDING)
+    assert set(found(ann, "invoice")) == {"the car is broken", "the invoice is late"}
+
+
+def test_a_vector_of_another_dimension_is_left_out_and_made_anew(ann: Client, cars: str) -> None:
+    broken = Embedding.objects.get(message__content_markdown="the car is broken")
+    for vector in (b"", b"odd", np.ones(3, "<f2").tobytes()):
+        Embedding.objects.filter(pk=broken.pk).update(vector=vector)
+        assert found(ann, "vehicle") == []
+        reindexed()
+        assert found(ann, "vehicle") == ["the car is broken"]
+
+
+def test_a_send_makes_no_vector_and_new_messages_are_indexed_in_order(ann: Client, cars: str) -> None:
+    ann.say(cars, *(f"cat {number}" for number in range(worker.BATCH + 3)))
+    assert Embedding.objects.count() == 2
+    assert warned(answered(ann, "cat")) == ["SEMANTIC_INCOMPLETE"]
+    assert len(work_once(EMBEDDING)) == 2
+    assert len(found(ann, "kitten", limit=50)) == worker.BATCH + 3
+    assert work_once(EMBEDDING) == []
+
+
+def test_a_process_that_is_killed_while_indexing_loses_nothing(ann: Client, cars: str) -> None:
+    ann.say(cars, *(f"cat {number}" for number in range(worker.BATCH + 3)))
+    (lane,) = EMBEDDING.lanes()
+    first = EMBEDDING.claim(lane)
+    assert first
+    EMBEDDING.settle(first, EMBEDDING.act(first))
+    second = EMBEDDING.claim(lane)
+    assert second and EMBEDDING.act(second)  # and here it dies
+    source._known = source._Known(("", ""), None)
+    assert len(found(ann, "kitten", limit=50)) == worker.BATCH
+    work_once(EMBEDDING)
+    assert len(found(ann, "kitten", limit=50)) == worker.BATCH + 3
+    assert Embedding.objects.count() == TopicMessage.objects.count()
+
+
+def test_indexing_that_was_killed_goes_on(ann: Client, topic: str, tmp_path: Path) -> None:
+    for _ in range(6):
+        ann.say(topic, *("a kitten" for _ in range(50)))
+    exported, home = tmp_path / "topic.json", tmp_path / "home"
+    exported.write_text("".join(archive.to_json(Topic.objects.get(pk=topic), after=0)))
+    model = small_model.make(tmp_path / "model")
+    assert nexus(home, "topics", "import", str(exported)).returncode == 0
+    indexing = subprocess.Popen(
+        [sys.executable, str(ROOT / "manage.py"), "topics", "reindex"],
+        env=environment(home, NEXUS_EMBEDDING_MODEL=model),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with indexing, indexing.stderr or StringIO() as progress:
+        assert progress.readline() == "indexed by meaning 0, 300 to go\n"
+        indexing.kill()
+    ended = nexus(home, "topics", "reindex", NEXUS_EMBEDDING_MODEL=model)
+    assert ended.stderr.splitlines()[-1].endswith(" 0 to go"), ended.stderr
+    search = ["topics", "search", "feline", "--mode", "semantic", "--limit", "200", "--json"]
+    answer = json.loads(nexus(home, *search, NEXUS_EMBEDDING_MODEL=model).stdout)
+    assert (answer["count"], answer.get("warnings")) == (200, None)
+    assert all(row["semantic_score"] > 0.9 for row in answer["results"])
+
+
+@pytest.mark.parametrize("where", ["one topic", "all topics", "what is pending"])
+def test_what_it_costs_does_not_grow_with_what_it_is_not_about(ann: Client, cars: str, where: str) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        if where == "what is pending":
+            EMBEDDING.claim("topics")
+        else:
+            answered(ann, "vehicle", topic_id=cars if where == "one topic" else None)
+    plans = []
+    with connection.cursor() as cursor:
+        for query in captured.captured_queries:
+            if "topic_embeddings" in query["sql"]:
+                cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+                plans += [row[3] for row in cursor.fetchall()]
+    read_whole = [plan for plan in plans if "SCAN" in plan or "model=?" in plan]
+    assert plans and len(read_whole) == (1 if where == "all topics" else 0), plans
+
+
+def test_what_changed_or_went_while_its_vector_was_made_gets_no_wrong_one(ann: Client, cars: str) -> None:
+    ann.say(cars, "cat one", "cat two", "cat three")
+    batch = EMBEDDING.claim("topics")
+    assert batch
+    outcome = EMBEDDING.act(batch)
+    TopicMessage.objects.filter(content_markdown="cat one").update(content_markdown="money one")
+    TopicMessage.objects.filter(content_markdown="cat two").delete()
+    EMBEDDING.settle(batch, outcome)
+    assert found(ann, "kitten") == ["cat three"]
+    work_once(EMBEDDING)
+    assert (found(ann, "kitten"), "money one" in found(ann, "payment")) == (["cat three"], True)
+
+
+def _without_a_file(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _with_broken_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"not weights")
+
+
+def _of_another_family(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+
+
+def _with_a_layer_missing(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+
+
+@pytest.mark.parametrize("breaks", [_without_a_file, _with_broken_weights, _of_another_family, _with_a_layer_missing])
+def test_a_model_that_cannot_be_loaded_is_told(
+    ann: Client, topic: str, model: str, breaks: Callable[[Path], None]
+) -> None:
+    breaks(Path(model))
+    ann.say(topic, "the car is broken")
+    error = ann.refused("messages_search", query="car", mode="semantic")
+    assert error["code"] == "INVALID_ARGUMENT" and "cannot be loaded" in error["message"]
+    answer = answered(ann, "car", "hybrid")
+    assert (answer["count"], warned(answer)) == (1, ["SEMANTIC_UNAVAILABLE"])
+    assert work_once(EMBEDDING) == []
+
+
+@pytest.mark.parametrize("named", ["nexus-no-such-model", "/nowhere/model", "pytest", "../model"])
+def test_a_model_that_is_not_there_is_told(ann: Client, topic: str, configure: Configure, named: str) -> None:
+    configure(embedding_model=named)
+    ann.say(topic, "the car is broken")
+    assert repr(named) in ann.refused("messages_search", query="car", mode="semantic")["message"]
+    assert warned(answered(ann, "car", "hybrid")) == ["SEMANTIC_UNAVAILABLE"]
+
+
+def test_a_model_that_failed_is_tried_again_after_a_while(ann: Client, topic: str, model: str) -> None:
+    tokenizer = (Path(model) / "tokenizer.json").read_text()
+    _without_a_file(Path(model))
+    ann.say(topic, "the car is broken")
+    with time_machine.travel(now(), tick=False) as clock:
+        assert work_once(EMBEDDING) == [None]
+        (Path(model) / "tokenizer.json").write_text(tokenizer)
+        assert work_once(EMBEDDING) == []
+        assert ann.code("messages_search", query="car", mode="semantic") == "INVALID_ARGUMENT"
+        clock.shift(source.RETRY + timedelta(seconds=1))
+        work_once(EMBEDDING)
+        assert found(ann, "vehicle") == ["the car is broken"]
+
+
+def test_another_setting_is_tried_at_once(ann: Client, cars: str, model: str, configure: Configure) -> None:
+    configure(embedding_model="/nowhere")
+    assert ann.code("messages_search", query="car", mode="semantic") == "INVALID_ARGUMENT"
+    configure(embedding_model=model)
+    assert found(ann, "vehicle") == ["the car is broken"]
+
+
+def test_without_the_extra_it_says_how_to_get_it(
+    ann: Client, topic: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for missing in ("numpy", "safetensors.numpy", "tokenizers"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    for module in ("topics.embedding.encoder", "topics.embedding.vectors"):
+        monkeypatch.delitem(sys.modules, module)
+    ann.say(topic, "the car is broken")
+    assert "nexus-hub[semantic]" in ann.refused("messages_search", query="car", mode="semantic")["message"]
+    answer = answered(ann, "car", "hybrid")
+    assert (answer["count"], "nexus-hub[semantic]" in answer["warnings"][0]["message"]) == (1, True)
+    assert work_once(EMBEDDING) == []
+    assert not source.wanted()
+
+
+def test_a_query_for_another_model_is_told_which_there_is(ann: Client, cars: str, model: str) -> None:
+    assert found(ann, "vehicle", model=model) == ["the car is broken"]
+    error = ann.refused("messages_search", query="vehicle", mode="semantic", model="other")
+    assert error["code"] == "INVALID_ARGUMENT" and "'other'" in error["message"] and model in error["message"]
+    assert warned(answered(ann, "vehicle", "hybrid", model="other")) == ["SEMANTIC_UNAVAILABLE"]
+
+
+@pytest.mark.parametrize("query", ["nobody knows this", "…", "\u0301", "a " * 400])
+def test_any_text_is_a_query(ann: Client, cars: str, query: str) -> None:
+    assert all(row["semantic_score"] is not None for row in answered(ann, query)["results"])
+
+
+def test_a_package_may_be_the_model(
+    ann: Client, topic: str, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_model.make(tmp_path / "small_model_package" / "weights")
+    information = tmp_path / "small_model_package-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: small-model-package\nVersion: 1\n")
+    (information / "RECORD").write_text("small_model_package/weights/model.safetensors,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert metadata.version("small-model-package") == "1"
+    configure(embedding_model="small-model-package")
+    ann.say(topic, "the car is broken")
+    work_once(EMBEDDING)
+    assert found(ann, "vehicle") == ["the car is broken"]
+
+
+def test_reindexing_shows_how_far_it_is(ann: Client, topic: str, model: str) -> None:
+    ann.say(topic, *(f"cat {number}" for number in range(worker.BATCH + 3)))
+    data, progress = reindexed()
+    assert data == {"messages": worker.BATCH + 3, "indexed_by_meaning": worker.BATCH + 3}
+    assert progress == [
+        f"indexed by meaning 0, {worker.BATCH + 3} to go",
+        f"indexed by meaning {worker.BATCH}, 3 to go",
+        f"indexed by meaning {worker.BATCH + 3}, 0 to go",
+    ]
+
+
+@pytest.mark.usefixtures("committed")
+async def test_a_server_indexes_what_is_said_beside_its_requests(
+    ann: Client, topic: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    loading, embedding = encoder.Encoder.__init__, encoder.Encoder.embed
+
+    def load(self: encoder.Encoder, name: str, folder: Path) -> None:
+        threads.append(threading.current_thread().name)
+        loading(self, name, folder)
+
+    def embed(self: encoder.Encoder, texts: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return embedding(self, texts)
+
+    monkeypatch.setattr(encoder.Encoder, "__init__", load)
+    monkeypatch.setattr(encoder.Encoder, "embed", embed)
+    kept = asyncio.Event()
+    loop, keep = asyncio.get_running_loop(), index.keep
+
+    def keep_and_tell(*given: Any) -> None:
+        keep(*given)
+        loop.call_soon_threadsafe(kept.set)
+
+    monkeypatch.setattr(index, "keep", keep_and_tell)
+    outbox = [{"content_markdown": "the car is broken"}]
+    working = asyncio.create_task(work_forever(EMBEDDING))
+    try:
+        await runner.arun(TOPICS, ann.caller, "sync", {"topic_id": topic, "outbox": outbox, "wait_seconds": 0})
+        await asyncio.wait_for(kept.wait(), 20)
+        asked = {"query": "automobile", "mode": "semantic"}
+        answer = await runner.arun(TOPICS, ann.caller, "messages_search", asked)
+    finally:
+        working.cancel()
+    assert answer["results"][0]["snippet"] == "the car is broken"
+    assert {name.rpartition("_")[0] for name in threads} == {"nexus-embedding", "nexus-slow"}
+
+
+def test_full_text_does_not_queue_behind_models(model: str, configure: Configure) -> None:
+    assert (search.slow("fts"), search.slow("hybrid"), search.slow("semantic")) == (False, True, True)
+    configure(embedding_model="")
+    assert not search.slow("hybrid")
+
+
+class Service:
+    """A service that speaks OpenAI's protocol, on loopback."""
+
+    def __init__(self) -> None:
+        self.status, self.dimension, self.body, self.longest = 200, 3, b"", 10_000
+        self.asked: list[tuple[str | None, dict[str, Any]]] = []
+
+
+@contextmanager
+def serving(service: Service) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            service.asked.append((self.headers["authorization"], asked))
+            rows = [
+                {"index": number, "embedding": [float("car" in text), 0.5, float("late" in text)][: service.dimension]}
+                for number, text in enumerate(asked["input"])
+            ]
+            too_long = max(map(len, asked["input"])) > service.longest
+            self.send_response(413 if too_long else service.status)
+            self.end_headers()
+            self.wfile.write(service.body or json.dumps({"data": rows[::-1]}).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def service(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    one = Service()
+    monkeypatch.setenv("NEXUS_EMBEDDING_KEY", "s3cret")
+    with serving(one) as url:
+        configure(embedding_model="some-model", embedding_url=url)
+        yield one
+
+
+def test_a_service_may_have_the_model(ann: Client, topic: str, service: Service) -> None:
+    ann.say(topic, "the car " + "x" * 9000, "it is late")
+    work_once(EMBEDDING)
+    assert answered(ann, "a car")["results"][0]["seq"] == 1
+    key, asked = service.asked[-2]
+    assert (key, asked["model"]) == ("Bearer s3cret", "some-model")
+    assert [len(text) for text in asked["input"]] == [8000, 10]
+
+
+def test_a_service_is_sent_no_more_than_it_takes(ann: Client, topic: str, service: Service) -> None:
+    service.longest = 1500
+    ann.say(topic, "the car " + "x" * 9000, "it is late")
+    work_once(EMBEDDING)
+    assert answered(ann, "a car")["results"][0]["seq"] == 1
+    assert [max(map(len, asked["input"])) for _, asked in service.asked[1:-1]] == [8000, 4000, 2000, 1000]
+
+
+@pytest.mark.parametrize("status", [400, 401, 302, 500])
+def test_a_service_that_refuses_is_told(ann: Client, topic: str, service: Service, status: int) -> None:
+    service.status = status
+    message = ann.refused("messages_search", query="car", mode="semantic")["message"]
+    assert str(status) in message and "s3cret" not in message
+    assert len(service.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"no JSON", b"{}", b"[]", b"\xff", b"null", b'{"data": []}'),
+        *(b'{"data": [{"index": 0, "embedding": []}]}', b'{"data": [{"index": 0, "embedding": ["x"]}]}'),
+    ],
+)
+def test_a_service_that_answers_nonsense_is_told(ann: Client, topic: str, service: Service, body: bytes) -> None:
+    service.body = body
+    assert "protocol" in ann.refused("messages_search", query="car", mode="semantic")["message"]
+
+
+def test_a_service_that_changes_its_dimension_stores_nothing_wrong(ann: Client, topic: str, service: Service) -> None:
+    ann.say(topic, "the car")
+    work_once(EMBEDDING)
+    service.dimension = 2
+    ann.say(topic, "it is late")
+    assert work_once(EMBEDDING) == [None]
+    assert "dimension" in ann.refused("messages_search", query="car", mode="semantic")["message"]
+    with time_machine.travel(now() + source.RETRY, tick=False):
+        work_once(EMBEDDING)
+    assert set(Embedding.objects.values_list("model", flat=True)) == {"some-model:2"}
+
+
+def test_a_service_that_is_not_there_is_told(ann: Client, topic: str, configure: Configure) -> None:
+    with serving(Service()) as url:
+        pass
+    configure(embedding_model="some-model", embedding_url=url)
+    assert "reached" in ann.refused("messages_search", query="car", mode="semantic")["message"]
+
+
+def test_what_is_no_vector_is_refused() -> None:
+    with pytest.raises(Unavailable):
+        vectors.unit(np.array([[1.0, math.nan]]))
+    assert not vectors.unit(np.zeros((1, 3))).any()
+
+
+@given(st.one_of(st.text(), st.from_regex(r"https?://[a-z@:.\[\]0-9 ]*/?", fullmatch=True)))
+def test_any_url_is_taken_or_refused_with_what_to_write(text: str) -> None:
+    try:
+        assert parse("embedding_url", text, "here") == text
+    except NexusError as error:
+        assert error.code.value == "CONFIG_ERROR"
+
+
+@given(st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=20))
+def test_the_activation_is_the_exact_one(values: list[float]) -> None:
+    exact = [value * 0.5 * (1 + math.erf(value / math.sqrt(2))) for value in values]
+    assert np.allclose(encoder._gelu(np.array(values, np.float32)), exact, atol=2e-6)
+
+
+def test_attention_is_each_heads_weighted_mean(model: str) -> None:
+    one, draw = encoder.Encoder("small", Path(model)), np.random.default_rng(7)
+    one.weights = {name: draw.normal(size=each.shape).astype(np.float32) for name, each in one.weights.items()}
+    states = draw.normal(size=(5, 8)).astype(np.float32)
+    at = "encoder.layer.0."
+
+    def dense(name: str, rows: Any) -> Any:
+        return rows @ one.weights[f"{at}{name}.weight"].T + one.weights[f"{at}{name}.bias"]
+
+    query, key, value = (dense(f"attention.self.{part}", states) for part in ("query", "key", "value"))
+    attended = np.zeros_like(states)
+    for head in (slice(0, 4), slice(4, 8)):
+        for token in range(5):
+            weights = np.exp([query[token, head] @ key[other, head] / 2 for other in range(5)])
+            attended[token, head] = (weights / weights.sum()) @ value[:, head]
+    mixed = one._normed(f"{at}attention.output.LayerNorm", states + dense("attention.output.dense", attended))
+    wide = encoder._gelu(dense("intermediate.dense", mixed))
+    expected = one._normed(f"{at}output.LayerNorm", mixed + dense("output.dense", wide))
+    assert np.allclose(one._layer(at, states), expected, atol=1e-4)

@@ -1,0 +1,55 @@
+"""Vectors: as they are stored, two bytes a number, and the nearest of those that are."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.embedding.unavailable import Unavailable
+from topics.models import Embedding
+
+Array = NDArray[np.float32]
+
+STORED = np.dtype("<f2")  # its error is far below the difference between two messages
+AT_ONCE = 4096  # vectors in memory, however many there are
+
+
+def unit(rows: NDArray[Any]) -> Array:
+    """Rows of length one, so that their products are cosines. Raises Unavailable for what is no vector."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise Unavailable("The embedding model answers what is no vector.")
+    return np.asarray(rows / np.maximum(lengths, np.float32(1e-12)), np.float32)
+
+
+def stored(vector: Array) -> bytes:
+    """A vector as a blob."""
+    return vector.astype(STORED).tobytes()
+
+
+def size(dimension: int) -> int:
+    """The bytes of a blob."""
+    return dimension * STORED.itemsize
+
+
+def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -> dict[int, float]:
+    """The nearest documents, nearest first, with their cosines. Reads every vector of the topic, or of all."""
+    rows, bytes_each = Embedding.objects.all(), size(len(vector))
+    if topic_id is not None:
+        rows = rows.filter(message__topic=topic_id)
+    documents, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
+    # The model is compared here: asked for it, SQLite reads the index of models, whatever the topic.
+    read = rows.values_list("message_id", "model", "vector").iterator(chunk_size=AT_ONCE)
+    while chunk := list(islice(read, AT_ONCE)):
+        fitting = {document: blob for document, model, blob in chunk if model == identity and len(blob) == bytes_each}
+        compared = (
+            np.frombuffer(b"".join(fitting.values()), STORED).reshape(-1, len(vector)).astype(np.float32) @ vector
+        )
+        documents = np.append(documents, np.fromiter(fitting, np.int64))
+        cosines = np.append(cosines, compared)
+        best = np.argsort(-cosines, kind="stable")[:limit]
+        documents, cosines = documents[best], cosines[best]
+    return dict(zip(documents.tolist(), cosines.tolist(), strict=True))
