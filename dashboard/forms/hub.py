@@ -21,6 +21,8 @@ class SettingField(forms.CharField):
         choices = setting["choices"] or (["true", "false"] if self.kind is bool else None)
         if choices:
             widget: forms.Widget = forms.Select(attrs=described, choices=[(choice, choice) for choice in choices])
+        elif self.kind is str:
+            widget = forms.TextInput(attrs=described)
         else:
             bounds = {name[:3]: setting[name] for name in ("minimum", "maximum") if setting[name] is not None}
             widget = forms.NumberInput(attrs={**described, **bounds, "step": 1, "required": True})

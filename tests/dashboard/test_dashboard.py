@@ -332,6 +332,15 @@ def test_it_stores_a_setting_and_shows_why_one_is_refused(committed: None, brows
     assert settings.NEXUS.handoff_lease_ttl_seconds == 300
 
 
+def test_it_stores_a_setting_that_is_a_text_and_asks_for_none(committed: None, browser: Client, settings: Any) -> None:
+    field = re.search(r"<input[^>]*embedding_model[^>]*>", browser.get("/admin/settings/").text)
+    assert field and 'type="text"' in field[0] and "required" not in field[0]
+    browser.post("/admin/settings/", {"embedding_model": "a-model", "handoff_lease_ttl_seconds": "300"})
+    assert settings.NEXUS.embedding_model == "a-model"
+    browser.post("/admin/settings/", {"embedding_model": ""})
+    assert settings.NEXUS.embedding_model == ""
+
+
 @pytest.mark.parametrize("number", ["9" * 5000, "²", "-1", "+1", "x", "9" * 19])
 def test_it_takes_what_is_no_number_in_a_query_for_none(team: Ids, browser: Client, number: str) -> None:
     for path in ("/admin/events/?before=", "/admin/events/tail/?after=", "/admin/find/?q=x&before="):
