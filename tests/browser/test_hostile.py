@@ -111,6 +111,7 @@ def test_it_shows_hostile_bodies_as_the_text_they_are(page: Page, harm: Ids) -> 
 def test_it_finds_hostile_words_in_the_palette_as_text(page: Page, harm: Ids) -> None:
     page.goto("/admin/")
     page.keyboard.press("Control+k")
+    expect(page.get_by_label("Search everything")).to_be_focused()
     page.keyboard.type("<script>window", delay=10)
     expect(page.locator("#command-results-list li").first).to_be_visible()
     assert page.evaluate("window.pwned") is None

@@ -138,6 +138,7 @@ def test_it_takes_the_topic_away_and_gives_it_as_a_file(page: Page, topic: Ids) 
 def test_it_opens_a_topic_from_anywhere(page: Page, topic: Ids) -> None:
     page.goto("/admin/")
     page.keyboard.press("Control+k")
+    expect(page.get_by_label("Search everything")).to_be_focused()
     page.keyboard.type("sha256", delay=10)
     expect(page.locator("#command-results-list li").first).to_contain_text("cache-key")
     page.keyboard.press("Enter")
