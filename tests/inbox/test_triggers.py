@@ -27,10 +27,11 @@ LATER = {  # steps of a version to come, each of which rebuilds its table
 CHANGES = ("UPDATE events SET type = 'other'", "DELETE FROM events")
 
 
-def triggers() -> set[str]:
+def triggers(*tables: str) -> set[str]:
+    """The triggers on these tables; without any on all."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        return {name for (name,) in cursor.fetchall()}
+        cursor.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'")
+        return {name for name, table in cursor.fetchall() if not tables or table in tables}
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def altered(committed: None) -> Iterator[None]:
 
 
 def test_it_keeps_history_and_search_after_a_table_was_rebuilt(altered: None, call: Call, project: str) -> None:
-    assert not triggers()  # what a rebuild does, without a word
+    assert not triggers("events", "messages")  # what a rebuild does, without a word
     call_command("migrate", verbosity=0)
 
     call("agent_register", agent_id="bob")
