@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordination.models import Agent
@@ -71,6 +71,7 @@ def test_it_reads_numbers_in_ascii_digits_alone(text: str, number: int) -> None:
     assert not text.strip() if read is None else re.fullmatch("[0-9]+", text.strip())
 
 
+@example("NaN")
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
 def test_it_takes_metadata_that_is_json_and_says_of_other_that_it_is_none(text: str) -> None:
     form = ProfileForm({"metadata": text})
@@ -79,7 +80,7 @@ def test_it_takes_metadata_that_is_json_and_says_of_other_that_it_is_none(text: 
     assert form.is_valid() or list(form.errors) == ["metadata"]
 
 
-@pytest.mark.parametrize("text", ["{a: 1}", "[" * 100_000, "{", "nul"])
+@pytest.mark.parametrize("text", ["{a: 1}", "[" * 100_000, "{", "nul", "NaN", "[-Infinity]"])
 def test_it_says_at_the_field_that_metadata_is_no_json(team: Ids, browser: Client, text: str) -> None:
     for path in ("/admin/agents/+new/", "/admin/agents/planner/"):
         answer = browser.post(path, {"agent_id": "scout", "role": "guide", "metadata": text})
