@@ -74,9 +74,8 @@ class Terminal:
         return False
 
 
-# Takes its terminal for the one that sends it signals, heeds them, as a shell does for it, and becomes the command.
+# Takes its terminal for the one that sends it signals, as a shell does, and becomes the command.
 LEAD = (
-    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "signal.signal(signal.SIGINT, signal.SIG_DFL); "  # a suite in the background has it ignored
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )

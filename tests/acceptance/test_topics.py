@@ -267,9 +267,12 @@ def test_a_person_watches_a_topic_from_a_shell(home: Path) -> None:
         say("before")
         command = [sys.executable, str(ROOT / "manage.py"), "topics", "watch", "cache", "--last", "1", "--json"]
         with subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE) as watching:
-            assert watching.stdout is not None
-            assert json.loads(watching.stdout.readline())["content_markdown"] == "before"
-            say("now")
-            assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
-            watching.send_signal(signal.SIGINT)
-            assert watching.wait(30) == 130
+            try:
+                assert watching.stdout is not None
+                assert json.loads(watching.stdout.readline())["content_markdown"] == "before"
+                say("now")
+                assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
+                watching.send_signal(signal.SIGINT)
+                assert watching.wait(30) == 130
+            finally:
+                watching.kill()
