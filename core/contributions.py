@@ -82,7 +82,8 @@ class News:
 
     name: str  # of one
     how: str  # what an agent does about it
-    concerned: Callable[[Any], Iterable[str]]  # the agents for whom an event of the log is news
+    events: frozenset[str]  # the types of the log that may be news
+    concerned: Callable[[Any], Iterable[str]]  # the agents for whom such an event is
     waiting: Callable[[str], Iterable[Notice]]  # what waits for an agent_id, oldest first
 
 

@@ -15,6 +15,13 @@ def every_news() -> tuple[News, ...]:
     return tuple(news for app in nexus_apps() for news in app.news())
 
 
+@cache
+def types() -> frozenset[str]:
+    """The types of events that may be news of an app."""
+    return frozenset().union(*(news.events for news in every_news()))
+
+
 def concerned(event: Event) -> set[str]:
     """The agents for whom an event is news of an app."""
-    return {agent_id for news in every_news() for agent_id in news.concerned(event)}
+    declared = (news for news in every_news() if event.type in news.events)
+    return {agent_id for news in declared for agent_id in news.concerned(event)}

@@ -10,7 +10,7 @@ from coordination.models import Event
 from coordination.routing import is_eligible
 from core.config import CoreSettings
 from hooks import signal_files
-from hooks.news import concerned
+from hooks.news import concerned, types
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
 MAIL = "message.created"
@@ -20,7 +20,7 @@ SIGNALLED = {MAIL, "handoff.created", "handoff.expired"}
 def announce(sender: Any, event: Event, **_: Any) -> None:
     """Signal whoever got mail, may now claim a handoff or has news of another app; too many rather than too few."""
     home = CoreSettings.current().home
-    if not signal_files.anybody(home):
+    if event.type not in SIGNALLED | types() or not signal_files.anybody(home):
         return
     for agent_id in concerned(event):
         signal_files.send(home, agent_id)

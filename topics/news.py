@@ -19,8 +19,6 @@ MOST = 100  # messages of a topic that are looked at; more than an agent is told
 
 def concerned(event: Event) -> Iterator[str]:
     """The agents whose topic it is, but for the one who spoke, and those whom it names."""
-    if event.type != "topic.message":
-        return
     yield from event.payload["mentions"]
     peers = Peer.objects.filter(topic_id=event.payload["topic_id"]).exclude(agent_name=event.payload["sender"])
     yield from (agent_id or agent_name for agent_id, agent_name in peers.values_list("agent_id", "agent_name"))
@@ -45,6 +43,7 @@ NEWS = News(
     "new topic message",
     "Read them with topic_join (agent_name, topic_id or name, your reclaim_token) and sync(topic_id, wait_seconds=0); "
     'toolset_enable(name="topics") gives you these tools.',
+    frozenset({"topic.message"}),
     concerned,
     waiting,
 )
