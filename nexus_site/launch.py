@@ -126,13 +126,11 @@ def _main(argv: list[str]) -> None:
         gc.set_threshold(5_000, 10, 1000)  # what is imported stays: a search for garbage in all of it finds none
 
     import django
-    from django.apps import apps
-    from django.conf import settings
     from django.core.management import execute_from_command_line, get_commands, load_command_class
 
     lean = command in AGENT_COMMANDS
-    if lean:  # Django's own `setup` imports URLs, HTTP and mail as well, which these do without
-        apps.populate(settings.INSTALLED_APPS)
+    if lean:
+        _populate()
     else:
         django.setup()
     commands = get_commands()
@@ -142,6 +140,14 @@ def _main(argv: list[str]) -> None:
         load_command_class(commands[command], command).run_from_argv([argv[0], command, *rest])
     else:
         execute_from_command_line([argv[0], command, *rest])
+
+
+def _populate() -> None:
+    """Start Django for an agent: its own `setup` imports URLs, HTTP and mail as well, which nobody uses there."""
+    from django.apps import apps
+    from django.conf import settings
+
+    apps.populate(settings.INSTALLED_APPS)
 
 
 OVERVIEW = ("help", "version", "-h", "--help", "--version")
@@ -170,10 +176,8 @@ def _hooked(arguments: list[str]) -> bool:
     def start_django() -> None:
         import logging
 
-        import django
-
         choose_settings("hook")
-        django.setup(set_prefix=False)
+        _populate()
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
     for app in APPS:
