@@ -28,8 +28,7 @@ class AnyId:
         return value.replace(".", "_2E") if not value.strip(".") else str(quote(value))
 
 
-register_converter(AnyId, "agent")
-register_converter(AnyId, "topic")
+register_converter(AnyId, "id")
 
 
 PAGES = (
@@ -59,14 +58,14 @@ PAGES = (
         "Now",
         words={"topic_list": "the page Topics", "topic_create": "the page Topics"},
     ),
-    Page("topic_message", "topics/+message/<topic:message_id>/", topics.message),
-    Page("topic_message_delete", "topics/+message/<topic:message_id>/delete/", topics.delete_message),
-    Page("topic", "topics/<topic:topic_id>/", topics.topic),
-    Page("topic_tail", "topics/<topic:topic_id>/tail/", topics.tail),
-    Page("topic_close", "topics/<topic:topic_id>/close/", topics.close),
-    Page("topic_rename", "topics/<topic:topic_id>/rename/", topics.rename),
-    Page("topic_export", "topics/<topic:topic_id>/export/", topics.export),
-    Page("topic_delete", "topics/<topic:topic_id>/delete/", topics.delete),
+    Page("topic_message", "topics/+message/<id:message_id>/", topics.message),
+    Page("topic_message_delete", "topics/+message/<id:message_id>/delete/", topics.delete_message),
+    Page("topic", "topics/<id:topic_id>/", topics.topic),
+    Page("topic_tail", "topics/<id:topic_id>/tail/", topics.tail),
+    Page("topic_close", "topics/<id:topic_id>/close/", topics.close),
+    Page("topic_rename", "topics/<id:topic_id>/rename/", topics.rename),
+    Page("topic_export", "topics/<id:topic_id>/export/", topics.export),
+    Page("topic_delete", "topics/<id:topic_id>/delete/", topics.delete),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
     Page("event_tail", "events/tail/", events.tail),
@@ -76,17 +75,17 @@ PAGES = (
     Page("agent_new", "agents/+new/", agents.new, words={"agent_create": "New agent", "agent_register": "New agent"}),
     Page(
         "agent_key",
-        "agents/<agent:agent_id>/key/",
+        "agents/<id:agent_id>/key/",
         agents.key,
         words={"agent_key_issue": "Issue a key there", "agent_key_set_active": "Activate on the agent's page"},
     ),
-    Page("agent_delete", "agents/<agent:agent_id>/delete/", agents.delete),
-    Page("agent_close_session", "agents/<agent:agent_id>/close/", agents.close_session),
-    Page("agent_mail", "agents/<agent:agent_id>/mail/", mail.agent_mail),
-    Page("agent_try", "agents/<agent:agent_id>/try/", agents.try_it),
+    Page("agent_delete", "agents/<id:agent_id>/delete/", agents.delete),
+    Page("agent_close_session", "agents/<id:agent_id>/close/", agents.close_session),
+    Page("agent_mail", "agents/<id:agent_id>/mail/", mail.agent_mail),
+    Page("agent_try", "agents/<id:agent_id>/try/", agents.try_it),
     Page(
         "agent",
-        "agents/<agent:agent_id>/",
+        "agents/<id:agent_id>/",
         agents.agent,
         words={"agent_update": "Profile on the agent's page", "agent_get": "the agent's page"},
     ),

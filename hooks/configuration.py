@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from core import files
 from core.logs import redact
 from core.operations.errors import Code, NexusError
+from core.operations.validation import refuse_constant
 from hooks import clients
 from hooks.clients import SERVER, Format
 from hooks.signal_files import private_directory
@@ -205,7 +206,7 @@ def _parse(file: Path, format: Format, text: str) -> Document:
     try:
         if format == "toml":
             return _toml(text)
-        document = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant) if text.strip() else {}
+        document = json.loads(text, object_pairs_hook=_distinct, parse_constant=refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError):
         _refuse(file, f"is not well-formed {format.upper()} (comments, a stray comma?)")
     if not isinstance(document, dict):
@@ -228,10 +229,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         raise ValueError("a key stands twice")  # one of the two would be lost
     return document
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def _plain(document: Document) -> Any:

@@ -20,13 +20,13 @@ from topics import selectors
 from topics.errors import argument
 from topics.models import Peer, Topic, TopicMessage
 from topics.naming import MAX_AGENT_NAME, MAX_CLIENT_MESSAGE_ID, MAX_MESSAGE_TYPE, MAX_TOPIC_NAME
+from topics.parameters import Seq
 
 FORMAT: Literal["nexus-topic-1"] = "nexus-topic-1"
 AT_ONCE = 500  # messages read into memory
 
 Moment = Annotated[AwareDatetime, PlainSerializer(iso)]
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
-Seq = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 
 
 class Part(BaseModel):

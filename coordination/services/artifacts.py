@@ -15,6 +15,7 @@ from core.clock import now
 from core.database import write
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import invalid, not_found
+from core.operations.validation import refuse_constant
 
 CONTENT_TYPES = {
     ArtifactType.FILE: "application/octet-stream",
@@ -107,13 +108,9 @@ def newest(*, project_root: str | None, limit: int) -> list[Artifact]:
 
 def _require_json(content: str) -> None:
     try:
-        json.loads(content, parse_constant=_refuse_constant, parse_int=str)
+        json.loads(content, parse_constant=refuse_constant, parse_int=str)
     except (ValueError, RecursionError):
         raise invalid("content is not well-formed JSON.", field="content") from None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)  # NaN and the infinities: Python reads them, JSON has none
 
 
 def _file_size(file: str | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -110,6 +110,11 @@ PROBLEMS: Mapping[str, str] = {
     "literal_error": "must be one of {expected}",
     "value_error": "{error}",
 }
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """For `json.loads`: Python reads NaN and the infinities, which JSON does not have. Raises ValueError."""
+    raise ValueError(name)
 
 
 def _place(name: str, loc: Sequence[int | str]) -> str:

@@ -14,6 +14,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from core.operations.parameters import whole_number
+from core.operations.validation import refuse_constant
 
 
 class LinesField(forms.CharField):
@@ -38,14 +39,9 @@ class JSONTextField(forms.CharField):
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
         try:
-            return json.loads(text, parse_constant=_refuse) if text else None
+            return json.loads(text, parse_constant=refuse_constant) if text else None
         except (ValueError, RecursionError):
             raise ValidationError('This is no JSON. Write it like {"team": "parser"}, or leave it empty.') from None
-
-
-def _refuse(constant: str) -> Any:
-    """Python reads NaN and Infinity, which JSON does not have."""
-    raise ValueError(constant)
 
 
 class NamesField(forms.CharField):

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
@@ -68,7 +68,7 @@ def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 
 def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: Any) -> HttpResponse:
-    row = _topic_of(topic_id)
+    row = get_object_or_404(Topic, pk=topic_id)
     words, at, before = filters.text("q"), filters.number("at"), filters.number("before")
     stream = NOTHING if words else monitoring.stream(row, at=at, before=before, limit=PAGE)
     readers = monitoring.readers([row], now())[topic_id]
@@ -121,7 +121,7 @@ def _said(topic: Topic, shown: list[TopicMessage], whole: int | None = None) -> 
 
 def tail(request: HttpRequest, topic_id: str) -> TemplateResponse:
     """The messages after `?after=`, for the live page; at most as many as a page has, then it is asked again."""
-    row = _topic_of(topic_id)
+    row = get_object_or_404(Topic, pk=topic_id)
     after = TopicFilters(request.GET).number("after") or 0
     rows = monitoring.newer(topic_id, after=after, limit=PAGE + 1)
     shown = rows[:PAGE]
@@ -131,7 +131,7 @@ def tail(request: HttpRequest, topic_id: str) -> TemplateResponse:
 
 def message(request: HttpRequest, message_id: str) -> HttpResponse:
     """The address of a message: where it stands in its topic."""
-    row = _message_of(message_id)
+    row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
     return redirect(f"{reverse('admin:topic', args=[row.topic_id])}?at={row.seq}#m-{row.seq}")
 
 
@@ -166,7 +166,7 @@ def rename(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
     """A topic as a file: Markdown or (`?format=json`) JSON, which `nexus topics import` takes back."""
-    row = _topic_of(topic_id)
+    row = get_object_or_404(Topic, pk=topic_id)
     as_json = TopicFilters(request.GET).text("format") == "json"
     pieces = (archive.to_json if as_json else archive.to_markdown)(row)
     kind, ending = ("application/json", "json") if as_json else ("text/markdown; charset=utf-8", "md")
@@ -178,7 +178,7 @@ def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
 
 def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
     """Says what goes with a topic; POST deletes it."""
-    row = _topic_of(topic_id)
+    row = get_object_or_404(Topic, pk=topic_id)
     if request.method == "POST":
         envelope = operate_in(TOPICS, request, "topic_delete", "", topic_id=topic_id)
         if not envelope["ok"]:
@@ -200,7 +200,7 @@ def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
     """Says what goes with a message; POST deletes it and the answers to it."""
-    row = _message_of(message_id)
+    row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
     if request.method == "POST":
         envelope = operate_in(TOPICS, request, "topic_message_delete", "", message_id=message_id)
         if envelope["ok"]:
@@ -218,20 +218,6 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
 
 def _found(words: str, topic_id: str | None) -> list[search.Hit]:
     return search.find(words, topic_id=topic_id, mode="fts", limit=FOUND).hits
-
-
-def _topic_of(topic_id: str) -> Topic:
-    row = Topic.objects.filter(pk=topic_id).first()
-    if row is None:
-        raise Http404
-    return row
-
-
-def _message_of(message_id: str) -> TopicMessage:
-    row = TopicMessage.objects.select_related("topic").filter(message_id=message_id).first()
-    if row is None:
-        raise Http404
-    return row
 
 
 def _numbered(topic_id: str, seq: int | None) -> TopicMessage | None:

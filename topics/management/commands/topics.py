@@ -15,6 +15,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from core.cli import EXIT_CODES, NOTHING, ago, login, one_line, positive, text_of
+from core.database.sqlite import HEADER
 from core.operations.errors import NexusError
 from core.operations.parameters import MAX_INTEGER, whole_number
 from core.operations.replies import Data
@@ -28,7 +29,6 @@ from topics.errors import TopicCode, argument
 from topics.rows import message_row
 
 TOPIC = named("topic", "Its topic_id or its name; of one name the newest open topic counts.")
-SQLITE = b"SQLite format 3\0"  # how a database of Agent Bus starts
 PAGE = 100
 
 
@@ -200,7 +200,7 @@ class Command(VerbsCommand):
         file = Path(options["file"]).expanduser()
         try:
             with file.open("rb") as opened:
-                is_database = opened.read(len(SQLITE)) == SQLITE
+                is_database = opened.read(len(HEADER)) == HEADER
             topics = agent_bus.read(file) if is_database else [archive.parse(file.read_bytes().decode())]
         except OSError as error:
             raise argument(f"Nothing was imported: {file} cannot be read: {error.strerror}.") from None
