@@ -48,15 +48,13 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
         parser.add_argument("--pause", type=float, default=0.25, help="seconds between steps (default: %(default)s)")
 
     def run(self, *, rounds: int, pause: float, **options: Any) -> None:
-        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch, asyncio.Runner() as runner:
+        with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
             project = Path(scratch).resolve() / "project"
             project.mkdir()
             holder = running(CoreSettings.current().home)
             stage = hub(holder, CoreSettings.current().database) if holder else throwaway(Path(scratch) / "home")
-            runner.get_loop()  # made before anything is shown: an interrupt ends a whole loop
-            self.stdout.write(f"{stage.told}\n\n")
             try:
-                summary = runner.run(self._play(stage, project, rounds, max(pause, 0)))
+                summary = asyncio.run(self._play(stage, project, rounds, max(pause, 0)))
             except* Exception as failures:
                 raise NexusError(Code.INTERNAL_ERROR, f"The demo ended early: {_first(failures)}") from None
             finally:
@@ -69,6 +67,7 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             sys.exit(1)
 
     async def _play(self, stage: Stage, project: Path, rounds: int, pause: float) -> Summary:
+        self.stdout.write(f"{stage.told}\n\n")  # in the loop, which by now heeds an interrupt
         score, started_after = team.Score(), newest_event(stage.database)
         async with AsyncExitStack() as present:
             agents: dict[str, Agent] = {}
