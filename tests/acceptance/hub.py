@@ -45,6 +45,11 @@ class Hub:
         data: dict[str, Any] = envelope["data"]
         return data
 
+    def parked(self) -> int:
+        """How many waits are parked, listeners among them."""
+        lines = httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines()
+        return int(float(next(line for line in lines if line.startswith("nexus_parked_waits ")).split()[1]))
+
     def key(self, agent_id: str) -> str:
         """A new agent's API key."""
         key: str = self.call("agent_create", agent_id=agent_id)["api_key"]

@@ -66,12 +66,6 @@ def listen(connection: Connection) -> dict[str, Any]:
     return message
 
 
-def listeners(hub: Hub) -> int:
-    """How many listeners the hub serves, or waits that are parked there."""
-    lines = httpx.get(f"{hub.url}/metrics").text.splitlines()
-    return int(float(next(line for line in lines if line.startswith("nexus_parked_waits ")).split()[1]))
-
-
 def test_sse_brings_each_event_once_in_order_through_random_cuts(hub: Hub, workspace: str, start: int) -> None:
     written: list[int] = []
     seen: list[int] = []
@@ -167,7 +161,7 @@ def test_a_slow_websocket_reader_is_told_its_cursor_and_closed(hub: Hub, workspa
         )
         written += append(hub.home, workspace, ["slow." + "x" * 50] * 20_000)
         seen: list[int] = [listen(connection)["event"]["event_id"]]
-        while listeners(hub):  # reads nothing until the server has given it up
+        while hub.parked():  # reads nothing until the server has given it up
             time.sleep(0.2)
         last: dict[str, Any] = {}
         with pytest.raises(ConnectionClosed):

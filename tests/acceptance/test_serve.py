@@ -90,7 +90,7 @@ def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(tmp_path: Path, nu
 
         parking = threading.Thread(target=park)
         parking.start()
-        while "nexus_parked_waits 1.0" not in httpx.get(f"{hub.url}/metrics").text:
+        while hub.parked() != 1:
             time.sleep(0.02)
         assert hub.stop(number) == 0
         parking.join()

@@ -12,11 +12,6 @@ from tests.acceptance.hub import Hub
 WAITS = 500
 
 
-async def parked(client: httpx.AsyncClient) -> int:
-    lines = (await client.get("/metrics")).text.splitlines()
-    return int(float(next(line for line in lines if line.startswith("nexus_parked_waits ")).split()[1]))
-
-
 def test_500_parked_waits_all_wake_when_their_event_comes_and_only_then(hub: Hub, tmp_path: Path) -> None:
     hub.call("agent_register", agent_id="a")
 
@@ -42,7 +37,7 @@ def test_500_parked_waits_all_wake_when_their_event_comes_and_only_then(hub: Hub
                 return [event["payload"]["subject"] for event in data["events"]]  # type: ignore[attr-defined]
 
             waits = [asyncio.create_task(wait(number)) for number in range(WAITS)]
-            while await parked(client) < WAITS:
+            while await asyncio.to_thread(hub.parked) < WAITS:
                 await asyncio.sleep(0.05)
             threads = len(list(Path(f"/proc/{hub.process.pid}/task").iterdir()))
             assert threads < WAITS / 5, "parked waits hold threads"  # the hub's fixed pools, full, are some fifty
@@ -52,7 +47,7 @@ def test_500_parked_waits_all_wake_when_their_event_comes_and_only_then(hub: Hub
             assert not any(task.done() for task in waits[1::2])
             await call("message_create", project_root=str(roots[1]), subject="second", **message)
             assert await asyncio.gather(*waits[1::2]) == [["second"]] * (WAITS // 2)
-            assert await parked(client) == 0
+            assert await asyncio.to_thread(hub.parked) == 0
 
     asyncio.run(play())
 
@@ -63,10 +58,10 @@ def test_a_wait_whose_client_went_away_is_freed(hub: Hub, tmp_path: Path) -> Non
     async def play() -> None:
         async with httpx.AsyncClient(base_url=hub.url) as client:
             task = asyncio.create_task(client.post("/api/v1/operations/event_wait", json=wait))
-            while await parked(client) < 1:
+            while await asyncio.to_thread(hub.parked) < 1:
                 await asyncio.sleep(0.05)
             task.cancel()
-            while await parked(client) > 0:
+            while await asyncio.to_thread(hub.parked) > 0:
                 await asyncio.sleep(0.05)
 
     asyncio.run(asyncio.wait_for(play(), 20))  # sooner than the wait itself would end
