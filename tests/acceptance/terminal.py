@@ -49,7 +49,7 @@ class Terminal:
     def answer(self, keys: str) -> None:
         """Type once the command waits for a key: a signal between its question and its read ends neither."""
         process = psutil.Process(self.process.pid)
-        while process.status() == psutil.STATUS_RUNNING:
+        while process.status() not in (psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE):  # nor waiting for the disk
             pass
         self.type(keys)
 
