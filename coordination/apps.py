@@ -54,10 +54,10 @@ class CoordinationConfig(NexusAppConfig):
     def clock_columns(self) -> Mapping[str, str]:
         return {"artifacts": "created_at", "events": "created_at", "sessions": "last_heartbeat_at"}
 
-    def database_objects(self) -> Mapping[str, str]:
+    def database_objects(self, vendor: str) -> Mapping[str, str]:
         from coordination.log.triggers import TRIGGERS
 
-        return TRIGGERS
+        return TRIGGERS[vendor]
 
     def commands(self) -> Mapping[str, str]:
         return {

@@ -62,8 +62,9 @@ class NexusAppConfig(AppConfig):
         """By table, the column that holds when a row was last written: none of them is in the future."""
         return {}
 
-    def database_objects(self) -> Mapping[str, str]:
-        """By name, the triggers of its tables: made again after every migrate, because a rebuilt table loses them."""
+    def database_objects(self, vendor: str) -> Mapping[str, str]:
+        """By name, the triggers of its tables, in the words of the database `vendor` (`sqlite` or `postgresql`): made
+        again after every migrate, because a rebuilt table loses them."""
         return {}
 
     def metrics(self) -> Iterable[Any]:
@@ -115,9 +116,9 @@ def nexus_apps() -> Iterator[NexusAppConfig]:
     return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
 
 
-def database_objects() -> dict[str, str]:
+def database_objects(vendor: str) -> dict[str, str]:
     """Every app's triggers, by name."""
-    return {name: statement for app in nexus_apps() for name, statement in app.database_objects().items()}
+    return {name: statement for app in nexus_apps() for name, statement in app.database_objects(vendor).items()}
 
 
 def event_types() -> list[str]:

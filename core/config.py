@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, dataclass_transform
+from urllib.parse import urlsplit
 
 from core.operations.errors import Code, NexusError
 
@@ -27,14 +28,16 @@ def setting(
     choices: tuple[str, ...] = (),
     check: Callable[[str], object] | None = None,
     live: bool = True,
+    shown: Callable[[str], str] | None = None,
 ) -> Any:
     """Declare one setting: its default, bounds and the sentence that documents it.
 
     A text of a form of its own has a `check`, which raises ValueError with what to write instead. A setting that is not
-    `live` is read once, at start, before the store is open: only a flag or a variable sets it.
+    `live` is read once, at start, before the store is open: only a flag or a variable sets it. One
+    that may hold a secret has a `shown`, which makes of its text what may be told.
     """
-    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices, "check": check, "live": live}
-    return dataclasses.field(default=default, metadata=metadata)
+    bounds = {"minimum": minimum, "maximum": maximum, "choices": choices, "check": check}
+    return dataclasses.field(default=default, metadata={"help": help, **bounds, "live": live, "shown": shown})
 
 
 class Settings:
@@ -66,12 +69,48 @@ def section(cls: S) -> S:
     return cast(S, made)
 
 
+def check_url(text: str) -> None:
+    """Raises ValueError for a database URL that is none, without repeating what may be a password."""
+    form = "postgresql://user:password@host:5432/name"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(f"use an address of the form {form}; special characters are %-encoded") from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError(f"use an address of the form {form}. For SQLite use --db-path")
+    if not parts.path.strip("/"):
+        raise ValueError(f"name the database at the end: {form}")
+    try:
+        import psycopg
+    except ImportError:
+        raise ValueError("PostgreSQL needs the extra: pip install 'nexus-hub[postgres]'") from None
+    try:
+        psycopg.conninfo.conninfo_to_dict(text)
+    except psycopg.Error:
+        raise ValueError(f"use an address of the form {form}, with libpq's parameters after a ?") from None
+
+
+def without_password(url: str) -> str:
+    """A database URL as it may be shown: who, where and which database."""
+    parts = urlsplit(url)
+    user, at, place = parts.netloc.rpartition("@")
+    return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}"
+
+
 @section
 class CoreSettings(Settings):
     """Where the store is, and the bounds of every call."""
 
     home: Path = setting(Path("~/.nexus"), "Server home directory; created when missing.", live=False)
     db_path: Path | None = setting(None, "SQLite database file. Default: nexus.db in the home directory.", live=False)
+    database_url: str | None = setting(
+        None,
+        "PostgreSQL database that holds the store instead of a file: postgresql://user:password@host:5432/name.",
+        check=check_url,
+        live=False,
+        shown=without_password,
+    )
     busy_timeout_ms: int = setting(5000, "How long (ms) a connection waits for another writer.", minimum=0, live=False)
     durability: str = setting(
         "full",
@@ -89,6 +128,11 @@ class CoreSettings(Settings):
     def database(self) -> Path:
         """Where the store is: `db_path`, or nexus.db in the home."""
         return self.db_path or self.home / "nexus.db"
+
+    @property
+    def place(self) -> str:
+        """Where the store is, as it may be shown: the file's path, or the URL without a password."""
+        return str(self.database) if self.database_url is None else without_password(self.database_url)
 
 
 def variable(name: str) -> str:
@@ -110,7 +154,8 @@ def parse(name: str, text: str, origin: str) -> Any:
     meta = field.metadata
 
     def refuse(why: str) -> NexusError:
-        return NexusError(Code.CONFIG_ERROR, f"{origin}: {why} (got {text!r}).", {"setting": name})
+        got = "" if meta["shown"] else f" (got {text!r})"
+        return NexusError(Code.CONFIG_ERROR, f"{origin}: {why}{got}.", {"setting": name})
 
     if "\x00" in text:
         raise refuse("a NUL character is not allowed")
@@ -166,5 +211,11 @@ def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
             values[name], sources[name] = parse(name, flags[name], flag(name)), "flag"
         elif variable(name) in environ:
             values[name], sources[name] = parse(name, environ[variable(name)], variable(name)), "environment"
+    if "db_path" in values and "database_url" in values:
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"{flag('db_path')} and {flag('database_url')} both say where the store is: give one of them.",
+            {"setting": "database_url"},
+        )
     every: Any = dataclass(frozen=True)(type("EverySetting", tuple(reversed(SECTIONS)), {}))
     return Resolved(every(**values), sources)

@@ -42,7 +42,14 @@ OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`."""
-    return await asyncio.get_running_loop().run_in_executor(pool, function)
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(_with_store, function))
+
+
+def _with_store(function: Callable[[], T]) -> T:
+    try:
+        return function()
+    finally:
+        store().release()
 
 
 class Parked:

@@ -31,10 +31,10 @@ class InboxConfig(NexusAppConfig):
     def clock_columns(self) -> Mapping[str, str]:
         return {"messages": "created_at", "message_deliveries": "created_at"}
 
-    def database_objects(self) -> Mapping[str, str]:
+    def database_objects(self, vendor: str) -> Mapping[str, str]:
         from inbox.triggers import TRIGGERS
 
-        return TRIGGERS
+        return TRIGGERS[vendor]
 
     def commands(self) -> Mapping[str, str]:
         return {

@@ -5,6 +5,8 @@ One document per event: its type, actor and payload; for a message its sender, s
 
 from __future__ import annotations
 
+from core.database.triggers import postgres_trigger
+
 EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
 MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body || ' ' || {row}.artifacts"
 IS_PLAIN = "{row}.type NOT IN ('message.created', 'session.heartbeat')"
@@ -44,4 +46,36 @@ _STATEMENTS = (
     """,
 )
 
-TRIGGERS = {statement.split()[2]: statement for statement in _STATEMENTS}
+_ADD_EVENT = f"""
+    INSERT INTO search_index (document, words)
+    VALUES (new.event_id, nexus_words({EVENT_WORDS.format(row="new")})) ON CONFLICT DO NOTHING;
+"""
+_REMOVE_EVENT = "DELETE FROM search_index WHERE document = old.event_id;"
+_ADD_MESSAGE = f"""
+    INSERT INTO message_documents (document, message_id)
+    SELECT new.event_id, message_id FROM messages WHERE message_id = new.payload::json ->> 'message_id'
+    ON CONFLICT DO NOTHING;
+    INSERT INTO search_index (document, words)
+    SELECT d.document, nexus_words({MESSAGE_WORDS.format(row="m")})
+    FROM message_documents d JOIN messages m USING (message_id) WHERE d.document = new.event_id
+    ON CONFLICT DO NOTHING;
+"""
+_REMOVE_MESSAGE = """
+    DELETE FROM search_index USING message_documents d
+    WHERE search_index.document = d.document AND d.message_id = old.message_id;
+    DELETE FROM message_documents WHERE message_id = old.message_id;
+"""
+_IS_MESSAGE = "new.type = 'message.created'"
+_OF_POSTGRESQL = {
+    "search_event_added": ("AFTER INSERT ON events", _ADD_EVENT, IS_PLAIN.format(row="new")),
+    "search_event_removed": ("AFTER DELETE ON events", _REMOVE_EVENT, IS_PLAIN.format(row="old")),
+    "search_message_added": ("AFTER INSERT ON events", _ADD_MESSAGE, _IS_MESSAGE),
+    "search_message_removed": ("BEFORE DELETE ON messages", _REMOVE_MESSAGE, "true"),
+}
+
+TRIGGERS = {  # by database
+    "sqlite": {statement.split()[2]: statement for statement in _STATEMENTS},
+    "postgresql": {
+        name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in _OF_POSTGRESQL.items()
+    },
+}

@@ -45,7 +45,7 @@ def schema(examination: Examination) -> Iterator[Finding]:
     if _own(store_file.migrations(examination.connection)) != _own(shipped_migrations()):
         return  # the models describe another version
     present = {name for _, name, _ in store_file.schema(examination.connection)}
-    triggers = database_objects()
+    triggers = database_objects("sqlite")
     for name in sqlite.absent(examination.connection, triggers):
         yield Finding(
             f"The trigger {name} is {'not as it should be' if name in present else 'missing'}.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core import access
 from core.config import CoreSettings
-from core.database import store
+from core.database import store_of
 from dashboard import theme
 from nexus_site import launch
 from nexus_site.serving.bounds import MAX_BODY_BYTES
@@ -16,7 +16,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 NEXUS: CoreSettings = launch.resolved().settings
 NEXUS_SOURCES = launch.resolved().sources
 
-DATABASES = {"default": store().django_settings(NEXUS)}
+DATABASES = {"default": store_of(NEXUS).django_settings(NEXUS)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LOGGING = launch.LOGGING
 USE_TZ = True

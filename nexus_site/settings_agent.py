@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging.config
 
 from core.config import CoreSettings
-from core.database import store
+from core.database import store_of
 from nexus_site import launch
 
 NEXUS: CoreSettings = launch.resolved().settings
 NEXUS_SOURCES = launch.resolved().sources
 
 INSTALLED_APPS = launch.APPS
-DATABASES = {"default": store().django_settings(NEXUS)}
+DATABASES = {"default": store_of(NEXUS).django_settings(NEXUS)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"

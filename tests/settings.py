@@ -1,11 +1,17 @@
-"""The settings of the test suite: a home of its own, and a store in a file, because threads and processes share it."""
+"""The settings of the test suite: a home of its own, and a store that threads and processes share."""
 
 import os
 import tempfile
 
+from tests.postgres import SERVER, url
+
 os.environ["NEXUS_HOME"] = tempfile.mkdtemp(prefix="nexus-tests-")
+os.environ.pop("NEXUS_DATABASE_URL", None)
+if SERVER:
+    NAME = f"nexus_tests_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+    os.environ["NEXUS_DATABASE_URL"] = url(NAME)
 
 from nexus_site.settings import *  # noqa: F403
 from nexus_site.settings import DATABASES, NEXUS
 
-DATABASES["default"]["TEST"] = {"NAME": NEXUS.database}
+DATABASES["default"]["TEST"] = {"NAME": NAME if SERVER else NEXUS.database}

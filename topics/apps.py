@@ -57,10 +57,10 @@ class TopicsConfig(NexusAppConfig):
     def clock_columns(self) -> Mapping[str, str]:
         return {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
 
-    def database_objects(self) -> Mapping[str, str]:
+    def database_objects(self, vendor: str) -> Mapping[str, str]:
         from topics.triggers import TRIGGERS
 
-        return TRIGGERS
+        return TRIGGERS[vendor]
 
     def news(self) -> Sequence[News]:
         from topics.news import NEWS

@@ -3,12 +3,14 @@ of vectors those go whose message is gone or says something else now."""
 
 from __future__ import annotations
 
+from core.database.triggers import postgres_trigger
+
 _ADD = """INSERT INTO topic_search(rowid, topic_id, content_markdown)
         VALUES (new.document, new.topic_id, new.content_markdown);"""
 _REMOVE = """INSERT INTO topic_search(topic_search, rowid, topic_id, content_markdown)
         VALUES ('delete', old.document, old.topic_id, old.content_markdown);"""
 
-TRIGGERS = {
+SQLITE = {
     "topic_search_added": f"""
     CREATE TRIGGER topic_search_added AFTER INSERT ON topic_messages
     BEGIN
@@ -41,4 +43,37 @@ TRIGGERS = {
         UPDATE topic_embeddings SET model = '' WHERE document = new.document;
     END
     """,
+}
+
+_ADD_WORDS = """INSERT INTO topic_search (document, words) VALUES (new.document, nexus_words(new.content_markdown))
+    ON CONFLICT (document) DO UPDATE SET words = excluded.words;"""
+_OF_POSTGRESQL = {
+    "topic_search_added": ("AFTER INSERT ON topic_messages", _ADD_WORDS, "true"),
+    "topic_search_removed": (
+        "AFTER DELETE ON topic_messages",
+        "DELETE FROM topic_search WHERE document = old.document;",
+        "true",
+    ),
+    "topic_search_changed": (
+        "AFTER UPDATE OF content_markdown ON topic_messages",
+        _ADD_WORDS,
+        "new.content_markdown IS DISTINCT FROM old.content_markdown",
+    ),
+    # Before: the vector refers to its message.
+    "topic_embedding_removed": (
+        "BEFORE DELETE ON topic_messages",
+        "DELETE FROM topic_embeddings WHERE document = old.document;",
+        "true",
+    ),
+    "topic_embedding_outdated": (
+        "AFTER UPDATE OF content_markdown ON topic_messages",
+        "UPDATE topic_embeddings SET model = '' WHERE document = new.document;",
+        "new.content_markdown <> old.content_markdown",
+    ),
+}
+TRIGGERS = {  # by database
+    "sqlite": SQLITE,
+    "postgresql": {
+        name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in _OF_POSTGRESQL.items()
+    },
 }

@@ -1,5 +1,7 @@
 from django.db import migrations
 
+from core.database.steps import SQLFor
+
 REFUSE_UPDATE = """
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'events are append-only'); END
@@ -12,11 +14,12 @@ BEGIN SELECT RAISE(ABORT, 'events are append-only: only a retention pass deletes
 
 
 class Migration(migrations.Migration):
-    """The log is append-only in the schema itself, whatever code reaches it."""
+    """The log is append-only in the schema itself, whatever code reaches it; on PostgreSQL the triggers come after
+    every migrate alone."""
 
     dependencies = [("coordination", "0001_initial")]
 
     operations = [
-        migrations.RunSQL(REFUSE_UPDATE, "DROP TRIGGER events_refuse_update"),
-        migrations.RunSQL(REFUSE_DELETE, "DROP TRIGGER events_refuse_delete"),
+        SQLFor("sqlite", REFUSE_UPDATE, "DROP TRIGGER events_refuse_update"),
+        SQLFor("sqlite", REFUSE_DELETE, "DROP TRIGGER events_refuse_delete"),
     ]

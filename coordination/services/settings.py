@@ -80,6 +80,12 @@ def source(name: str, stored: Mapping[str, str]) -> str:
     return "stored" if started == "default" and name in stored else started
 
 
+def shown(name: str) -> Any:
+    """The value in force, without what of it is secret."""
+    value, tell = getattr(settings.NEXUS, name), TABLE[name].metadata["shown"]
+    return value if value is None or tell is None else tell(value)
+
+
 class SettingRow(TypedDict):
     name: str
     value: bool | int | str | None
@@ -100,7 +106,7 @@ def described() -> list[SettingRow]:
     stored = dict(StoredSetting.objects.values_list("name", "value"))
     listed: list[SettingRow] = []
     for name, field in TABLE.items():
-        meta, value, origin = field.metadata, getattr(settings.NEXUS, name), source(name, stored)
+        meta, value, origin = field.metadata, shown(name), source(name, stored)
         listed.append(
             {
                 "name": name,

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from django.conf import settings
 from django.db import connection, transaction
 
+from core.config import CoreSettings
 from core.database.base import Store
 
 _thread = threading.local()
@@ -17,6 +19,15 @@ _thread = threading.local()
 @cache
 def store() -> Store:
     """The store of this process."""
+    return store_of(settings.NEXUS)
+
+
+def store_of(config: CoreSettings) -> Store:
+    """The store that the settings name."""
+    if config.database_url is not None:
+        from core.database import postgres
+
+        return postgres
     from core.database import sqlite
 
     return sqlite

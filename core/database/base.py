@@ -34,6 +34,9 @@ class Store(Protocol):
         Raises DB_ERROR when it cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
         """
 
+    def release(self) -> None:
+        """This thread has done what it does with the store for now: others may have its connection."""
+
     def guard(self) -> None:
         """From here on this long-lived process refuses a store that was moved from under it."""
 

@@ -91,6 +91,10 @@ def prepare() -> None:
         _migrate(database)
 
 
+def release() -> None:
+    """Nothing to do: a thread keeps its connection to the file, which costs nobody anything."""
+
+
 def guard() -> None:
     """From here on this long-lived process refuses a store that was moved from under it."""
     place.guard()
@@ -200,7 +204,7 @@ def pending() -> bool:
         with closing(sqlite3.connect(place.existing(database), timeout=patience, uri=True)) as store:
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
-            incomplete = bool(absent(store, database_objects()))
+            incomplete = bool(absent(store, database_objects("sqlite")))
     except sqlite3.Error as error:
         raise _cannot_open(database, error) from None
     applied = {(app, name) for app, name in rows}
@@ -254,7 +258,7 @@ def write() -> Iterator[None]:
     Waits for the connection's busy timeout at most; after that it raises SQLite's own busy error, which is answered as
     a retryable DB_ERROR. What does not know the queue, an older version or a shell, still meets SQLite's lock.
     """
-    if connection.in_atomic_block or connection.vendor != "sqlite":
+    if connection.in_atomic_block:
         with transaction.atomic():
             yield
         return

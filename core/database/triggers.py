@@ -1,10 +1,11 @@
-"""The triggers that apps bring, made anew after every migrate."""
+"""The triggers that apps bring, made anew after every migrate, and how PostgreSQL has them written."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.apps import AppConfig
+from django.db import connection
 from django.db.models.signals import post_migrate
 
 from core.apps import NexusAppConfig
@@ -18,4 +19,20 @@ def keep_triggers() -> None:
 
 def _install(sender: AppConfig, **_: Any) -> None:
     if isinstance(sender, NexusAppConfig):
-        store().install(sender.database_objects())
+        store().install(sender.database_objects(connection.vendor))
+
+
+def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -> str:
+    """A trigger of this name, made anew, with its function. `moment` is such as `AFTER INSERT ON events`; `body` is
+    PL/pgSQL that sees the rows `new` and `old`.
+    """
+    table = moment.split()[-1]
+    return f"""
+        CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            {body}
+            IF TG_OP = 'DELETE' THEN RETURN old; ELSE RETURN new; END IF;
+        END $$;
+        DROP TRIGGER IF EXISTS {name} ON {table};
+        CREATE TRIGGER {name} {moment} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION {name}()
+    """

@@ -1,10 +1,28 @@
 from django.db import migrations, models
 
+from core.database.steps import SQLFor
+
 # One document per event: its type, actor and payload; for a message its sender, subject, body and artifacts instead. The index keeps no
 # text of its own (content=''), and `message_documents` leads from a document to its message once the event is pruned.
 TABLES = [
     "CREATE VIRTUAL TABLE search_index USING fts5(words, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')",
     "CREATE TABLE message_documents (document INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE)",
+]
+# On PostgreSQL the words of a document, as `nexus_words` gives them; no store there is older than this step.
+WORDS = """
+    CREATE FUNCTION nexus_words(text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT to_tsvector('simple', regexp_replace(
+            regexp_replace(normalize(left(lower($1 COLLATE "und-x-icu"), 200000), NFKD), '[\u0300-\u036f]', '', 'g')
+                COLLATE "und-x-icu",
+            '[^[:alnum:]]+', ' ', 'g'
+        ))
+    $$
+"""
+POSTGRESQL = [
+    WORDS,
+    "CREATE TABLE search_index (document bigint PRIMARY KEY, words tsvector NOT NULL)",
+    "CREATE INDEX search_index_words ON search_index USING gin (words)",
+    "CREATE TABLE message_documents (document bigint PRIMARY KEY, message_id text NOT NULL UNIQUE)",
 ]
 EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
 MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body || ' ' || {row}.artifacts"
@@ -77,8 +95,9 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField("message", "recipients_count", models.PositiveIntegerField(default=0)),
-        *[migrations.RunSQL(statement, undo(statement)) for statement in [*TABLES, *TRIGGERS]],
-        *[migrations.RunSQL(statement, migrations.RunSQL.noop) for statement in EXISTING],
+        *[SQLFor("sqlite", statement, undo(statement)) for statement in [*TABLES, *TRIGGERS]],
+        *[SQLFor("sqlite", statement) for statement in EXISTING],
+        *[SQLFor("postgresql", statement, undo(statement)) for statement in POSTGRESQL],
         migrations.AddIndex(
             "message",
             models.Index(

@@ -72,7 +72,7 @@ def test_it_keeps_history_and_search_after_a_table_was_rebuilt(altered: None, ca
 def test_it_makes_the_triggers_when_a_process_died_before_it_had(altered: None) -> None:
     assert store().pending()
     store().prepare()
-    assert triggers() == set(database_objects())
+    assert triggers() == set(database_objects(connection.vendor))
     assert not store().pending()
 
 

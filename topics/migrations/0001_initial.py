@@ -3,6 +3,8 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from core.database.steps import SQLFor
+
 
 # The index reads the text of the messages themselves and keeps none; triggers hold it in step.
 INDEX = """
@@ -11,6 +13,10 @@ INDEX = """
         tokenize='unicode61 remove_diacritics 2'
     )
 """
+POSTGRESQL = [
+    "CREATE TABLE topic_search (document bigint PRIMARY KEY, words tsvector NOT NULL)",
+    "CREATE INDEX topic_search_words ON topic_search USING gin (words)",
+]
 
 
 class Migration(migrations.Migration):
@@ -18,6 +24,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ('inbox', '0002_search'),  # nexus_words
     ]
 
     operations = [
@@ -81,5 +88,6 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('message_id', ''), _negated=True), name='topic_messages_message_id_not_empty'), models.CheckConstraint(condition=models.Q(('sender', ''), _negated=True), name='topic_messages_sender_not_empty'), models.UniqueConstraint(fields=('topic', 'seq'), name='topic_messages_numbered_once'), models.UniqueConstraint(condition=models.Q(('client_message_id__isnull', False)), fields=('topic', 'sender', 'client_message_id'), name='topic_messages_sent_once'), models.CheckConstraint(condition=models.Q(('seq__gte', 1)), name='topic_messages_seq_from_one')],
             },
         ),
-        migrations.RunSQL(INDEX, "DROP TABLE topic_search"),
+        SQLFor("sqlite", INDEX, "DROP TABLE topic_search"),
+        *[SQLFor("postgresql", statement, "DROP TABLE IF EXISTS topic_search") for statement in POSTGRESQL],
     ]

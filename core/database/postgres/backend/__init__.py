@@ -1,0 +1,1 @@
+"""Django's backend for PostgreSQL, with JSON kept as the text it was given."""

@@ -1,0 +1,20 @@
+"""Django's backend for PostgreSQL, but for JSON: exports promise the order of its keys, which `jsonb` forgets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from django.db.backends.postgresql import base, operations
+
+
+class DatabaseOperations(operations.DatabaseOperations):
+    """JSON goes in as text, as it does on SQLite; nothing here looks into it with SQL."""
+
+    def adapt_json_value(self, value: Any, encoder: type[json.JSONEncoder] | None) -> str:
+        return json.dumps(value, cls=encoder)
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    data_types: ClassVar[Any] = {**base.DatabaseWrapper.data_types, "JSONField": "text"}
+    ops_class = DatabaseOperations
