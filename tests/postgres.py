@@ -1,4 +1,4 @@
-"""The PostgreSQL server that the tests use, by `NEXUS_TEST_SERVER` (postgresql://user@host:port). Without it, SQLite."""
+"""The PostgreSQL server that tests use, by `NEXUS_TEST_SERVER` (postgresql://user@host:port). Without it, SQLite."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def without_waiting() -> Iterator[None]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """Inside, every read sees the same committed state. A writing transaction is alone, so that there it is so already."""
+    """Inside, every read sees the same committed state. A writing transaction has that already: it is alone."""
     if connection.in_atomic_block:
         yield
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db.backends.postgresql import base, operations
 
@@ -16,5 +16,5 @@ class DatabaseOperations(operations.DatabaseOperations):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    data_types: ClassVar[Any] = {**base.DatabaseWrapper.data_types, "JSONField": "text"}
+    data_types = {**base.DatabaseWrapper.data_types, "JSONField": "text"}
     ops_class = DatabaseOperations
