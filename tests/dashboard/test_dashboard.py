@@ -398,6 +398,19 @@ def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser
     assert "Agents wrote to you" not in browser.get("/admin/").content.decode()
 
 
+def test_it_says_whether_a_message_was_marked_or_is_gone(team: Ids, browser: Client) -> None:
+    def marked(message_id: str) -> list[str]:
+        page = browser.post(f"/admin/mail/{message_id}/read/", follow=True)
+        return [str(said) for said in page.context["messages"]][-1:]
+
+    browser.post("/admin/speak/", letter(team, to="builder-1"))
+    answer = {"project_root": team["root"], "from_agent_id": "builder-1", "subject": "Yes", "body": "done"}
+    sent = do("message_create", **answer, target={"strategy": "direct", "agent_id": "operator"})["message_id"]
+    assert [marked(sent), marked(sent)] == [["Marked as read."], ["It was marked as read before."]]
+    gone = ["Nothing was marked: this message is gone from the operator's inbox."]
+    assert marked("msg_gone") == gone and marked(team["message"]) == gone
+
+
 def test_it_counts_all_that_needs_a_person_and_leads_to_all_of_it(team: Ids, browser: Client) -> None:
     rust = {"strategy": "capability", "capability": "rust"}
     offer = {"project_root": team["root"], "from_agent_id": "planner", "target": rust, "visibility": "public"}
