@@ -55,7 +55,8 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *("/admin/settings/", "/admin/retention/", "/admin/help/", "/admin/about/", "/admin/auth/user/"),
-        *("/admin/topics/", f"/admin/topics/{ids['topic']}/", f"/admin/topics/{ids['topic']}/tail/?after=0"),
+        *("/admin/topics/", "/admin/topics/+new/", f"/admin/topics/{ids['topic']}/"),
+        f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
         *("/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
@@ -80,7 +81,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = {"agent_close_session", "handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
-    acts |= {"topic_close", "topic_rename", "topic_export", "topic_message"}
+    acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}
     assert {page.name for page in pages(admin.site)} - seen <= acts
