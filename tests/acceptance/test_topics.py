@@ -21,6 +21,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import ROOT, Raw, environment
 from tests.acceptance.test_toolsets import Session
+from tests.conftest import Furnish
 
 TOOLS = {
     *("ping", "topic_create", "topic_list", "topic_resolve", "topic_close", "topic_join", "topic_presence"),
@@ -31,8 +32,8 @@ EACH = 50  # messages of a writer
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
+def home(tmp_path: Path, furnish: Furnish) -> Path:
+    return furnish(tmp_path / "home")
 
 
 @pytest.fixture
