@@ -14,6 +14,10 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 
 from core.access import LOCAL_OPERATOR
 
+# What the pages call Django's accounts. Migrations look at what a model was declared with, and see nothing of it.
+User._meta.app_config.verbose_name = "Hub"
+User._meta.verbose_name, User._meta.verbose_name_plural = "operator", "operators"
+
 admin.site.unregister(User)
 admin.site.unregister(Group)
 
