@@ -54,6 +54,7 @@ class Wait(Generic[P]):
     resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
     unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
+    capped: bool = True  # by max_wait_timeout_seconds; without, the parameter itself refuses what is too long
 
 
 @dataclass(frozen=True)
