@@ -22,6 +22,18 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     yield from serving(tmp_path_factory.mktemp("home"))
 
 
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home of a test's own, which does not exist yet."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def hub_beside(home: Path) -> Iterator[Hub]:
+    """A hub over the store of that home."""
+    yield from serving(home)
+
+
 @pytest.fixture(scope="session")
 def sdk_1() -> str:
     """A Python with the 1.x SDK, in an environment of its own that is made once."""

@@ -14,19 +14,8 @@ from pathlib import Path
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.acceptance.hub import Hub, serving
+from tests.acceptance.hub import Hub
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def hub_beside(home: Path) -> Iterator[Hub]:
-    """A hub over the same store."""
-    yield from serving(home)
 
 
 @pytest.fixture
