@@ -391,6 +391,29 @@ def test_reindexing_shows_how_far_it_is(ann: Client, topic: str, model: str) -> 
     ]
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_the_newest_messages_are_compared_and_it_says_where_there_are_older_ones(
+    ann: Client, topic: str, model: str, monkeypatch: pytest.MonkeyPatch, everywhere: bool
+) -> None:
+    ann.say(topic, *(f"cat {number}" for number in range(5)))
+    other = ann.call("topic_create", name="other")["topic_id"]
+    ann.join(other, "ann")
+    ann.say(other, "a newer kitten")
+    work_once(EMBEDDING)
+    monkeypatch.setattr(vectors, "AT_ONCE", 2)
+    monkeypatch.setattr(vectors, "COMPARED", 3)
+    where = {} if everywhere else {"topic_id": topic}
+    newest = ["a newer kitten", "cat 3", "cat 4"] if everywhere else ["cat 2", "cat 3", "cat 4"]
+    answer = answered(ann, "feline", **where)
+    assert (sorted(row["content_markdown"] for row in answer["results"]), warned(answer)) == (
+        newest,
+        ["SEMANTIC_NEWEST"],
+    )
+    monkeypatch.setattr(vectors, "COMPARED", 7)
+    answer = answered(ann, "feline", **where)
+    assert (answer["count"], warned(answer)) == (6 if everywhere else 5, [])
+
+
 def unindexed() -> list[float]:
     """What /metrics tells of messages that wait to be indexed."""
     families = {family.name: family for family in metrics.collect()}
