@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from core.access import LOCAL_OPERATOR
+from core.operations.caller import LOCAL_OPERATOR
 
 admin.site.unregister(User)
 admin.site.unregister(Group)

@@ -240,14 +240,16 @@ def test_it_stores_no_choice_that_could_not_be_had(bells: Toolset, operate: Any)
 
 
 CHOOSES = """
-import sys, django
-django.setup()
+import sys
+from nexus_site import launch
+launch._populate()
+from core import cli
 from core.operations import toolsets
 from mcp_bridge import resources, server, stdio, tools
 def tools_of(choice):
     return resources.instructions(choice) and {tool.name for tool in tools.tools(choice)}
 assert "inbox_pull" in tools_of(toolsets.default())
-assert not {"topics.operations", "topics.services", "topics.resources"} & set(sys.modules)
+assert not {"topics.operations", "topics.services", "topics.resources", "django.http"} & set(sys.modules)
 choice = toolsets.choose(["topics"])
 assert resources.prompts(choice) and "sync" in tools_of(choice)
 """
