@@ -195,11 +195,11 @@ async def test_it_tells_who_listens_for_the_connection_and_nobody_else(bells: To
         other.listen(tools_list_changed=True, resource_subscriptions=["nexus://inbox/ann"]) as theirs,
     ):
         await body(client, "toolset_enable", name="bells")
-        assert await asyncio.wait_for(anext(aiter(mine)), 10) == ToolsListChanged()
+        assert await asyncio.wait_for(anext(aiter(mine)), 60) == ToolsListChanged()
         message = {"project_root": "/", "from_agent_id": "bob", "subject": "s", "body": "b"}
         await body(other, "agent_register", agent_id="ann")
         await body(other, "message_create", **message, target={"strategy": "direct", "agent_id": "ann"})
-        assert await asyncio.wait_for(anext(aiter(theirs)), 10) == ResourceUpdated(uri="nexus://inbox/ann")
+        assert await asyncio.wait_for(anext(aiter(theirs)), 60) == ResourceUpdated(uri="nexus://inbox/ann")
 
 
 async def test_it_offers_no_toolset_enable_where_there_is_nothing_to_add(connect: Connect) -> None:
@@ -245,13 +245,13 @@ from nexus_site import launch
 launch._populate()
 from core import cli
 from core.operations import toolsets
-from mcp_bridge import resources, server, stdio, tools
+from mcp_bridge import reading, server, stdio, tools
 def tools_of(choice):
-    return resources.instructions(choice) and {tool.name for tool in tools.tools(choice)}
+    return reading.instructions(choice) and {tool.name for tool in tools.tools(choice)}
 assert "inbox_pull" in tools_of(toolsets.default())
 assert not {"topics.operations", "topics.services", "topics.resources", "django.http"} & set(sys.modules)
 choice = toolsets.choose(["topics"])
-assert resources.prompts(choice) and "sync" in tools_of(choice)
+assert reading.prompts(choice) and "sync" in tools_of(choice)
 """
 
 
