@@ -8,9 +8,9 @@ from typing import NamedTuple
 from django.db import IntegrityError
 
 from coordination.services import audit
-from core.access import OPERATOR_AGENT
 from core.clock import now
 from core.database import write
+from core.operations.caller import OPERATOR_AGENT
 from topics import naming, selectors, services
 from topics.archive import ArchivedTopic
 from topics.errors import argument

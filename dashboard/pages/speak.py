@@ -8,7 +8,7 @@ from django.shortcuts import redirect
 
 from coordination.models import Agent
 from coordination.toolset import run
-from core.access import OPERATOR_AGENT
+from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.speak import SpeakForm
 from dashboard.page import form_only, operate, operator, render
 from inbox.models import Delivery

@@ -13,8 +13,8 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from core.access import OPERATOR_AGENT
 from core.clock import now
+from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.filters import TopicFilters, TopicsFilters
 from dashboard.forms.topics import CloseForm, JoinForm, NewTopicForm, RenameForm, SayForm
 from dashboard.page import form_only, operate_in, posted, render
