@@ -23,6 +23,18 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[
     yield from serving(furnish(tmp_path_factory.mktemp("hub") / "home"))
 
 
+@pytest.fixture
+def home(tmp_path: Path, furnish: Furnish) -> Path:
+    """A home of a test's own."""
+    return furnish(tmp_path / "home")
+
+
+@pytest.fixture
+def hub_beside(home: Path) -> Iterator[Hub]:
+    """A hub over the store of that home."""
+    yield from serving(home)
+
+
 @pytest.fixture(scope="session")
 def sdk_1() -> str:
     """A Python with the 1.x SDK, in an environment of its own that is made once."""

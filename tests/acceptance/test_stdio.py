@@ -14,20 +14,8 @@ from pathlib import Path
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.acceptance.hub import Hub, serving
+from tests.acceptance.hub import Hub
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
-from tests.conftest import Furnish
-
-
-@pytest.fixture
-def home(tmp_path: Path, furnish: Furnish) -> Path:
-    return furnish(tmp_path / "home")
-
-
-@pytest.fixture
-def hub_beside(home: Path) -> Iterator[Hub]:
-    """A hub over the same store."""
-    yield from serving(home)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ PAGES = {
     "events": "/admin/events/",
     "event": "/admin/events/9/",
     "topics": "/admin/topics/",
+    "topic_new": "/admin/topics/+new/",
     "topic": "/admin/topics/{topic}/",
     "topic_found": "/admin/topics/{topic}/?q=key",
     "topic_delete": "/admin/topics/{topic}/delete/",

@@ -76,6 +76,23 @@ def test_it_goes_to_the_message_that_a_link_names(page: Page, topic: Ids, do: Do
     expect(page.get_by_text("line 149", exact=True)).to_be_in_viewport()
 
 
+def test_it_opens_a_topic_and_joins_it_without_a_word(page: Page, do: Does) -> None:
+    page.goto("/admin/topics/")
+    page.get_by_role("link", name="New topic").click()
+    page.get_by_label("Name", exact=True).fill("fresh start")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("The topic is open.")).to_be_visible()
+    peers = page.get_by_role("region", name="Peers")
+    expect(peers).to_contain_text("Nobody has joined.")
+    peers.get_by_role("button", name="Join").click()
+    expect(peers).to_contain_text("operator")
+    live(page)
+    speak(do, {"topic": page.url.rstrip("/").rpartition("/")[2]}, "first words")
+    peers.get_by_role("button", name="Mark read to #1").click(timeout=10_000)
+    expect(peers.locator("li", has_text="operator")).to_contain_text("up to date")
+    expect(peers.get_by_role("button")).to_have_count(0)
+
+
 def test_it_answers_without_losing_what_was_typed(page: Page, topic: Ids) -> None:
     page.goto(f"/admin/topics/{topic['topic']}/")
     field = page.get_by_label("Message (Markdown)")
