@@ -15,9 +15,10 @@ TOKENS = """
     CREATE FUNCTION nexus_tokens(text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         SELECT array_remove(regexp_split_to_array(
             left(normalize(regexp_replace(
-                normalize(lower(left($1, 200000) COLLATE "und-x-icu"), NFD), '[\u0300-\u036f]+', '', 'g'
+                normalize(translate(lower(left($1, 200000) COLLATE "und-x-icu"), 'ς', 'σ'), NFD),
+                '[\u0300-\u036f]+', '', 'g'
             ), NFC), 200000) COLLATE "und-x-icu",
-            '[^[:alnum:]]+'
+            '[^[:alnum:]²³¹¼½¾]+'
         ), '')
     $$
 """

@@ -57,6 +57,19 @@ def test_they_find_the_same(document: str, data: st.DataObject, whole: bool) -> 
 
 
 @pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        *(("ΣΑΣ", "σασ"), ("σας", "ΣΑ"), ("Ångström", "angstro"), ("한글", "하"), ("5 m² ½", "m²"), ("x², y", "x")),
+        *(("foo-bar baz", "foo-ba"), ("foo bar-baz", "foo-baz"), ("1e5", "100000"), ("-12", "12"), ("1.5", "1.50")),
+        *(("running", "run"), ("the", "the"), ("user@host.example", "host"), ("snake_case", "case"), ("ﬁne", "fine")),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_they_agree_on_what_differs_elsewhere(document: str, words: str, whole: bool) -> None:
+    assert sqlite_finds(document, [words], whole=whole) == postgresql_finds(document, [words], whole=whole)
+
+
+@pytest.mark.parametrize(
     "document",
     [
         "x" * 100_000,
