@@ -247,6 +247,7 @@ def test_it_refuses_a_reference_to_nothing(committed: None, rows: Any, model: ty
 # How the store is opened, and what leaves it
 
 
+@pytest.mark.sqlite
 def test_it_opens_every_connection_the_same_way(committed: None) -> None:
     connection.close()
     with connection.cursor() as cursor:
