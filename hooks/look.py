@@ -57,7 +57,7 @@ def seen(call: Call) -> Seen:
     if store().pending():
         return Seen(set(), 0)  # nobody has made it yet: looked at again soon
     _, waits = waiting(call, ())
-    leases = Delivery.objects.filter(recipient_agent_id=call.agent_id, status=DeliveryStatus.DELIVERED)
+    leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
     changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
     return Seen(waits, min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001)

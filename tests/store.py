@@ -42,7 +42,7 @@ def held() -> Iterator[None]:
 
         from core.database.postgres import WRITERS_LOCK
 
-        with psycopg.connect(settings.NEXUS.database_url) as writer:
+        with psycopg.connect(str(settings.NEXUS.database_url)) as writer:
             writer.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])
             yield
 
