@@ -10,6 +10,8 @@ from typing import Literal
 from django.conf import settings
 from django.db import OperationalError, connection
 
+from core.database.triggers import postgres_trigger
+
 Failure = Literal["busy", "locked", "damaged"]
 
 
@@ -60,3 +62,15 @@ def drop_trigger(name: str, table: str) -> None:
     """As if it had never been made."""
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TRIGGER {name}" + ("" if connection.vendor == "sqlite" else f" ON {table}"))
+
+
+@contextmanager
+def broken(table: str, verb: str = "INSERT") -> Iterator[None]:
+    """Inside, every such change of a table fails."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute(f"CREATE TRIGGER broken BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
+        else:
+            cursor.execute(postgres_trigger("broken", f"BEFORE {verb} ON {table}", "RAISE EXCEPTION 'broken';"))
+    yield
+    drop_trigger("broken", table)

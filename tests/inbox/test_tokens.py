@@ -33,7 +33,10 @@ def sqlite_finds(document: str, words: list[str], *, whole: bool) -> bool:
     with closing(sqlite3.connect(":memory:")) as store:
         store.execute(TABLE)
         store.execute("INSERT INTO one (rowid, words) VALUES (1, ?)", [document])
-        return store.execute("SELECT 1 FROM one WHERE one MATCH ?", [fts5.match(words, whole=whole)]).fetchone() is not None
+        return (
+            store.execute("SELECT 1 FROM one WHERE one MATCH ?", [fts5.match(words, whole=whole)]).fetchone()
+            is not None
+        )
 
 
 def postgresql_finds(document: str, words: list[str], *, whole: bool) -> bool:
