@@ -20,7 +20,10 @@ class AnyId:
     regex = "[^/]+"
 
     def to_python(self, value: str) -> str:
-        return value.replace("_2E", ".") if re.fullmatch("(_2E)+", value) else str(unquote(value))
+        found = value.replace("_2E", ".") if re.fullmatch("(_2E)+", value) else str(unquote(value))
+        if "\x00" in found:
+            raise ValueError("no id holds a NUL")
+        return found
 
     def to_url(self, value: str) -> str:
         if re.fullmatch(r"[\w-]+", value, re.ASCII) and self.to_python(value) == value:

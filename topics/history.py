@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.contributions import DoctorCheck, Finding, ImpossibleState
-from topics.search import REBUILD
+from topics.search.fts5 import REBUILD
 
 IMPOSSIBLE = (
     ImpossibleState(

@@ -223,6 +223,7 @@ def test_the_command_renames_closes_and_reindexes(ann: Client, topic: str, nexus
     assert "0" in nexus("reindex").out
 
 
+@pytest.mark.sqlite  # whose file doctor opens
 @pytest.mark.usefixtures("committed")
 def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.FixtureRequest) -> None:
     ann = Client()

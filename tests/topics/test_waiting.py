@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import threading
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import OperationalError
 
 from core import waiting
 from core.operations import runner
 from tests.core.waiting import LONG, parked
+from tests.store import failing
 from tests.topics.conftest import Client, texts
 from topics import services
 from topics.models import Peer, TopicMessage
@@ -178,9 +177,7 @@ async def test_a_wait_that_meets_a_busy_store_at_its_end_is_answered_all_the_sam
 
     def busy_at_first(**arguments: Any) -> Any:
         if arguments["agent_name"] == "bob" and next(failures, None) is not None:
-            cause = sqlite3.OperationalError("database is locked")
-            cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise OperationalError("database is locked") from cause
+            raise failing("busy")
         return really(**arguments)
 
     monkeypatch.setattr(services, "sync", busy_at_first)
