@@ -123,7 +123,12 @@ class CoreSettings(Settings):
     poll_interval_ms: int = setting(
         200, "Shortest time (ms) between two looks of a wait at what time alone changes.", minimum=1
     )
-    max_wait_timeout_seconds: int = setting(30, "Ceiling (s) for every blocking wait.", minimum=0, maximum=86_400)
+    max_wait_timeout_seconds: int = setting(
+        30,
+        "Ceiling (s) for every blocking wait, except where an operation tells a bound of its own.",
+        minimum=0,
+        maximum=86_400,
+    )
     max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
 
     @property

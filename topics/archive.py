@@ -34,7 +34,7 @@ Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 class Part(BaseModel):
     """Base of what a file holds."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
     @field_validator("*")
     @classmethod

@@ -67,6 +67,27 @@ async def test_it_waits_no_longer_than_it_was_told(room: tuple[Client, Client, s
     assert len(synced["sent"]) == 1
 
 
+async def test_it_waits_as_long_as_the_contract_says_whatever_the_ceiling_of_other_waits(
+    room: tuple[Client, Client, str], configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob, topic = room
+    configure(max_wait_timeout_seconds=0)
+    really, asked = waiting.Parked.wait, []
+
+    async def noted(self: waiting.Parked, seconds: float) -> bool:
+        asked.append(seconds)
+        return await really(self, seconds)
+
+    monkeypatch.setattr(waiting.Parked, "wait", noted)
+    waits = asyncio.create_task(runner.arun(TOPICS, bob.caller, "sync", {"topic_id": topic}))
+    await parked()
+    while not asked:
+        await asyncio.sleep(0.001)
+    assert 30 < asked[0] <= 60, "the contract's default"
+    await in_thread(ann.say, topic, "hello")
+    assert texts(await waits) == ["hello"]
+
+
 async def test_the_outbox_is_sent_once_however_often_the_wait_looks(room: tuple[Client, Client, str]) -> None:
     ann, bob, topic = room
     other = (await in_thread(ann.call, "topic_create", name="other"))["topic_id"]

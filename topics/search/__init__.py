@@ -98,15 +98,20 @@ def _semantic(
     if model not in (None, known := TopicSettings.current().embedding_model):
         raise Unavailable(f"model: there is no {model!r} here" + (f", only {known!r}." if known else f". {source.OFF}"))
     embedder, (vector,) = source.embed([query])
-    from topics.embedding.vectors import nearest
+    from topics.embedding.vectors import COMPARED, nearest
 
-    found = nearest(vector, identity=embedder.identity, topic_id=topic_id, limit=limit)
+    found, more = nearest(vector, identity=embedder.identity, topic_id=topic_id, limit=limit)
+    warnings = {}
+    if more:
+        warnings["SEMANTIC_NEWEST"] = (
+            f"By meaning the newest {COMPARED} messages were searched; words, or a topic_id, reach further back."
+        )
     if index.pending(embedder.identity, 1):
-        return found, {
-            "SEMANTIC_INCOMPLETE": "Some messages are not indexed by meaning yet; a server does it in the background, "
-            "and `nexus topics reindex` does it now."
-        }
-    return found, {}
+        warnings["SEMANTIC_INCOMPLETE"] = (
+            "Some messages are not indexed by meaning yet; a server does it in the background, and `nexus topics "
+            "reindex` does it now."
+        )
+    return found, warnings
 
 
 def _fused(worded: Sequence[Hit], meant: Mapping[int, float], limit: int) -> list[Hit]:
