@@ -12,21 +12,33 @@ from django.db import OperationalError, connection
 
 from core.database.triggers import postgres_trigger
 
-Failure = Literal["busy", "locked", "damaged"]
+Failure = Literal["busy", "locked", "damaged", "full", "away"]
 
 
 def failing(kind: Failure) -> OperationalError:
     """What Django raises for an error of the database."""
     error = OperationalError("made by the test")
     if connection.vendor == "sqlite":
-        codes = {"busy": sqlite3.SQLITE_BUSY, "locked": sqlite3.SQLITE_LOCKED, "damaged": sqlite3.SQLITE_CORRUPT}
+        codes = {
+            "busy": sqlite3.SQLITE_BUSY,
+            "locked": sqlite3.SQLITE_LOCKED,
+            "damaged": sqlite3.SQLITE_CORRUPT,
+            "full": sqlite3.SQLITE_FULL,
+            "away": sqlite3.SQLITE_CANTOPEN,
+        }
         cause = sqlite3.OperationalError("made by the test")
         cause.sqlite_errorcode = codes[kind]
         error.__cause__ = cause
     else:
         from psycopg import errors
 
-        states = {"busy": errors.LockNotAvailable, "locked": errors.DeadlockDetected, "damaged": errors.DataCorrupted}
+        states = {
+            "busy": errors.LockNotAvailable,
+            "locked": errors.DeadlockDetected,
+            "damaged": errors.DataCorrupted,
+            "full": errors.DiskFull,
+            "away": errors.CannotConnectNow,
+        }
         error.__cause__ = states[kind]("made by the test")
     return error
 

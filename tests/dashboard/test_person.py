@@ -39,7 +39,12 @@ def test_it_starts_a_local_client_by_the_whole_path_and_on_this_very_store(
 ) -> None:
     program = tmp_path / "bin" / "nexus"
     monkeypatch.setattr(sys, "argv", [str(program), "serve"])
-    settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "home": "environment", "db_path": "default"}
+    settings.NEXUS_SOURCES = {
+        **settings.NEXUS_SOURCES,
+        "home": "environment",
+        "db_path": "default",
+        "database_url": "default",
+    }
     page = shown(browser.post("/admin/agents/+new/", {"agent_id": "scout"}))
     server = snippet(page, "claude-desktop")["mcpServers"]["nexus"]
     assert server["command"] == str(program)
