@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coordination.log.streams import streams
-from core import files, instance
+from core import files
 from core.apps import own_labels
 from core.clock import now
 from core.database import sqlite, store
@@ -18,6 +18,7 @@ from core.database.migrations import refuse_newer, shipped_migrations
 from core.operations.errors import Code, NexusError
 from maintenance import store_file
 from maintenance.store_file import Progress
+from maintenance.users import users_of_file
 
 PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
 UNREAD_IDS = 1_000_000  # that a store may have given out since its backup, where it cannot be asked
@@ -114,7 +115,7 @@ def restore(
             refuse_newer(backup, applied)
             if into_running and (older := shipped_migrations() - applied):
                 raise _refuse_older(older)
-            if not into_running and (users := in_use(database, home)):
+            if not into_running and (users := users_of_file(database, home)):
                 raise NexusError(
                     Code.DB_ERROR,
                     f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
@@ -126,34 +127,6 @@ def restore(
                 _go_on_above(partial, database, damaged=database.exists())
                 _swap(partial, database, aside)
     return Restored(made.rows, aside if aside.exists() else None, in_place)
-
-
-def in_use(database: Path, home: Path) -> str | None:
-    """Who uses the store, as far as can be told: the home's server, who has the file open, whoever SQLite knows of."""
-    users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
-    server = instance.running(home)
-    if server and not any(f"process {server.pid})" in user for user in users):
-        users.append(f"the server on {server.host}:{server.port} (process {server.pid})")
-    return ", ".join(users) or ("another process" if _is_open(database) else None)
-
-
-def _is_open(database: Path) -> bool:
-    """Whether others have the store open: then SQLite does not give it to one connection alone."""
-    try:
-        sqlite.refuse_damaged(database)
-    except NexusError:
-        return False  # not to be touched
-    if not database.exists():
-        return False
-    with closing(store_file.open_store(database)) as connection:
-        connection.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
-        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.DatabaseError as error:
-            return store().is_busy(error)  # a damaged store tells nothing
-        sqlite.beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
-    return False
 
 
 def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
