@@ -114,13 +114,9 @@ def restore(
             made = checked(partial)
             refuse_newer(backup, applied)
             if into_running and (older := shipped_migrations() - applied):
-                raise _refuse_older(older)
-            if not into_running and (users := users_of_file(database, home)):
-                raise NexusError(
-                    Code.DB_ERROR,
-                    f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
-                    {"cause": "in_use"},
-                )
+                raise refuse_older(older)
+            if not into_running:
+                refuse_in_use(users_of_file(database, home))
             aside = database.with_name(f"{database.name}.replaced-{stamp()}")
             in_place = _write_over(partial, database, aside)
             if not in_place:
@@ -129,13 +125,29 @@ def restore(
     return Restored(made.rows, aside if aside.exists() else None, in_place)
 
 
-def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+def refuse_in_use(users: str | None) -> None:
+    """Raises DB_ERROR where somebody else uses the store that a backup is to replace."""
+    if users:
+        raise NexusError(
+            Code.DB_ERROR,
+            f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
+            {"cause": "in_use"},
+        )
+
+
+def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+    """The refusal to put a backup of an older version under processes that run."""
     return NexusError(
         Code.MIGRATION_ERROR,
         "The backup is of an older version, which the running processes would not understand. Stop them and restore "
         "without --into-running; the next start migrates it.",
         {"pending_migrations": sorted(".".join(row) for row in pending)},
     )
+
+
+def restoration(restored_to: int, head: int) -> str:
+    """The payload of `history.restored`: the highest id of the history that came back, and that of the former one."""
+    return json.dumps({"restored_to": restored_to, "former": head})
 
 
 def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
@@ -152,7 +164,7 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
             if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
             restored.execute(sqlite.gaps_admitted(head))
-        payload = json.dumps({"restored_to": restored_to, "former": head})
+        payload = restoration(restored_to, head)
         restored.executemany(
             # An older schema may not know a stream, nor events of no workspace: it does without those.
             "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"

@@ -1,4 +1,4 @@
-"""A whole store moved into another one, of whichever database: every row as it is, seen to be the same before it counts."""
+"""A whole store moved into another one, of whichever database, and seen to be the same before it counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOCUMENTS = "message_documents"  # what leads from search to messages whose even
 MADE_BY_MIGRATE = (
     Permission,
     ContentType,
-)  # rows that a new store has; they come over from the old one like all others
+)  # a new store has rows there; the old one's take their place
 
 
 @dataclass(frozen=True)

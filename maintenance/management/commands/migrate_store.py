@@ -17,10 +17,10 @@ from maintenance.transfer import transfer
 class Command(NexusCommand):
     group = Group.STORE
     help = (
-        "Move the whole store from SQLite to PostgreSQL, or back. Every row comes over as it is: ids, keys, operators'\n"
-        "accounts and sessions too. Before it counts, every workspace's export is compared byte for byte, and every\n"
-        "table's rows are counted. The target must be empty, and gets all or nothing; the store itself is only read,\n"
-        "while nobody else uses it, and stays where it is."
+        "Move the whole store from SQLite to PostgreSQL, or back. Every row comes over as it is, with ids, keys and\n"
+        "operators' accounts. Before it counts, every table's rows are counted and every workspace's export is\n"
+        "compared byte for byte. The target must be empty, and gets all or nothing. The store is only read, while\n"
+        "nobody else uses it, and stays where it is."
     )
     examples = """examples:
   nexus migrate-store --to postgresql://nexus:secret@db.example.org/nexus
