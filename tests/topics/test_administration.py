@@ -20,7 +20,7 @@ from django.db import connection
 
 from coordination.models import Event
 from maintenance import retention
-from maintenance.findings import Examination
+from maintenance.findings import FileExamination
 from tests.topics.conftest import Client
 from topics import history, metrics
 from topics.models import Topic, TopicMessage
@@ -202,7 +202,7 @@ def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.F
     def found() -> list[Any]:
         with closing(sqlite3.connect(settings.NEXUS.database)) as store:
             home = settings.NEXUS.home
-            examination = Examination(home, settings.NEXUS.database, datetime.now(UTC), store)
+            examination = FileExamination(home, settings.NEXUS.database, datetime.now(UTC), store)
             (check,) = history.CHECKS
             return list(check.check(examination))
 
