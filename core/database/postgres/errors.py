@@ -12,6 +12,7 @@ from core.operations.errors import Code, NexusError
 LOCKED = {"55P03", "40001", "40P01"}  # lock_not_available, serialization_failure, deadlock_detected
 LOST = {"57P01", "57P02", "57P03"}  # admin_shutdown, crash_shutdown, cannot_connect_now
 CONNECTION_CLASS = "08"
+UNREACHABLE = "unreachable"
 CAUSES: Mapping[str, tuple[str, str]] = {
     "28P01": ("refused", "The database server refuses the user or the password of the database URL."),
     "28000": ("refused", "The database server refuses the user of the database URL: see its pg_hba.conf."),
@@ -28,7 +29,8 @@ SPOKEN: Mapping[str, str] = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
-    "does not exist": "3D000",
+    'role "': "28000",
+    'database "': "3D000",
 }
 
 
@@ -77,7 +79,7 @@ def failure(error: BaseException) -> NexusError | None:
         return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": "too_many_connections"})
     if is_lost(error):
         text = "The database server cannot be reached; nothing of this call was written. Send it again in a moment."
-        return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": "unreachable"})
+        return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": UNREACHABLE})
     if code not in CAUSES:
         return None
     cause, message = CAUSES[code]
