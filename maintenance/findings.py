@@ -103,7 +103,8 @@ class ServerExamination(Examination):
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:
             cursor.execute(sql.replace("?", "%s"), values or None)
-            return cursor.fetchall()
+            found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
 
     def given_out(self, table: str) -> int:
         model = next(model for model in apps.get_models() if model._meta.db_table == table)

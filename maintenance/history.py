@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -90,8 +91,8 @@ def replay(path: Path) -> dict[str, int]:
             for number, line in enumerate(file, 1):
                 playing.take(number, line)
             playing.finish()
-        with path.open("rb") as file:
-            _compare(file, export(playing.workspace_id))
+        with path.open("rb") as file, closing(export(playing.workspace_id)) as lines:
+            _compare(file, lines)  # closed within the transaction, as its cursor on a server must be
         # Where other workspaces' events were, ids are missing; and a store that was emptied goes on above its own.
         store().admit_gaps(Event._meta.db_table)
         for kind in kinds().values():

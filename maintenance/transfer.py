@@ -183,7 +183,8 @@ def _copy(source: BaseDatabaseWrapper, total: int, progress: Progress) -> None:
     _copy_table(source, DOCUMENTS, ["document", "message_id"], tuple, told)
     for model in _models():
         fields = model._meta.concrete_fields
-        _copy_table(source, model._meta.db_table, [field.column for field in fields], _conversion(source, fields), told)
+        columns = [str(field.column) for field in fields]
+        _copy_table(source, model._meta.db_table, columns, _conversion(source, fields), told)
     with connection.cursor() as cursor:
         cursor.execute(PRUNED[connection.vendor])
 

@@ -64,8 +64,8 @@ def instead(config: CoreSettings) -> Iterator[None]:
     finally:
         other = connections[OTHER]
         other.close()
-        if other.vendor == "postgresql":
-            other.close_pool()
+        if close_pool := getattr(other, "close_pool", None):  # PostgreSQL's alone
+            close_pool()
         connections[DEFAULT_DB_ALIAS] = former
         settings.NEXUS = in_force
         store.cache_clear()
