@@ -178,8 +178,8 @@ def _copy(source: BaseDatabaseWrapper, total: int, progress: Progress) -> None:
         progress(0, left, total)
 
     with connection.cursor() as cursor:
-        for model in MADE_BY_MIGRATE:
-            cursor.execute(f"DELETE FROM {connection.ops.quote_name(model._meta.db_table)}")  # noqa: S608
+        for made in MADE_BY_MIGRATE:
+            cursor.execute(f"DELETE FROM {connection.ops.quote_name(made._meta.db_table)}")  # noqa: S608
     _copy_table(source, DOCUMENTS, ["document", "message_id"], tuple, told)
     for model in _models():
         fields = model._meta.concrete_fields

@@ -11,15 +11,17 @@ from tests.postgres import url
 class Server:
     """Empty databases, each gone when the test ends."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
+    def __init__(self, purpose: str = "test") -> None:
+        self.purpose, self.names = purpose, list[str]()
 
-    def database(self) -> str:
-        """The address of a new one."""
-        self.names.append(f"nexus_tests_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}_{len(self.names)}")
+    def database(self, template: str = "template0") -> str:
+        """The address of a new one; with a template it begins as a copy of that database."""
+        self.names.append(
+            f"nexus_tests_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}_{self.purpose}_{len(self.names)}"
+        )
         self.drop(self.names[-1])
         self.run(
-            f"CREATE DATABASE {self.names[-1]} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"
+            f"CREATE DATABASE {self.names[-1]} TEMPLATE {template} ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"
         )
         return url(self.names[-1])
 

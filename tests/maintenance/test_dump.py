@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,20 @@ ROLES = "SELECT DISTINCT role FROM agents"
 Nexus = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def moved(written: Path) -> Iterator[str]:
+    """The name of a database that holds what the scenario wrote; copied, never used."""
+    server = Server("moved")
+    done = Home(written).process("migrate-store", "--to", server.database())
+    assert done.returncode == 0, done.stderr
+    yield server.names[0]
+    server.drop(server.names[0])
+
+
 @pytest.fixture
-def store(home: Home, server: Server) -> str:
-    """The address of a database that holds what the scenario wrote."""
-    address = server.database()
-    moved = home.process("migrate-store", "--to", address)
-    assert moved.returncode == 0, moved.stderr
-    return address
+def store(moved: str, server: Server) -> str:
+    """The address of a copy of it."""
+    return server.database(moved)
 
 
 @pytest.fixture
