@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
@@ -188,12 +188,14 @@ def _alone() -> Iterator[IO[bytes]]:
             if process.stdout.readline().strip() != LOCKED.encode():
                 raise _busy()
             yield process.stdin
-            process.stdin.close()
         except BrokenPipeError:
             pass  # psql has ended, and says why
         except BaseException:
             process.kill()  # its transaction ends with it
             raise
+        finally:
+            with suppress(BrokenPipeError):  # what an ended psql did not read
+                process.stdin.close()
         said = process.stderr.read().decode(errors="replace")
         if process.wait():
             raise _busy() if "lock timeout" in said else _failed("psql", said)
