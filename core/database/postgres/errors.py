@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import psycopg
 
-from core.operations.errors import Code, NexusError
+from core.operations.errors import Code, NexusError, invalid
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 LOCKED = {"55P03", "40001", "40P01"}  # lock_not_available, serialization_failure, deadlock_detected
@@ -68,7 +68,8 @@ def is_busy(error: BaseException) -> bool:
 def failure(error: BaseException) -> NexusError | None:
     """The DB_ERROR for an error of PostgreSQL, with its cause and what to do; None when unknown.
 
-    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`.
+    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`. A text
+    that PostgreSQL cannot hold is a VALIDATION_ERROR: pages ask for what their address says.
     """
     code = state(error)
     if code in LOCKED:
@@ -80,6 +81,8 @@ def failure(error: BaseException) -> NexusError | None:
     if is_lost(error):
         text = "The database server cannot be reached; nothing of this call was written. Send it again in a moment."
         return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": UNREACHABLE})
+    if isinstance(_source(error), psycopg.DataError) and "NUL" in str(error):
+        return invalid("A text holds a NUL character; remove it.")
     if code not in CAUSES:
         return None
     cause, message = CAUSES[code]
