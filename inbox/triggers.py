@@ -79,3 +79,15 @@ TRIGGERS = {  # by database
         name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in _OF_POSTGRESQL.items()
     },
 }
+
+_OF_PRUNED = (
+    "FROM message_documents d JOIN messages m USING (message_id) WHERE d.document NOT IN (SELECT event_id FROM events)"
+)
+# The documents of messages whose event retention took: a copy of the store, event by event, would not index them.
+PRUNED = {  # by database
+    "sqlite": f"INSERT INTO search_index(rowid, words) SELECT d.document, {MESSAGE_WORDS.format(row='m')} {_OF_PRUNED}",
+    "postgresql": f"""
+        INSERT INTO search_index (document, words)
+        SELECT d.document, nexus_words({MESSAGE_WORDS.format(row="m")}) {_OF_PRUNED}
+    """,
+}

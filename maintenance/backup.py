@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coordination.log.streams import streams
-from core import files, instance
+from core import files
 from core.apps import own_labels
 from core.clock import now
 from core.database import sqlite, store
@@ -18,6 +18,7 @@ from core.database.migrations import refuse_newer, shipped_migrations
 from core.operations.errors import Code, NexusError
 from maintenance import store_file
 from maintenance.store_file import Progress
+from maintenance.users import users_of_file
 
 PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
 UNREAD_IDS = 1_000_000  # that a store may have given out since its backup, where it cannot be asked
@@ -113,13 +114,9 @@ def restore(
             made = checked(partial)
             refuse_newer(backup, applied)
             if into_running and (older := shipped_migrations() - applied):
-                raise _refuse_older(older)
-            if not into_running and (users := in_use(database, home)):
-                raise NexusError(
-                    Code.DB_ERROR,
-                    f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
-                    {"cause": "in_use"},
-                )
+                raise refuse_older(older)
+            if not into_running:
+                refuse_in_use(users_of_file(database, home))
             aside = database.with_name(f"{database.name}.replaced-{stamp()}")
             in_place = _write_over(partial, database, aside)
             if not in_place:
@@ -128,41 +125,29 @@ def restore(
     return Restored(made.rows, aside if aside.exists() else None, in_place)
 
 
-def in_use(database: Path, home: Path) -> str | None:
-    """Who uses the store, as far as can be told: the home's server, who has the file open, whoever SQLite knows of."""
-    users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
-    server = instance.running(home)
-    if server and not any(f"process {server.pid})" in user for user in users):
-        users.append(f"the server on {server.host}:{server.port} (process {server.pid})")
-    return ", ".join(users) or ("another process" if _is_open(database) else None)
+def refuse_in_use(users: str | None) -> None:
+    """Raises DB_ERROR where somebody else uses the store that a backup is to replace."""
+    if users:
+        raise NexusError(
+            Code.DB_ERROR,
+            f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
+            {"cause": "in_use"},
+        )
 
 
-def _is_open(database: Path) -> bool:
-    """Whether others have the store open: then SQLite does not give it to one connection alone."""
-    try:
-        sqlite.refuse_damaged(database)
-    except NexusError:
-        return False  # not to be touched
-    if not database.exists():
-        return False
-    with closing(store_file.open_store(database)) as connection:
-        connection.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
-        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.DatabaseError as error:
-            return store().is_busy(error)  # a damaged store tells nothing
-        sqlite.beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
-    return False
-
-
-def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+    """The refusal to put a backup of an older version under processes that run."""
     return NexusError(
         Code.MIGRATION_ERROR,
         "The backup is of an older version, which the running processes would not understand. Stop them and restore "
         "without --into-running; the next start migrates it.",
         {"pending_migrations": sorted(".".join(row) for row in pending)},
     )
+
+
+def restoration(restored_to: int, head: int) -> str:
+    """The payload of `history.restored`: the highest id of the history that came back, and that of the former one."""
+    return json.dumps({"restored_to": restored_to, "former": head})
 
 
 def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
@@ -179,7 +164,7 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
             if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
             restored.execute(sqlite.gaps_admitted(head))
-        payload = json.dumps({"restored_to": restored_to, "former": head})
+        payload = restoration(restored_to, head)
         restored.executemany(
             # An older schema may not know a stream, nor events of no workspace: it does without those.
             "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"

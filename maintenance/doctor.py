@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
+
+from django.db import DatabaseError
 
 from core.apps import nexus_apps
 from core.clock import now
+from core.config import CoreSettings
 from core.contributions import Finding
 from core.database import store
 from core.operations.errors import Code, NexusError
 from maintenance import file_checks, row_checks, salvage, store_file
-from maintenance.findings import Examination, Home
+from maintenance.findings import Examination, FileExamination, Home, ServerExamination
 
-FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
+HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "permissions": file_checks.permissions,
+    "leftovers": file_checks.leftovers,
+}
+FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "disk space": file_checks.room,
     "servers": file_checks.servers,
-    "leftovers": file_checks.leftovers,
     "log": file_checks.lost_log,
     "log size": file_checks.log_size,
     "file": file_checks.header,
 }
-STORE_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
+ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
     "version": row_checks.versions,
     "schema": row_checks.schema,
-    "integrity": row_checks.integrity,
-    "references": row_checks.references,
-    "event ids": row_checks.event_ids,
     "impossible rows": row_checks.impossible_rows,
     "clock": row_checks.clock,
 }
+SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
+    "integrity": row_checks.integrity,
+    "references": row_checks.references,
+    "event ids": row_checks.event_ids,
+}
+
+
+def checks(config: CoreSettings) -> list[str]:
+    """The names of the checks that this store can be given, those of every app among them."""
+    ours = (*HOME_CHECKS, *ROW_CHECKS, *(() if config.database_url else left_out()))
+    return list(dict.fromkeys([*ours, *(check.name for app in nexus_apps() for check in app.doctor_checks())]))
+
+
+def left_out() -> list[str]:
+    """The names of the checks for which the store must be an SQLite file."""
+    return [*FILE_CHECKS, *SQLITE_CHECKS]
 
 
 @dataclass(frozen=True)
@@ -44,17 +62,39 @@ class Diagnosis:
     finding: Finding
 
 
-def examine(home: Path, database: Path) -> list[Diagnosis]:
+def examine(config: CoreSettings) -> list[Diagnosis]:
     """Run every check. Raises DB_ERROR when there is nothing to examine, or others keep it locked."""
-    if not database.is_file():
-        raise NexusError(Code.DB_ERROR, f"There is no store at {database}. Check --home and --db-path.")
-    with store_file.explained(f"{database} cannot be examined."):
-        place = Home(home, database, now())
-        found = [Diagnosis(name, finding) for name, check in FILE_CHECKS.items() for finding in check(place)]
-        found += _examine_store(place)
+    place = Home(config.home, config.database, now())
+    if config.database_url is not None:
+        return [*_each(HOME_CHECKS, place), *_examine_server(place, config)]
+    if not place.database.is_file():
+        raise NexusError(Code.DB_ERROR, f"There is no store at {place.database}. Check --home and --db-path.")
+    with store_file.explained(f"{place.database} cannot be examined."):
+        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place)]
         if any(diagnosis.check in ("integrity", "file") and not diagnosis.finding.mend for diagnosis in found):
             found.append(Diagnosis("salvage", _prospects(place)))
     return found
+
+
+def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], place: Home) -> list[Diagnosis]:
+    return [Diagnosis(name, finding) for name, check in checks.items() for finding in check(place)]
+
+
+def _contributed() -> list[tuple[str, Callable[[Any], Iterator[Finding]]]]:
+    return [(check.name, check.check) for app in nexus_apps() for check in app.doctor_checks()]
+
+
+def _examine_server(place: Home, config: CoreSettings) -> list[Diagnosis]:
+    examination = ServerExamination(place.path, place.database, place.moment)
+    try:
+        with store().snapshot():
+            every = [*ROW_CHECKS.items(), *_contributed()]
+            return [Diagnosis(name, finding) for name, check in every for finding in check(examination)]
+    except DatabaseError as error:
+        known = store().failure(error)
+        if known is None:
+            raise
+        raise NexusError(Code.DB_ERROR, f"{config.place} cannot be examined. {known.message}", known.details) from None
 
 
 def mend(diagnosis: Diagnosis) -> str:
@@ -62,20 +102,19 @@ def mend(diagnosis: Diagnosis) -> str:
     assert diagnosis.finding.mend is not None
     try:
         diagnosis.finding.mend()
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, DatabaseError) as error:
         known = store().failure(error)
         return f"not mended: {known.message if known else type(error).__name__}"
     return diagnosis.finding.mending
 
 
-def _examine_store(place: Home) -> list[Diagnosis]:
+def _examine_file(place: Home) -> list[Diagnosis]:
     found: list[Diagnosis] = []
     if file_checks.expected_size(place.database) is None:
         return found
     with closing(store_file.open_to_look(place.database)) as connection:
-        examination = Examination(place.path, place.database, place.moment, connection)
-        contributed = ((check.name, check.check) for app in nexus_apps() for check in app.doctor_checks())
-        for name, check in (*STORE_CHECKS.items(), *contributed):
+        examination = FileExamination(place.path, place.database, place.moment, connection)
+        for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
             try:
                 found += [Diagnosis(name, finding) for finding in check(examination)]
             except sqlite3.DatabaseError as error:

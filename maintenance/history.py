@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -20,7 +21,7 @@ from coordination.models import Agent, Event, Workspace
 from core.apps import nexus_apps
 from core.clock import iso
 from core.contributions import ExportKind
-from core.database import store
+from core.database import store, write
 from core.operations.errors import NexusError, invalid
 from core.operations.validation import unstorable
 
@@ -82,7 +83,7 @@ def replay(path: Path) -> dict[str, int]:
     Nothing is committed before a new export has been found equal to the file, byte for byte. Raises VALIDATION_ERROR
     when the store is not empty, and, with the number of the line, for one that export does not write.
     """
-    with transaction.atomic():
+    with write():
         if any(model._base_manager.exists() for model in (kind.model for kind in kinds().values())):
             raise invalid("This store is not empty: a history is played into a new one. Choose another --home.")
         playing = _Playing()
@@ -90,11 +91,19 @@ def replay(path: Path) -> dict[str, int]:
             for number, line in enumerate(file, 1):
                 playing.take(number, line)
             playing.finish()
-        with path.open("rb") as file:
-            _compare(file, export(playing.workspace_id))
+        with path.open("rb") as file, closing(export(playing.workspace_id)) as lines:
+            _compare(file, lines)  # closed within the transaction, as its cursor on a server must be
         # Where other workspaces' events were, ids are missing; and a store that was emptied goes on above its own.
         store().admit_gaps(Event._meta.db_table)
+        for kind in kinds().values():
+            if isinstance(kind.model._meta.pk, models.AutoField) and (last := _last_id(kind.model)):
+                store().give_out_above(kind.model, last)
     return playing.counts
+
+
+def _last_id(model: type[models.Model]) -> int | None:
+    last: int | None = model._base_manager.aggregate(last=models.Max("pk"))["last"]
+    return last
 
 
 @dataclass

@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 from django.apps import apps
 from django.db import connection
 
-from core.apps import database_objects, nexus_apps, own_labels
+from core.apps import nexus_apps, own_labels
 from core.contributions import Finding
-from core.database import sqlite
 from core.database.migrations import shipped_migrations
 from maintenance import store_file
-from maintenance.findings import Examination
+from maintenance.findings import Examination, FileExamination
 
 CLOCK_STEP = timedelta(hours=2)  # how far a clock may have been moved without spoiling anything for good
 CLOCK_SLACK = timedelta(minutes=5)
@@ -23,10 +22,10 @@ STOP = "Stop every Nexus process before more is written. Below is what can still
 
 def versions(examination: Examination) -> Iterator[Finding]:
     """The store and the code are of one version."""
-    applied = _own(store_file.migrations(examination.connection))
+    applied = _own(examination.applied())
     shipped = _own(shipped_migrations())
     if not applied:
-        yield Finding("The file holds no store of Nexus.", "Point --home or --db-path at the right one.")
+        yield Finding("It holds no store of Nexus.", "Point --home, --db-path or --database-url at the right one.")
         return
     if newer := sorted(applied - shipped):
         yield Finding(
@@ -42,15 +41,14 @@ def versions(examination: Examination) -> Iterator[Finding]:
 
 def schema(examination: Examination) -> Iterator[Finding]:
     """Every table, index and trigger of this version is there."""
-    if _own(store_file.migrations(examination.connection)) != _own(shipped_migrations()):
+    if _own(examination.applied()) != _own(shipped_migrations()):
         return  # the models describe another version
-    present = {name for _, name, _ in store_file.schema(examination.connection)}
-    triggers = database_objects("sqlite")
-    for name in sqlite.absent(examination.connection, triggers):
+    present = examination.names()
+    for name, mend in examination.faulty_triggers().items():
         yield Finding(
             f"The trigger {name} is {'not as it should be' if name in present else 'missing'}.",
             "It keeps the event log append-only or the search in step; without it history can be changed.",
-            examination.repair(f"DROP TRIGGER IF EXISTS {name}", triggers[name]),
+            mend,
             "the trigger was made again",
         )
     for model in (model for app in own_labels() for model in apps.get_app_config(app).get_models()):
@@ -67,7 +65,7 @@ def schema(examination: Examination) -> Iterator[Finding]:
                 )
 
 
-def integrity(examination: Examination) -> Iterator[Finding]:
+def integrity(examination: FileExamination) -> Iterator[Finding]:
     """Every page, index entry and constraint is as SQLite wrote it."""
     faults = store_file.integrity_faults(examination.connection)
     if not faults:
@@ -81,7 +79,7 @@ def integrity(examination: Examination) -> Iterator[Finding]:
     )
 
 
-def references(examination: Examination) -> Iterator[Finding]:
+def references(examination: FileExamination) -> Iterator[Finding]:
     """Every row that refers to another finds it."""
     for (table, parent), count in store_file.dangling_references(examination.connection).items():
         hint = (
@@ -95,7 +93,7 @@ def references(examination: Examination) -> Iterator[Finding]:
         )
 
 
-def event_ids(examination: Examination) -> Iterator[Finding]:
+def event_ids(examination: FileExamination) -> Iterator[Finding]:
     """Events are numbered without gaps, and only retention removes any: the oldest.
 
     No gap is: what is missing before the oldest event once a retention pass ran, or beside events that are no more
@@ -117,7 +115,7 @@ def event_ids(examination: Examination) -> Iterator[Finding]:
         )
 
 
-def _missing(examination: Examination) -> Iterator[tuple[int, int, str | None]]:
+def _missing(examination: FileExamination) -> Iterator[tuple[int, int, str | None]]:
     """Each run of missing ids, first to last, and the time of the event before it; None before the oldest."""
     gaps = """
         SELECT event_id, before, stamp FROM (
@@ -180,5 +178,6 @@ def _listed(rows: list[tuple[str, str]]) -> str:
     return ", ".join(".".join(row) for row in rows)
 
 
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+def _moment(found: str | datetime) -> datetime:
+    """A time as a database gives it: SQLite has it as text, in UTC."""
+    return found if isinstance(found, datetime) else datetime.fromisoformat(found).replace(tzinfo=UTC)

@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from core import files
@@ -131,6 +131,12 @@ def partial_file(destination: Path) -> Iterator[Path]:
             yield path
         finally:
             path.with_name(path.name + "-journal").unlink(missing_ok=True)  # SQLite's, of a copy that was cut short
+
+
+def one_file(path: Path) -> None:
+    """Make a store that nobody has open one file, without a log beside it."""
+    with closing(open_store(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
 
 
 def publish(path: Path, destination: Path) -> None:

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from functools import cache
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from core.config import CoreSettings
 from core.database.base import Store
+
+OTHER = "other"  # the alias of a second store
 
 _thread = threading.local()
 
@@ -41,6 +43,33 @@ def write() -> Iterator[None]:
         if outermost:
             transaction.on_commit(_count)
         yield
+
+
+@contextmanager
+def instead(config: CoreSettings) -> Iterator[None]:
+    """Inside, the store that `config` names is the one in use: for a command, alone in its process, that has two.
+
+    The former connection stays as it is, its transaction too. What `core.database.prepared` made for the former store
+    is not for this one: use neither inside.
+    """
+    former, in_force = connections[DEFAULT_DB_ALIAS], settings.NEXUS
+    connections.settings[OTHER] = connections.configure_settings(
+        {DEFAULT_DB_ALIAS: {}, OTHER: store_of(config).django_settings(config)}
+    )[OTHER]
+    try:
+        connections[DEFAULT_DB_ALIAS] = connections[OTHER]
+        settings.NEXUS = config
+        store.cache_clear()
+        yield
+    finally:
+        other = connections[OTHER]
+        other.close()
+        if close_pool := getattr(other, "close_pool", None):  # PostgreSQL's alone
+            close_pool()
+        connections[DEFAULT_DB_ALIAS] = former
+        settings.NEXUS = in_force
+        store.cache_clear()
+        del connections[OTHER], connections.settings[OTHER]
 
 
 def commits() -> int:

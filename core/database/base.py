@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from django.db.models import Model
+
 from core.config import CoreSettings
 from core.operations.errors import NexusError
 
@@ -69,6 +71,12 @@ class Store(Protocol):
 
     def install(self, objects: Mapping[str, str]) -> None:
         """Make triggers anew, by name; a second time changes nothing."""
+
+    def given_out(self, model: type[Model]) -> int:
+        """The highest automatic id that a model's table gave out, whatever became of its row; 0 when it gave none."""
+
+    def give_out_above(self, model: type[Model], head: int) -> None:
+        """Inside a transaction: the next automatic id is above `head`, and above what was given out before."""
 
     def admit_gaps(self, table: str) -> None:
         """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""

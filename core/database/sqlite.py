@@ -15,6 +15,7 @@ from typing import Any
 
 from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
+from django.db.models import Model
 
 from core.apps import database_objects
 from core.config import CoreSettings
@@ -327,11 +328,30 @@ def snapshot() -> Iterator[None]:
             cursor.execute("ROLLBACK")
 
 
+def given_out(model: type[Model]) -> int:
+    """The highest automatic id that a model's table gave out, whatever became of its row; 0 when it gave none."""
+    return _given_out(model._meta.db_table)
+
+
+def give_out_above(model: type[Model], head: int) -> None:
+    """Inside a transaction: the next automatic id is above `head`, and above what was given out before."""
+    table = model._meta.db_table
+    if head > _given_out(table):
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM sqlite_sequence WHERE name = %s", [table])
+            cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (%s, %s)", [table, head])
+
+
 def admit_gaps(table: str) -> None:
     """Inside a transaction: ids that `table` lacks now, up to the highest it gave out, are no fault to doctor."""
     with connection.cursor() as cursor:
+        cursor.execute(gaps_admitted(_given_out(table)))
+
+
+def _given_out(table: str) -> int:
+    with connection.cursor() as cursor:
         cursor.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = %s", [table])
-        cursor.execute(gaps_admitted(cursor.fetchone()[0] or 0))
+        return int(cursor.fetchone()[0] or 0)
 
 
 def gaps_admitted(upto: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,15 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from coordination.toolset import run
+from core.config import CoreSettings, variable
+from core.database import instead
 from core.instance import Holder
 from core.operations.caller import Caller, of_process
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.settings import BASE_DIR
 
 OPERATOR = Caller(transport="demo", operator="demo", connection=of_process("demo"))
+THEIR_STORE = {variable("db_path"), variable("database_url")}
 
 
 @dataclass(frozen=True)
@@ -27,28 +32,30 @@ class Stage:
     """A store, and how each agent reaches it."""
 
     told: str
-    database: Path
+    store: Callable[[], AbstractContextManager[None]]  # inside, it is the one that this process reads
     transport: Callable[[str], Any]
     leave: Callable[[Iterable[str], str], str]  # the agents and their project: takes them out, and tells what stays
 
 
 def throwaway(home: Path) -> Stage:
-    """Each agent starts a server process of its own, as a harness does."""
+    """Each agent starts a server process of its own, as a harness does, over a file: never in the team's own store."""
+    config = replace(CoreSettings.current(), home=home, db_path=None, database_url=None)
+    environment = {name: value for name, value in os.environ.items() if name not in THEIR_STORE}
 
     def transport(agent_id: str) -> Any:
         return stdio_client(
             StdioServerParameters(
                 command=sys.executable,
                 args=["-m", "nexus_site", "runmcp", "--home", str(home)],
-                env={**os.environ, "PYTHONPATH": str(BASE_DIR)},
+                env={**environment, "PYTHONPATH": str(BASE_DIR)},
             )
         )
 
     told = "Each agent has a server process of its own, over a throwaway home."
-    return Stage(told, home / "nexus.db", transport, lambda agents, project: "")
+    return Stage(told, partial(instead, config), transport, lambda agents, project: "")
 
 
-def hub(holder: Holder, database: Path) -> Stage:
+def hub(holder: Holder) -> Stage:
     """Each agent connects to the running hub with a key of its own."""
     url = f"http://{holder.host}:{holder.port}"
 
@@ -57,7 +64,7 @@ def hub(holder: Holder, database: Path) -> Stage:
         return streamable_http_client(f"{url}/mcp", http_client=create_mcp_http_client(headers=headers))
 
     told = f"The agents play on the hub at {url}: open it in a browser and look on."
-    return Stage(told, database, transport, _leave)
+    return Stage(told, nullcontext, transport, _leave)
 
 
 def _leave(agents: Iterable[str], project_root: str) -> str:

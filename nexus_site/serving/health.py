@@ -85,7 +85,10 @@ def _migrated() -> bool:
 
 
 def _room() -> bool:
+    config = CoreSettings.current()
+    if config.database_url is not None:
+        return True  # a server's disk cannot be asked; that it is full, a write tells
     try:
-        return shutil.disk_usage(CoreSettings.current().database.parent).free >= ENOUGH_BYTES
+        return shutil.disk_usage(config.database.parent).free >= ENOUGH_BYTES
     except OSError:  # it is not there
         return False

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.hub import Hub
 from tests.acceptance.processes import nexus
+from tests.postgres import SERVER, url
 
 
 def test_it_plays_in_a_throwaway_home_and_loses_nothing(tmp_path: Path) -> None:
@@ -14,6 +17,21 @@ def test_it_plays_in_a_throwaway_home_and_loses_nothing(tmp_path: Path) -> None:
     assert "✗" not in played.stdout and played.stdout.count("✓") == 7
     assert "demo-reviewer  reads from demo-worker" in played.stdout
     assert not (tmp_path / "home" / "nexus.db").exists(), "one's own home is left alone"
+
+
+def test_it_leaves_the_teams_store_alone_where_no_hub_serves_it(tmp_path: Path) -> None:
+    played = nexus(
+        tmp_path / "home", "demo", "--rounds", "1", "--pause", "0.02", NEXUS_DB_PATH=str(tmp_path / "our.db")
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert not (tmp_path / "our.db").exists()
+
+
+@pytest.mark.skipif(not SERVER, reason="needs a PostgreSQL server")
+def test_it_leaves_the_teams_database_alone_where_no_hub_serves_it(tmp_path: Path) -> None:
+    address = url("nexus_tests_that_is_not_there")
+    played = nexus(tmp_path / "home", "demo", "--rounds", "1", "--pause", "0.02", NEXUS_DATABASE_URL=address)
+    assert played.returncode == 0, played.stdout + played.stderr
 
 
 def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub) -> None:

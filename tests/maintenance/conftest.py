@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from tests.maintenance.server import Server
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -111,3 +113,11 @@ def crashed(home: Home) -> Iterator[Home]:
         path.write_bytes(content)
         path.chmod(0o600)
     yield home
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    for name in made.names:
+        made.drop(name)

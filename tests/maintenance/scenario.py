@@ -14,6 +14,7 @@ MESSAGES = 40
 
 def main(home: Path) -> None:
     os.environ.update(NEXUS_HOME=str(home), DJANGO_SETTINGS_MODULE="nexus_site.settings")
+    os.environ.pop("NEXUS_DATABASE_URL", None)  # a file, whatever the suite runs on
     import django
 
     django.setup()

@@ -14,6 +14,8 @@ import pytest
 from core import progress
 from tests.maintenance.conftest import Done, Home, entries
 
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
 Nexus = Callable[..., Done]
 
 

@@ -18,6 +18,8 @@ from core.clock import now
 from maintenance import file_checks
 from tests.maintenance.conftest import Done, Home, entries
 
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
 Nexus = Callable[..., Done]
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from coordination.models import Agent, Event, Session, Workspace
 from coordination.paths import workspace_id_of
+from core.database import store
 from core.operations.errors import NexusError
 from maintenance import history
 from tests.conftest import Call
@@ -98,9 +99,7 @@ def test_it_comes_back_byte_for_byte(replay: Replay, exported: str) -> None:
 def test_it_goes_on_after_the_last_event(replay: Replay, exported: str, call: Call, project: str) -> None:
     replay(exported)
     newest = Event.objects.latest("event_id").event_id
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
-        given_out = cursor.fetchone()[0]  # by tests before this one, perhaps: no id is given out twice
+    given_out = store().given_out(Event)  # by tests before this one, perhaps: no id is given out twice
 
     call("message_create", project_root=project, from_agent_id="ana", subject="On", body="we go")
 
@@ -110,14 +109,13 @@ def test_it_goes_on_after_the_last_event(replay: Replay, exported: str, call: Ca
 def test_it_goes_on_above_the_ids_of_a_store_that_was_emptied(
     replay: Replay, exported: str, call: Call, project: str
 ) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
-        cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', 5000)")
+    head = store().given_out(Event) + 5000
+    store().give_out_above(Event, head)
     assert replay(exported).code == 0
 
     call("message_create", project_root=project, from_agent_id="ana", subject="On", body="we go")
 
-    assert Event.objects.order_by("-event_id").first().event_id == 5001  # type: ignore[union-attr]
+    assert Event.objects.order_by("-event_id").first().event_id == head + 1  # type: ignore[union-attr]
 
 
 def test_it_lets_nobody_in_with_a_replayed_session(replay: Replay, exported: str, refused: Call) -> None:

@@ -18,6 +18,8 @@ import pytest
 
 from tests.maintenance.conftest import ROOT, Done, Home, entries
 
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
 Nexus = Callable[..., Done]
 SETTINGS = "nexus_site.settings"
 ROLES = "SELECT DISTINCT role FROM agents"

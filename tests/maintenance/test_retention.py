@@ -211,6 +211,7 @@ def test_it_deletes_in_batches_and_says_that_more_is_left(busy_team: Callable[[f
     assert deleted(second)["events"] == total - 500
 
 
+@pytest.mark.sqlite
 def test_it_reports_what_it_deleted_before_the_store_was_busy(
     busy_team: Callable[[float], None], project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +317,7 @@ def test_it_starts_the_server_even_when_the_pass_fails(
     assert "starts without it" in caplog.text
 
 
+@pytest.mark.sqlite
 def test_it_shrinks_the_file(committed: None, busy_team: Callable[[float], None], project: str) -> None:
     busy_team(40)
     with at(40):
@@ -341,6 +343,7 @@ def busy_compaction(committed: None, monkeypatch: pytest.MonkeyPatch) -> list[in
     return met
 
 
+@pytest.mark.sqlite
 def test_it_resets_once_and_tells_that_the_file_could_not_be_shrunk(busy_compaction: list[int]) -> None:
     data = run(OPERATOR, "database_reset", {"confirm": "reset"})["data"]
     assert "busy" in data["vacuum"]["problem"]
@@ -348,6 +351,7 @@ def test_it_resets_once_and_tells_that_the_file_could_not_be_shrunk(busy_compact
     assert list(Agent.objects.values_list("agent_id", flat=True)) == ["late-1"]
 
 
+@pytest.mark.sqlite
 def test_it_prunes_and_tells_that_the_file_could_not_be_shrunk(busy_compaction: list[int]) -> None:
     assert "busy" in prune(vacuum=True)["vacuum"]["problem"]
     assert busy_compaction == [0]

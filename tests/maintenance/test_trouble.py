@@ -20,6 +20,8 @@ from core.operations.errors import Code, NexusError
 from tests.maintenance.conftest import ROOT, Home
 from tests.maintenance.test_doctor import DAMAGE
 
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
 
 @pytest.mark.parametrize("damage", ["cut short", "not SQLite", "its log gone"])
 def test_it_does_not_start_on_a_damaged_store_and_leaves_it_as_it_is(home: Home, damage: str) -> None:

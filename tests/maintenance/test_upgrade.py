@@ -226,6 +226,8 @@ HALF = """
 import os, signal
 from django.db import migrations
 
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
 def die(apps, schema_editor):
     {death}
 

@@ -58,6 +58,7 @@ def test_it_is_not_ready_while_a_migration_is_missing(client: Client) -> None:
         last.save()
 
 
+@pytest.mark.sqlite  # how full the disk of a server is cannot be asked
 def test_it_is_not_ready_when_the_disk_is_as_good_as_full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "ENOUGH_BYTES", 2**63)
     assert ready(client) == (503, {"database": True, "migrations": True, "disk": False})

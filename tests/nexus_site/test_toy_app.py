@@ -17,6 +17,8 @@ from tests.acceptance import hub as hubs
 from tests.acceptance.hub import Hub
 from tests.toy_app import ROOT, environment, plant, run
 
+pytestmark = pytest.mark.sqlite  # its processes have a home of their own, and the store in it
+
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -21,7 +21,7 @@ from django.db import connection
 
 from coordination.models import Event
 from maintenance import retention
-from maintenance.findings import Examination
+from maintenance.findings import FileExamination
 from tests.conftest import at_once
 from tests.topics.conftest import Client
 from topics import history, metrics
@@ -234,7 +234,7 @@ def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.F
     def found() -> list[Any]:
         with closing(sqlite3.connect(settings.NEXUS.database)) as store:
             home = settings.NEXUS.home
-            examination = Examination(home, settings.NEXUS.database, datetime.now(UTC), store)
+            examination = FileExamination(home, settings.NEXUS.database, datetime.now(UTC), store)
             return [finding for check in history.CHECKS for finding in check.check(examination)]
 
     def wrong() -> int:

@@ -33,7 +33,7 @@ from core.config import parse
 from core.operations import runner
 from core.operations.errors import NexusError
 from core.work import work_forever, work_once
-from maintenance.findings import Examination
+from maintenance.findings import FileExamination
 from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
 from tests.topics.conftest import Client
@@ -450,7 +450,7 @@ def test_doctor_sees_vectors_that_are_out_of_step_and_reindexing_mends_them(mode
 
     def problems() -> list[str]:
         with closing(sqlite3.connect(settings.NEXUS.database)) as store:
-            examination = Examination(settings.NEXUS.home, settings.NEXUS.database, now(), store)
+            examination = FileExamination(settings.NEXUS.home, settings.NEXUS.database, now(), store)
             found = [(check.name, each) for check in history.CHECKS for each in check.check(examination)]
         assert all(name == "vectors of topics" and "`nexus topics reindex`" in each.advice for name, each in found)
         return [each.problem.partition(": ")[2] for _, each in found]

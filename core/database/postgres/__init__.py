@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from psycopg.conninfo import conninfo_to_dict
 
 from core.config import CoreSettings
-from core.database.postgres import listener, schema
+from core.database.postgres import ids, listener, schema
 from core.database.postgres.errors import failure, is_busy, is_lost
 from core.operations.errors import Code, NexusError
 
@@ -22,6 +22,8 @@ __all__ = [
     "disk_used",
     "django_settings",
     "failure",
+    "give_out_above",
+    "given_out",
     "guard",
     "install",
     "is_busy",
@@ -46,6 +48,8 @@ IDLE_SECONDS = 60.0  # a connection above the first that nobody used for so long
 prepare = schema.prepare
 pending = schema.pending
 install = schema.install
+given_out = ids.given_out
+give_out_above = ids.give_out_above
 
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def prepare() -> None:
 
 def pending() -> bool:
     """Whether a migration of this version is not applied, or a trigger is missing. Raises as `prepare` does."""
-    with _direct() as server:
+    with direct() as server:
         version, encoding, collation, may_create, standby = _row(server, STATE)
         if version < OLDEST:
             raise _unfit(f"is PostgreSQL {version}; Nexus needs {OLDEST} or newer")
@@ -93,8 +93,8 @@ def _row(server: psycopg.Connection[Any], query: str) -> Any:
 
 
 @contextmanager
-def _direct() -> Iterator[psycopg.Connection[Any]]:
-    """A connection past the pool, which would hide in its log why there is none."""
+def direct() -> Iterator[psycopg.Connection[Any]]:
+    """A connection past the pool, which would hide in its log why there is none. Raises DB_ERROR."""
     url = CoreSettings.current().database_url
     assert url is not None
     try:
@@ -117,7 +117,7 @@ def _unfit(why: str) -> NexusError:
 
 def _migrate() -> None:
     deadline = time.monotonic() + LOCK_SECONDS
-    with _direct() as server:
+    with direct() as server:
         while not _row(server, f"SELECT pg_try_advisory_lock({MIGRATION_LOCK})")[0]:
             if time.monotonic() >= deadline:
                 raise NexusError(

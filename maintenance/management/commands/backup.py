@@ -19,7 +19,8 @@ class Command(NexusCommand):
     help = (
         "Copy the store as it is at one moment, while agents go on writing. The copy is checked (integrity,\n"
         "references, row counts, schema) before it gets its name; a file that exists is never written over.\n"
-        "It holds the store alone: not the home's signing key, and no rendered shared.md."
+        "It holds the store alone: not the home's signing key, and no rendered shared.md.\n"
+        "A store on PostgreSQL is dumped by pg_dump, in its custom format; the dump is read through once."
     )
     examples = """examples:
   nexus backup                        into backups/ of the home, named by the time
@@ -35,9 +36,7 @@ exit codes: 0 written and checked; 1 nothing was written"""
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        made = backup.back_up(
-            CoreSettings.current().database, _file(options["destination"]), Bar(self.stderr, "backup")
-        )
+        made = self._back_up(options["destination"])
         if options["json"]:
             answer = {"path": str(made.path), "size_bytes": made.size_bytes, "rows": made.rows, "checked": True}
             self.stdout.write(json.dumps(answer))
@@ -45,10 +44,18 @@ exit codes: 0 written and checked; 1 nothing was written"""
         rows = sum(made.rows.values())
         self.stdout.write(f"{made.path}: {made.size_bytes} bytes, {rows} rows in {len(made.rows)} tables, checked.")
 
+    def _back_up(self, destination: Path | None) -> backup.Backup:
+        config = CoreSettings.current()
+        if config.database_url is None:
+            return backup.back_up(config.database, _file(destination, "db"), Bar(self.stderr, "backup"))
+        from maintenance import dump
 
-def _file(destination: Path | None) -> Path:
+        return dump.back_up(_file(destination, "dump"))
+
+
+def _file(destination: Path | None, suffix: str) -> Path:
     if destination is None:
         destination = CoreSettings.current().home / "backups"
         if CoreSettings.current().home.is_dir():
             destination.mkdir(mode=0o700, exist_ok=True)
-    return destination / f"nexus-{backup.stamp()}.db" if destination.is_dir() else destination.absolute()
+    return destination / f"nexus-{backup.stamp()}.{suffix}" if destination.is_dir() else destination.absolute()

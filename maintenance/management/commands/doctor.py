@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 
 from core.cli import Group, NexusCommand
 from core.config import CoreSettings
-from core.operations.errors import NexusError
+from core.operations.errors import NexusError, invalid
 from maintenance import doctor, salvage
 from maintenance.doctor import Diagnosis
 
@@ -22,8 +22,9 @@ class Command(NexusCommand):
     group = Group.STORE
     help = (
         "Examine the store and its home, and mend what is safe. It looks at: "
-        + ", ".join([*doctor.FILE_CHECKS, *doctor.STORE_CHECKS])
-        + ".\nIt only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
+        + ", ".join([*doctor.HOME_CHECKS, *doctor.ROW_CHECKS, *doctor.left_out()])
+        + f".\nOn PostgreSQL it leaves out what an SQLite file alone has: {', '.join(doctor.left_out())}.\n"
+        "It only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
         "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost, files left of\n"
         "a killed backup, and rows in states that no operation leaves behind. It deletes no message, event or handoff."
     )
@@ -41,29 +42,34 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        home, database = CoreSettings.current().home, CoreSettings.current().database
+        config = CoreSettings.current()
         try:
             if options["salvage"]:
-                rows = salvage.save(database, options["salvage"].absolute())
+                if config.database_url is not None:
+                    raise invalid("--salvage reads the pages of an SQLite file. On PostgreSQL restore a backup.")
+                rows = salvage.save(config.database, options["salvage"].absolute())
                 self._answer(options["json"], {"salvaged": rows}, f"{sum(rows.values())} rows: {options['salvage']}")
                 return
-            found = doctor.examine(home, database)
+            found = doctor.examine(config)
             done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
-            left = doctor.examine(home, database) if done else found
+            left = doctor.examine(config) if done else found
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
             sys.exit(UNEXAMINED)
         healthy = all(item.finding.note for item in left)
         report = {
-            "database": str(database),
+            "database": config.place,
             "healthy": healthy,
             "findings": [_entry(item, done.get(item)) for item in found],
             "left": len(left),
+            "left_out": doctor.left_out() if config.database_url else [],
         }
-        self._answer(options["json"], report, "\n".join(self._lines(found, done, database, healthy)))
+        self._answer(options["json"], report, "\n".join(self._lines(found, done, config, healthy)))
         sys.exit(HEALTHY if healthy else FINDINGS)
 
-    def _lines(self, found: list[Diagnosis], done: dict[Diagnosis, str], database: Path, healthy: bool) -> list[str]:
+    def _lines(
+        self, found: list[Diagnosis], done: dict[Diagnosis, str], config: CoreSettings, healthy: bool
+    ) -> list[str]:
         lines = []
         for item in found:
             lines += [f"{'note' if item.finding.note else 'FOUND'} ({item.check}): {item.finding.problem}"]
@@ -73,8 +79,10 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
                 lines += [f"  {item.finding.advice}"]
                 if item.finding.mend:
                     lines += ["  `nexus doctor --fix` mends it."]
-        checks = len(doctor.FILE_CHECKS) + len(doctor.STORE_CHECKS)
-        return [*lines, f"{database}: {f'healthy ({checks} checks)' if healthy else 'needs attention'}."]
+        if config.database_url is not None:
+            lines += [f"Left out, for an SQLite file alone has it: {', '.join(doctor.left_out())}."]
+        checked = f"healthy ({len(doctor.checks(config))} checks)" if healthy else "needs attention"
+        return [*lines, f"{config.place}: {checked}."]
 
     def _answer(self, as_json: bool, report: dict[str, Any], text: str) -> None:
         self.stdout.write(json.dumps(report) if as_json else text)

@@ -18,7 +18,7 @@ from core.operations.errors import Code, NexusError
 from nexus_site.demo import team
 from nexus_site.demo.agent import Agent, joined
 from nexus_site.demo.stage import Stage, hub, throwaway
-from nexus_site.demo.summary import Summary, account, newest_event
+from nexus_site.demo.summary import account, newest_event
 from nexus_site.demo.timeline import Timeline
 
 OBSERVER = "demo-observer"
@@ -52,9 +52,12 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             project = Path(scratch).resolve() / "project"
             project.mkdir()
             holder = running(CoreSettings.current().home)
-            stage = hub(holder, CoreSettings.current().database) if holder else throwaway(Path(scratch) / "home")
+            stage = hub(holder) if holder else throwaway(Path(scratch) / "home")
+            score, started_after = team.Score(), newest_event() if holder else 0
             try:
-                summary = asyncio.run(self._play(stage, project, rounds, max(pause, 0)))
+                claims = asyncio.run(self._play(stage, project, score, rounds, max(pause, 0)))
+                with stage.store():
+                    summary = account(str(project), score, claims, started_after)
             except* Exception as failures:
                 raise NexusError(Code.INTERNAL_ERROR, f"The demo ended early: {_first(failures)}") from None
             finally:
@@ -66,9 +69,11 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             self.stderr.write("Something was lost or won twice.")
             sys.exit(1)
 
-    async def _play(self, stage: Stage, project: Path, rounds: int, pause: float) -> Summary:
+    async def _play(
+        self, stage: Stage, project: Path, score: team.Score, rounds: int, pause: float
+    ) -> dict[str, list[str]]:
+        """Play; the claims that a viewer saw, by handoff."""
         self.stdout.write(f"{stage.told}\n\n")  # in the loop, which by now heeds an interrupt
-        score, started_after = team.Score(), newest_event(stage.database)
         async with AsyncExitStack() as present:
             agents: dict[str, Agent] = {}
             for agent_id, (role, skills) in CAST.items():
@@ -93,7 +98,7 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
                 for task in watching:
                     task.cancel()
                 await asyncio.gather(*watching, return_exceptions=True)
-        return account(stage.database, str(project), score, timeline.claims, started_after)
+        return timeline.claims
 
 
 def _first(failures: BaseExceptionGroup[Exception]) -> str:
