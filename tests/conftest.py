@@ -19,6 +19,7 @@ from pytest_django import Settings
 from coordination.models import Event, RetentionPass
 from coordination.toolset import run
 from core.operations.caller import Caller
+from tests.postgres import SERVER
 
 Call = Callable[..., dict[str, Any]]
 LOCAL = Caller(transport="test")
@@ -36,10 +37,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only."""
+    """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only.
+
+    What is marked as SQLite's alone is skipped on PostgreSQL.
+    """
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
         raise pytest.UsageError(f"Tests share an id: {twice}")
+    for item in items:
+        if SERVER and item.get_closest_marker("sqlite"):
+            item.add_marker(pytest.mark.skip("on SQLite alone"))
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
