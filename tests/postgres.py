@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -159,6 +159,16 @@ def database_of(home: Path, server: str) -> str:
     run(drop, f"CREATE DATABASE {name} {NEW_DATABASE}")
     atexit.register(leave)
     return url(name, server=server)
+
+
+@contextlib.contextmanager
+def fresh_database(home: Path, settings: Sequence[str] = FAST) -> Iterator[str]:
+    """The URL of a database for the processes over `home`: on the run's server, or on a cluster with `settings`."""
+    if SERVER:
+        yield database_of(home, SERVER)
+        return
+    with Cluster(settings) as cluster:
+        yield database_of(home, cluster.url)
 
 
 def store_of(home: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from tests.acceptance.hub import ROOT, Hub, serving
 from tests.outside import npm_packages, program
+from tests.postgres import Cluster, programs
 
 SDK_1 = ROOT / ".venv-sdk1"
 
@@ -20,6 +21,15 @@ SDK_1 = ROOT / ".venv-sdk1"
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """One running hub for the tests of a module."""
     yield from serving(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of a module's own. Skipped where its programs are missing; CI installs them."""
+    if programs() is None:
+        program("initdb")
+    with Cluster() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

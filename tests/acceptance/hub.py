@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,17 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@contextmanager
+def beside(home: Path, *flags: str, database: str) -> Iterator[Hub]:
+    """A hub over a PostgreSQL database that others may use as well; killed at the end."""
+    hub = start(home, *flags, database=database)
+    try:
+        yield hub
+    finally:
+        hub.process.kill()
+        hub.process.wait()
 
 
 def serving(home: Path, *flags: str, program: Path = ROOT / "manage.py") -> Iterator[Hub]:
