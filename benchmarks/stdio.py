@@ -31,6 +31,19 @@ QUICK = {"messages": 2_000, "events": 4_000, "handoffs": 100}
 RAW_WRITE = "three rows, durable, in SQLite alone"
 EVENTS = 100  # in a page of the log
 WARM_UP = 5  # first calls of a kind, not counted
+HELLO: list[dict[str, Any]] = [  # the handshake, line by line
+    {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "benchmark", "version": "0"},
+        },
+    },
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+]
 Samples = dict[str, list[float]]
 
 
@@ -147,10 +160,8 @@ async def _wake(samples: Samples, sender: Client, waiter: Client, project: str) 
 
 def _starts(home: Path, times: int) -> Samples:
     """From the start of a process to its first answered call, against the bare imports."""
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "0"}}
     lines = [
-        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        *HELLO,
         {
             "jsonrpc": "2.0",
             "id": 1,

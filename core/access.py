@@ -20,11 +20,9 @@ from django.http.request import split_domain_port, validate_host
 
 from core import waiting
 from core.domain import domain
-from core.operations.caller import Caller, of_operator
+from core.operations.caller import LOCAL_OPERATOR, Caller, of_operator
 from core.operations.errors import Code, NexusError
 
-OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
-LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
 # Headers that proxies, balancers and content networks add, and no client by itself: whoever is behind is not at hand.
 FORWARDING = re.compile(

@@ -15,13 +15,12 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from core.access import LOCAL_OPERATOR
 from core.apps import as_commands, nexus_apps
 from core.clock import now
 from core.config import TABLE, flag, variable
 from core.database import store
 from core.operations import runner
-from core.operations.caller import Caller, of_process
+from core.operations.caller import LOCAL_OPERATOR, Caller, of_process
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.parameters import whole_number
 from core.operations.registry import TOOLSETS

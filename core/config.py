@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, dataclass_transform
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from core.operations.errors import Code, NexusError
 
 TRUE, FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+SECRET = re.compile(r"password|secret|_key", re.IGNORECASE)  # in the names of libpq's parameters
 LARGEST = 2**31 - 1  # what every consumer (SQLite, timedelta, select) takes without overflow
 
 
@@ -92,10 +93,11 @@ def check_url(text: str) -> None:
 
 
 def without_password(url: str) -> str:
-    """A database URL as it may be shown: who, where and which database."""
+    """A database URL as it may be shown: who, where, which database and how, but for what is secret."""
     parts = urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
-    return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}"
+    options = [option for option in parts.query.split("&") if not SECRET.search(unquote(option.partition("=")[0]))]
+    return urlunsplit(("postgresql", f"{user.partition(':')[0]}{at}{place}", parts.path, "&".join(options), ""))
 
 
 @section
@@ -121,7 +123,12 @@ class CoreSettings(Settings):
     poll_interval_ms: int = setting(
         200, "Shortest time (ms) between two looks of a wait at what time alone changes.", minimum=1
     )
-    max_wait_timeout_seconds: int = setting(30, "Ceiling (s) for every blocking wait.", minimum=0, maximum=86_400)
+    max_wait_timeout_seconds: int = setting(
+        30,
+        "Ceiling (s) for every blocking wait, except where an operation tells a bound of its own.",
+        minimum=0,
+        maximum=86_400,
+    )
     max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import nh3
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -11,6 +13,7 @@ from markdown_it import MarkdownIt
 MAX_RENDERED = 16_384  # characters; a parser's worst case is not linear
 MAX_NODES = 5_000  # paragraphs, cells, links …
 MAX_HTML = 200_000  # characters that come of it
+KEPT = 256  # texts whose HTML is kept: a live page is made again with every event, of the same messages but for one
 TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
@@ -20,6 +23,7 @@ ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
 
 
+@lru_cache(maxsize=KEPT)
 def rendered(text: str) -> SafeString:
     """HTML of a Markdown text: HTML in it is shown, not used; images become links; only http, https, mailto.
 

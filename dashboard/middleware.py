@@ -13,8 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
-from core.access import LOCAL_OPERATOR, ConnectionInfo, Refused, identify
+from core.access import ConnectionInfo, Refused, identify
 from core.database import store
+from core.operations.caller import LOCAL_OPERATOR
 from core.operations.errors import NexusError
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,10 @@ class AnyId:
     regex = "[^/]+"
 
     def to_python(self, value: str) -> str:
-        return value.replace("_2E", ".") if re.fullmatch("(_2E)+", value) else str(unquote(value))
+        found = value.replace("_2E", ".") if re.fullmatch("(_2E)+", value) else str(unquote(value))
+        if "\x00" in found:
+            raise ValueError("no id holds a NUL")
+        return found
 
     def to_url(self, value: str) -> str:
         if re.fullmatch(r"[\w-]+", value, re.ASCII) and self.to_python(value) == value:
@@ -56,12 +59,14 @@ PAGES = (
         "Topics",
         "forum",
         "Now",
-        words={"topic_list": "the page Topics", "topic_create": "the page Topics"},
+        words={"topic_list": "the page Topics"},
     ),
+    Page("topic_new", "topics/+new/", topics.new, words={"topic_create": "New topic"}),
     Page("topic_message", "topics/+message/<id:message_id>/", topics.message),
     Page("topic_message_delete", "topics/+message/<id:message_id>/delete/", topics.delete_message),
     Page("topic", "topics/<id:topic_id>/", topics.topic),
     Page("topic_tail", "topics/<id:topic_id>/tail/", topics.tail),
+    Page("topic_join", "topics/<id:topic_id>/join/", topics.join, words={"topic_join": "Join on the topic's page"}),
     Page("topic_close", "topics/<id:topic_id>/close/", topics.close),
     Page("topic_rename", "topics/<id:topic_id>/rename/", topics.rename),
     Page("topic_export", "topics/<id:topic_id>/export/", topics.export),

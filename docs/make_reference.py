@@ -22,7 +22,7 @@ from core import overview  # noqa: E402
 from core.operations.registry import TOOLSETS  # noqa: E402
 from core.operations.toolsets import default  # noqa: E402
 from docs import reference_pages  # noqa: E402
-from mcp_bridge import resources  # noqa: E402
+from mcp_bridge import reading  # noqa: E402
 from mcp_bridge.choices import enabling  # noqa: E402
 from nexus_site.serving import health  # noqa: E402
 from nexus_site.settings import BASE_DIR  # noqa: E402
@@ -67,16 +67,16 @@ def pages() -> dict[str, str]:
         "mcp.md": reference_pages.mcp(
             enabling(choice, lambda toolset: None),
             {
-                "instructions": resources.instructions(choice),
+                "instructions": reading.instructions(choice),
                 **{page.name: page.text() for toolset in choice for page in toolset.references},
             },
             [
-                *((resource.uri, resource.description or "") for resource in resources.resources(choice)),
-                *((template.uri_template, template.description or "") for template in resources.templates(choice)),
+                *((resource.uri, resource.description or "") for resource in reading.resources(choice)),
+                *((template.uri_template, template.description or "") for template in reading.templates(choice)),
             ],
             [
                 (prompt.name, prompt.description or "", [argument.name for argument in prompt.arguments or ()])
-                for prompt in resources.prompts(choice)
+                for prompt in reading.prompts(choice)
             ],
         ),
         "commands.md": reference_pages.commands(parsers()),

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from coordination.presence import AgentState, Presence
 from coordination.routing import in_words
-from core.access import OPERATOR_AGENT
 from core.database import store
 from core.database.base import DISK_LOW
+from core.operations.caller import OPERATOR_AGENT
 from handoffs import monitoring
 from handoffs.models import Handoff
 from inbox.monitoring import Inbox, dead_letters

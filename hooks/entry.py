@@ -1,6 +1,7 @@
 """`nexus hook` as a harness calls it: quick, silent when there is nothing, and never a reason for the harness to fail.
 
-Most calls end here, with the standard library alone; Django starts only when there is something to tell.
+Most calls end here, with the standard library alone; Django starts only when there is something to tell, or when a look
+is due and the store is on a server.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[
     """Tell what is new, once; at Stop, once more what still waits."""
     signal_files.arm(settings.home, call.agent_id)
     told.signal = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that none is missed
-    seen = glance.glance(settings.database, agent_id=call.agent_id, root=call.root, busy_ms=settings.busy_timeout_ms)
+    seen = _seen(settings, call, start_django)
     told.look_by = min(seen.changes_at, time.time() + _pace(settings))
     told.told = [item for item in told.told if item in seen.waiting]
     told.pressed = [item for item in told.pressed if item in seen.waiting]
@@ -103,6 +104,18 @@ def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[
     if call.event == STOP:
         told.pressed = told.told
     return harness.render(call, text) if text else ""
+
+
+def _seen(settings: Any, call: Call, start_django: Callable[[], None]) -> glance.Seen:
+    """What waits: without Django where the store is a file."""
+    if settings.database_url is None:
+        return glance.glance(
+            settings.database, agent_id=call.agent_id, root=call.root, busy_ms=settings.busy_timeout_ms
+        )
+    start_django()
+    from hooks import look
+
+    return look.seen(call)
 
 
 def _refresh(call: Call, start_django: Callable[[], None]) -> None:

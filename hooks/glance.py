@@ -1,6 +1,7 @@
 """A look at the store without Django, which takes longer to start than a hook may take: is anything waiting?
 
-It only decides whether to start; what the agent is told comes from the operations. SQLite's own SQL stands here alone.
+It only decides whether to start; what the agent is told comes from the operations. SQLite's own SQL stands here alone:
+a store on a server is looked at by `hooks.look`.
 """
 
 from __future__ import annotations

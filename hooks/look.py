@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from django.db.models import Min
+
 from coordination import toolset
+from coordination.paths import workspace_id_of
 from core.config import CoreSettings
 from core.database import store
 from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
+from handoffs.selectors import next_change
 from hooks import memory, notice
+from hooks.glance import Seen
 from hooks.harness import Call
 from hooks.news import every_news
+from inbox.models import Delivery, DeliveryStatus
 
 LIMIT = 200  # looked at in one page; more than an agent is told of at once
 
@@ -44,6 +50,17 @@ def _heartbeat(call: Call, session_id: str) -> bool:
         if error.code in (Code.NOT_FOUND, Code.NOT_OWNER):
             return False
         raise
+
+
+def seen(call: Call) -> Seen:
+    """What `glance` sees, of a store that is no file. Raises NexusError where it cannot be reached."""
+    if store().pending():
+        return Seen(set(), 0)  # nobody has made it yet: looked at again soon
+    _, waits = waiting(call, ())
+    leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
+    lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
+    changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
+    return Seen(waits, min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001)
 
 
 def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:

@@ -13,12 +13,12 @@ from django.conf import settings
 
 from coordination.paths import resolve_root
 from core.cli import NexusCommand
-from core.config import CoreSettings, flag
+from core.config import CoreSettings, flag, without_password
 from core.logs import redact
 from hooks import configuration, repository
 
 BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
-STORE_SETTINGS = ("home", "db_path")  # which store the client's processes open
+STORE_SETTINGS = ("home", "db_path", "database_url")  # which store the client's processes open
 TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
 
 
@@ -35,9 +35,25 @@ def program() -> list[str]:
 
 
 def settings_flags(*more: str) -> list[str]:
-    """The flags that lead to the store this command was told of, and `more` it was told; none for a default."""
+    """The flags that lead to the store this command was told of, and `more` it was told; none for a default.
+
+    None holds a password: every user of the machine reads a command line.
+    """
     chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
-    return [word for name in chosen for word in (flag(name), str(getattr(settings.NEXUS, name)))]
+    values = {name: str(getattr(settings.NEXUS, name)) for name in chosen}
+    if "database_url" in values:
+        values["database_url"] = without_password(values["database_url"])
+    return [word for name, value in values.items() for word in (flag(name), value)]
+
+
+def tell_of_password(command: NexusCommand) -> None:
+    """Say where a client's processes take the database's password from, where one was left out."""
+    url = CoreSettings.current().database_url
+    if url is not None and url.partition(":")[2] != without_password(url).partition(":")[2]:
+        command.stderr.write(
+            "The database's password was not written. Keep it in ~/.pgpass (host:port:database:user:password, mode "
+            "0600), or start the client with PGPASSWORD set."
+        )
 
 
 def with_toolsets(url: str) -> str:

@@ -50,7 +50,7 @@ from core.operations.toolsets import Choice, add, default, find_tool
 from core.operations.validation import validated
 from core.version import package_version
 from core.waiting import AUTHENTICATION, in_thread
-from mcp_bridge import resources
+from mcp_bridge import reading
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
 from mcp_bridge.subscriptions import Hearing, ListenBus, ResourceBus
 from mcp_bridge.tools import result, tool, tools, wire
@@ -154,19 +154,19 @@ def build_server(
                 await send()
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return ListResourcesResult(resources=resources.resources(choice(ctx)))
+        return ListResourcesResult(resources=reading.resources(choice(ctx)))
 
     async def list_templates(ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=resources.templates(choice(ctx)))
+        return ListResourceTemplatesResult(resource_templates=reading.templates(choice(ctx)))
 
     async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await resources.read(choice(ctx), str(params.uri), caller_of(ctx))
+        return await reading.read(choice(ctx), str(params.uri), caller_of(ctx))
 
     async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
-        return ListPromptsResult(prompts=resources.prompts(choice(ctx)))
+        return ListPromptsResult(prompts=reading.prompts(choice(ctx)))
 
     async def get_prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
-        return resources.prompt(choice(ctx), params.name, params.arguments)
+        return reading.prompt(choice(ctx), params.name, params.arguments)
 
     async def subscribe(ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
@@ -214,7 +214,7 @@ def build_server(
         if ctx.method == "initialize" and len(TOOLSETS) > 1:
             for name in ("tools", "prompts", "resources"):
                 answer["capabilities"][name]["listChanged"] = True
-        return {**answer, "instructions": resources.instructions(choice(ctx))}
+        return {**answer, "instructions": reading.instructions(choice(ctx))}
 
     server = Server[Any](
         "nexus",
@@ -255,9 +255,9 @@ async def _disconnected(request: Any) -> None:
 async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:
     """Raises an MCP error for what is no agent's resource, for another agent's, and for a key that is good no more."""
     for uri in uris:
-        own = resources.agent_of(choice, uri)
+        own = reading.agent_of(choice, uri)
         if own is None:
-            those = ", ".join(template.uri_template for template in resources.templates(choice)) or "nothing"
+            those = ", ".join(template.uri_template for template in reading.templates(choice)) or "nothing"
             raise MCPError(INVALID_PARAMS, f"This cannot be subscribed to; what can: {those}.", {"uri": uri[:200]})
         resource, agent_id = own
         if caller.agent_id is not None and caller.agent_id != agent_id:

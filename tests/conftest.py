@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import threading
 from collections import Counter
@@ -13,27 +15,37 @@ from typing import Any, TypeVar
 
 import pytest
 from django.db import connection, transaction
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
 from coordination.models import Event, RetentionPass
 from coordination.toolset import run
 from core.operations.caller import Caller
+from tests.acceptance.processes import nexus
 from tests.postgres import SERVER
 
 Call = Callable[..., dict[str, Any]]
+Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
 T = TypeVar("T")
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+for phase in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, phase, 180)
 
 
 def pytest_configure() -> None:
-    """Heed Ctrl-C although a suite in the background was started to ignore it: what a test starts inherits that."""
+    """What the processes that tests start inherit.
+
+    They heed Ctrl-C although a suite in the background was started to ignore it, and keep what they compiled: hundreds
+    of them import the same.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,6 +79,18 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings() -> None:
     """Every worker of a parallel run has a home of its own, so its store needs no other name."""
+
+
+@pytest.fixture(scope="session")
+def furnish(tmp_path_factory: pytest.TempPathFactory) -> Furnish:
+    """Give a home that is not there yet an empty store, and get the home: to copy one is quicker than to migrate."""
+    made = tmp_path_factory.mktemp("furnished") / "home"
+    assert "Traceback" not in nexus(made, "agents", "list").stderr
+
+    def copy(home: Path) -> Path:
+        return Path(shutil.copytree(made, home))
+
+    return copy
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from django.db import IntegrityError
 
 from coordination.services import audit
-from core.access import OPERATOR_AGENT
 from core.clock import now
 from core.database import write
+from core.operations.caller import OPERATOR_AGENT
 from topics import naming, selectors, services
 from topics.archive import ArchivedTopic
 from topics.errors import argument
 from topics.models import Mention, Peer, Topic, TopicMessage
-from topics.services import Outgoing
+from topics.services import Outgoing, Synced
 
 AT_ONCE = 500  # rows a statement writes
 
@@ -34,20 +34,34 @@ def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> Topi
     Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
     """
     with write():
-        topic = selectors.found(topic_id)
-        synced = services.sync(
-            topic_id=topic_id,
-            agent_name=_operators_name(topic),
-            outbox=[outgoing],
-            max_items=1,
-            auto_advance=False,
-            ack_through=seen,
-            agent_id=OPERATOR_AGENT,
-        )
-        message = synced.sent[0].message
+        message = _sync(selectors.found(topic_id), [outgoing], seen).sent[0].message
         about = {"operation": "topic_post", "topic_id": topic_id, "message_id": message.message_id}
         audit.record(operator, "operator.acted", now(), **about)
     return message
+
+
+def join(*, topic_id: str, seen: int, operator: str) -> tuple[Topic, Peer]:
+    """Reserve the operators' name in a topic, unless it is, and move its cursor on to `seen`; nothing is said.
+
+    The topic, and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
+    """
+    with write():
+        topic = selectors.found(topic_id)
+        peer = _sync(topic, [], seen).peer
+        audit.record(operator, "operator.acted", now(), operation="topic_join_as_operator", topic_id=topic_id)
+    return topic, peer
+
+
+def _sync(topic: Topic, outbox: Sequence[Outgoing], seen: int) -> Synced:
+    return services.sync(
+        topic_id=topic.topic_id,
+        agent_name=_operators_name(topic),
+        outbox=outbox,
+        max_items=1,
+        auto_advance=False,
+        ack_through=seen,
+        agent_id=OPERATOR_AGENT,
+    )
 
 
 def _operators_name(topic: Topic) -> str:

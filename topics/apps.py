@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from core.apps import NexusAppConfig
@@ -10,6 +11,9 @@ from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane
 
 class TopicsConfig(NexusAppConfig):
     name = "topics"
+
+    def ready(self) -> None:
+        import_module("topics.toolset")  # which names what declares its operations
 
     def streams(self) -> Mapping[str, str]:
         from topics.models import STREAM

@@ -7,15 +7,17 @@ message holds, the next one is found behind it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, field_validator
 
 from core.clock import iso
 from core.operations.parameters import MAX_ID, MAX_INTEGER
+from core.operations.validation import unstorable
 from topics import selectors
 from topics.errors import argument
 from topics.models import Peer, Topic, TopicMessage
@@ -32,7 +34,15 @@ Identifier = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 class Part(BaseModel):
     """Base of what a file holds."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
+
+    @field_validator("*")
+    @classmethod
+    def storable(cls, value: Any) -> Any:
+        """The value itself. Raises ValueError where no store can hold it, as with NUL characters."""
+        if isinstance(value, str | dict) and unstorable({"it": value}, lambda _: math.inf):
+            raise ValueError("cannot be stored")
+        return value
 
 
 class ArchivedMessage(Part):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.contributions import DoctorCheck, Finding, ImpossibleState
-from topics.search import REBUILD
+from topics.search.fts5 import REBUILD
 
 IMPOSSIBLE = (
     ImpossibleState(
@@ -57,4 +57,32 @@ def _search(examination: Any) -> Iterator[Finding]:
         )
 
 
-CHECKS = (DoctorCheck("search of topics", _search),)
+# Vectors of no message, those of another size than most of their model, and messages before the last that has one.
+OUT_OF_STEP = """
+    WITH sizes AS (
+        SELECT model, length(vector) AS size, row_number() OVER (PARTITION BY model ORDER BY count(*) DESC) AS place
+        FROM topic_embeddings GROUP BY 1, 2
+    )
+    SELECT
+        (SELECT count(*) FROM topic_embeddings WHERE document NOT IN (SELECT document FROM topic_messages)),
+        (SELECT count(*) FROM topic_embeddings JOIN sizes USING (model)
+         WHERE model <> '' AND place = 1 AND length(vector) <> size),
+        (SELECT count(*) FROM topic_messages WHERE document < (SELECT max(document) FROM topic_embeddings)
+         AND document NOT IN (SELECT document FROM topic_embeddings))
+"""
+
+
+def _vectors(examination: Any) -> Iterator[Finding]:
+    """Every vector is a message's and has its model's dimension, and no message was passed over."""
+    if not {"topic_messages", "topic_embeddings"} <= examination.tables():
+        return
+    ((strays, misfits, passed_over),) = examination.rows(OUT_OF_STEP)
+    if strays or misfits or passed_over:
+        yield Finding(
+            f"The search of topics by meaning is out of step: {strays} vectors are of no message, {misfits} have not "
+            f"the dimension of their model, and {passed_over} messages were passed over.",
+            "Messages are not found by what they mean. `nexus topics reindex` mends it, where embedding_model is set.",
+        )
+
+
+CHECKS = (DoctorCheck("search of topics", _search), DoctorCheck("vectors of topics", _vectors))

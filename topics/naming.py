@@ -16,6 +16,7 @@ MAX_CLIENT_MESSAGE_ID = 128
 MAX_CONTENT_BYTES = 65_536  # of a message's body, and of any metadata as JSON
 MAX_OUTBOX = 50
 MAX_ITEMS = 20  # messages a sync returns
+MAX_WAIT_SECONDS = 86_400  # of a sync
 SUGGESTIONS = 3
 MAX_MENTIONS = 50  # of a message that are looked up
 

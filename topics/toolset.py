@@ -11,5 +11,6 @@ TOPICS = Toolset(
     "Rooms that peers join by a name of their own: one ordered stream each, cursors that survive restarts, search.",
     reply=REPLY,
     instructions=packaged("topics", "instructions"),
+    modules=("topics.operations", "topics.resources"),  # most agents do without
 )
 operation = TOPICS.operation

@@ -23,7 +23,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from benchmarks.soak import ROOT
 
-START_SECONDS = 60  # a bound against hanging, not a figure
+START_SECONDS = 180  # a bound against hanging, not a figure
 
 
 class Servers:

@@ -7,6 +7,9 @@ import secrets
 from dataclasses import dataclass, field
 from functools import cache
 
+OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
+LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
+
 
 @dataclass(frozen=True)
 class Caller:

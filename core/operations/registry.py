@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from core.operations.caller import Caller
@@ -54,6 +55,7 @@ class Wait(Generic[P]):
     resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
     unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
+    capped: bool = True  # by max_wait_timeout_seconds; without, the parameter itself refuses what is too long
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,16 @@ class Operation(Generic[P]):
         return OPERATORS_ONLY in self.guards
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a toolset holds."""
+
+    operations: dict[str, Operation[Any]] = field(default_factory=dict)
+    references: list[Reference] = field(default_factory=list)
+    agent_resources: list[AgentResource] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
+
+
 @dataclass(frozen=True, eq=False)
 class Toolset:
     """A system's operations: agents choose toolsets, and names need be unique only within one."""
@@ -97,15 +109,41 @@ class Toolset:
     reply: Reply = ENVELOPE
     default: bool = False  # whether a connection that chooses nothing has it
     instructions: Text = str  # what an agent that has it is told when it connects
-    references: list[Reference] = field(default_factory=list, repr=False)
-    agent_resources: list[AgentResource] = field(default_factory=list, repr=False)
-    prompts: list[Prompt] = field(default_factory=list, repr=False)
-    operations: dict[str, Operation[Any]] = field(default_factory=dict, repr=False)
+    # What declares its contents where that is left to their first use; else its apps do when they are ready.
+    modules: tuple[str, ...] = ()
+    _contents: Contents = field(default_factory=Contents, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.name in TOOLSETS:
             raise ValueError(f"toolset {self.name} is declared twice")
         TOOLSETS[self.name] = self
+
+    @property
+    def contents(self) -> Contents:
+        """What it holds, all of it: a thread that comes while another imports the modules waits for that."""
+        for module in self.modules:
+            import_module(module)
+        return self._contents
+
+    @property
+    def operations(self) -> dict[str, Operation[Any]]:
+        """Its operations, by name."""
+        return self.contents.operations
+
+    @property
+    def references(self) -> list[Reference]:
+        """The pages that its agents may read."""
+        return self.contents.references
+
+    @property
+    def agent_resources(self) -> list[AgentResource]:
+        """What each of its agents has of its own."""
+        return self.contents.agent_resources
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The procedures that a person may start."""
+        return self.contents.prompts
 
     def operation(
         self,

@@ -103,7 +103,9 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
     """Look again, from what the performed call answered, until there is something or the time is over."""
     wait = operation.wait
     assert wait is not None
-    seconds = min(wait.timeout(params), CoreSettings.current().max_wait_timeout_seconds)
+    seconds = wait.timeout(params)
+    if wait.capped:
+        seconds = min(seconds, CoreSettings.current().max_wait_timeout_seconds)
     if wait.done(data):
         return data
     if seconds <= 0:

@@ -118,6 +118,8 @@ class Resource(Endpoint):
         return True
 
     def get_object(self) -> Any:
+        if "\x00" in self.kwargs[self.lookup_url_kwarg or self.lookup_field]:
+            raise Http404  # no id holds one, and not every store lets one ask
         row = super().get_object()
         if not self.admits(row):
             raise Http404

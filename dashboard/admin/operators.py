@@ -12,7 +12,11 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from core.access import LOCAL_OPERATOR
+from core.operations.caller import LOCAL_OPERATOR
+
+# What the pages call Django's accounts. Migrations look at what a model was declared with, and see nothing of it.
+User._meta.app_config.verbose_name = "Hub"
+User._meta.verbose_name, User._meta.verbose_name_plural = "operator", "operators"
 
 admin.site.unregister(User)
 admin.site.unregister(Group)

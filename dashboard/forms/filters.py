@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from django import forms
 from django.http import QueryDict
 
@@ -48,6 +51,14 @@ def _words(label: str = "Words", placeholder: str = "", **attrs: object) -> form
 class Filters(forms.Form):
     """Base of a page's filters, none of them required."""
 
+    preset: ClassVar[Mapping[str, str]] = {}  # what those are set to that an address does not name
+
+    def __init__(self, data: QueryDict) -> None:
+        given = data.copy()
+        for name, value in self.preset.items():
+            given.setdefault(name, value)
+        super().__init__(given)
+
     def text(self, name: str) -> str:
         """What a filter is set to; empty where it is not, or is malformed."""
         self.is_valid()
@@ -92,11 +103,7 @@ def _offer(field: forms.Field, choices: list[tuple[str, str]]) -> None:
 
 class GraphFilters(PlaceFilters):
     hours = _choice(label="Traffic of the last", choices=list(WINDOWS.items()))
-
-    def __init__(self, data: QueryDict) -> None:
-        super().__init__(data)
-        self.data = data.copy()
-        self.data.setdefault("hours", "24")
+    preset = {"hours": "24"}
 
 
 class EventFilters(PlaceFilters):
@@ -149,11 +156,7 @@ class TopicsFilters(Filters):
     status = _choice(label="State", choices=[("all", "All"), ("open", "Open"), ("closed", "Closed")])
     q = _words("Name, or words of a message")
     page = _number()
-
-    def __init__(self, data: QueryDict) -> None:
-        super().__init__(data)
-        self.data = data.copy()
-        self.data.setdefault("status", "all")
+    preset = {"status": "all"}
 
 
 class TopicFilters(Filters):

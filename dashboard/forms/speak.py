@@ -9,7 +9,7 @@ from django import forms
 
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
-from core.access import OPERATOR_AGENT
+from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.base import KnownField, LinesField, OperationForm
 from dashboard.forms.filters import OFFERED
 from dashboard.templatetags.nexus import plain

@@ -8,9 +8,22 @@ from uuid import uuid4
 
 from django import forms
 
-from dashboard.forms.base import LinesField, NumberField, OperationForm
+from dashboard.forms.base import JSONTextField, LinesField, NumberField, OperationForm
 
 TYPES = ("message", "question", "answer")
+
+
+class NewTopicForm(OperationForm):
+    name = forms.CharField(
+        required=False, strip=False, widget=forms.TextInput(attrs={"autofocus": True, "placeholder": "cache-review"})
+    )
+    metadata = JSONTextField(label="Metadata (JSON)")
+
+
+class JoinForm(OperationForm):
+    """Joins the operators; who has joined has read up to `seen`."""
+
+    seen = NumberField(required=False, widget=forms.HiddenInput)
 
 
 class SayForm(OperationForm):
@@ -26,7 +39,8 @@ class SayForm(OperationForm):
         super().__init__(data, initial={"client_message_id": uuid4().hex, **(initial or {})}, auto_id="say-%s")
 
     def field_of(self, name: str) -> str:
-        return name.rpartition(".")[2]
+        """Of a message only its text can be wrong; the rest is not typed."""
+        return "content_markdown" if name == "message" else name
 
     def message(self) -> dict[str, Any]:
         """The message as the operation takes it."""

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from coordination.models import Agent, Workspace
-from core.access import OPERATOR_AGENT
+from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.base import NamesField, OperationForm
 from dashboard.forms.filters import OFFERED
 from dashboard.templatetags.nexus import plain

@@ -8,9 +8,10 @@ from django.shortcuts import redirect
 
 from coordination.models import Agent
 from coordination.toolset import run
-from core.access import OPERATOR_AGENT
+from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.speak import SpeakForm
 from dashboard.page import form_only, operate, operator, render
+from inbox.models import Delivery
 
 
 def speak(request: HttpRequest) -> HttpResponse:
@@ -64,5 +65,12 @@ def _be_known(request: HttpRequest) -> None:
 @form_only(_to_mail)
 def mark_read(request: HttpRequest, message_id: str) -> HttpResponse:
     """Acknowledge a message that came to the operator."""
-    operate(request, "inbox_ack", "Marked as read.", agent_id=OPERATOR_AGENT, message_ids=message_id)
+    envelope = operate(request, "inbox_ack", "", agent_id=OPERATOR_AGENT, message_ids=message_id)
+    if envelope["ok"]:
+        if envelope["data"]["acknowledged"]:
+            messages.success(request, "Marked as read.")
+        elif Delivery.objects.of(OPERATOR_AGENT).filter(message_id=message_id).exists():
+            messages.info(request, "It was marked as read before.")
+        else:
+            messages.warning(request, "Nothing was marked: this message is gone from the operator's inbox.")
     return _to_mail(message_id)

@@ -13,17 +13,18 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from core.access import OPERATOR_AGENT
 from core.clock import now
+from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.filters import TopicFilters, TopicsFilters
-from dashboard.forms.topics import CloseForm, RenameForm, SayForm
-from dashboard.page import form_only, operate_in, render
+from dashboard.forms.topics import CloseForm, JoinForm, NewTopicForm, RenameForm, SayForm
+from dashboard.page import form_only, operate_in, posted, render
 from dashboard.pages.events import streamed
 from dashboard.templatetags.nexus import plain
 from topics import administration, archive, monitoring, search
 from topics.models import Topic, TopicMessage
 from topics.toolset import TOPICS
 
+NEWEST = 20  # messages at first: more than a window shows, and a page of them costs little more than an empty one
 PAGE, LISTED, FOUND = 50, 50, 50
 NOTHING = monitoring.Stream([], earlier=False, later=False)
 LONG = 2 * PAGE  # messages from which on a topic has a map
@@ -50,6 +51,21 @@ def topics(request: HttpRequest) -> TemplateResponse:
     )
 
 
+def new(request: HttpRequest) -> HttpResponse:
+    """Open a topic; where one of that name is open, that is the one. So a form that is sent twice opens one."""
+    form = NewTopicForm(posted(request))
+    if form.is_valid():
+        metadata = form.cleaned_data["metadata"]
+        envelope = operate_in(TOPICS, request, "topic_create", "The topic is open.", form, **form.cleaned_data)
+        if envelope["ok"]:
+            topic_id = envelope["data"]["topic_id"]
+            row = Topic.objects.filter(pk=topic_id).first()
+            if metadata is not None and row is not None and row.metadata != metadata:
+                messages.warning(request, "One of this name was open already; it keeps the metadata that it has.")
+            return _to(topic_id)
+    return render(request, "topic_form", "New topic", form=form)
+
+
 def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
     """A topic: the newest messages, those around `?at=` or before `?before=`, or what `?q=` finds; POST says something.
 
@@ -70,7 +86,8 @@ def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
 def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: Any) -> HttpResponse:
     row = get_object_or_404(Topic, pk=topic_id)
     words, at, before = filters.text("q"), filters.number("at"), filters.number("before")
-    stream = NOTHING if words else monitoring.stream(row, at=at, before=before, limit=PAGE)
+    limit = NEWEST if at is None and before is None else PAGE
+    stream = NOTHING if words else monitoring.stream(row, at=at, before=before, limit=limit)
     readers = monitoring.readers([row], now())[topic_id]
     answered = _numbered(topic_id, filters.number("answer"))
     upto = stream.messages[-1].seq if stream.messages else 0
@@ -97,10 +114,11 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
         **_said(row, stream.messages, filters.number("whole")),
         readers=readers,
         map=monitoring.waymarks(row, readers) if row.last_seq >= LONG else [],
-        identity=next((each.peer.agent_name for each in readers if each.peer.agent_id == OPERATOR_AGENT), None),
+        own=next((each.peer for each in readers if each.peer.agent_id == OPERATOR_AGENT), None),
         answered=answered,
         **{
             "say": say,
+            "join_form": JoinForm(initial={"seen": upto}, auto_id="join-%s"),
             "close_form": CloseForm(auto_id="close-%s"),
             "rename_form": RenameForm(initial={"name": row.name}, auto_id="rename-%s"),
             **forms,
@@ -116,6 +134,7 @@ def _said(topic: Topic, shown: list[TopicMessage], whole: int | None = None) -> 
         "shown": {message.seq for message in shown},
         "whole": whole,
         "excerpt": monitoring.EXCERPT,
+        "address": reverse("admin:topic", args=[topic.pk]),  # each row has some links to it
     }
 
 
@@ -133,6 +152,19 @@ def message(request: HttpRequest, message_id: str) -> HttpResponse:
     """The address of a message: where it stands in its topic."""
     row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
     return redirect(f"{reverse('admin:topic', args=[row.topic_id])}?at={row.seq}#m-{row.seq}")
+
+
+@form_only(partial(redirect, "admin:topic"))
+def join(request: HttpRequest, topic_id: str) -> HttpResponse:
+    """Join a topic as the operator; who has joined has read what the page showed."""
+    form = JoinForm(request.POST, auto_id="join-%s")
+    if form.is_valid():
+        seen = form.cleaned_data["seen"] or 0
+        envelope = operate_in(TOPICS, request, "topic_join_as_operator", "", form, topic_id=topic_id, seen=seen)
+        if envelope["ok"]:
+            name, read = envelope["data"]["agent_name"], envelope["data"]["cursor"]["last_seq"]
+            messages.success(request, f"You are in the topic as {plain(name)}, and have read to #{read}.")
+    return _topic(request, topic_id, TopicFilters(request.GET), join_form=form) if form.errors else _to(topic_id)
 
 
 @form_only(partial(redirect, "admin:topic"))

@@ -8,17 +8,29 @@ TABLES = [
     "CREATE VIRTUAL TABLE search_index USING fts5(words, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')",
     "CREATE TABLE message_documents (document INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE)",
 ]
-# On PostgreSQL the words of a document, as `nexus_words` gives them; no store there is older than this step.
+# On PostgreSQL a document's words are tokens as FTS5 makes them: runs of letters and digits without case and accents.
+# Bounds keep every text within what a tsvector holds (1 MB in all, 2,046 bytes a word); none is refused. No store there
+# is older than this step.
+TOKENS = """
+    CREATE FUNCTION nexus_tokens(text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT array_remove(regexp_split_to_array(
+            left(normalize(regexp_replace(
+                normalize(translate(lower(left($1, 200000) COLLATE "und-x-icu"), 'ς', 'σ'), NFD),
+                '[\u0300-\u036f]+', '', 'g'
+            ), NFC), 200000) COLLATE "und-x-icu",
+            '[^[:alnum:]²³¹¼½¾]+'
+        ), '')
+    $$
+"""
+# Not to_tsvector: its parser has an idea of numbers, and the alphabet of the database's locale.
 WORDS = """
     CREATE FUNCTION nexus_words(text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-        SELECT to_tsvector('simple', regexp_replace(
-            regexp_replace(normalize(left(lower($1 COLLATE "und-x-icu"), 200000), NFKD), '[\u0300-\u036f]', '', 'g')
-                COLLATE "und-x-icu",
-            '[^[:alnum:]]+', ' ', 'g'
-        ))
+        SELECT coalesce(string_agg(left(token, 255) || ':' || place, ' '), '')::tsvector
+        FROM unnest(nexus_tokens($1)) WITH ORDINALITY AS found(token, place)
     $$
 """
 POSTGRESQL = [
+    TOKENS,
     WORDS,
     "CREATE TABLE search_index (document bigint PRIMARY KEY, words tsvector NOT NULL)",
     "CREATE INDEX search_index_words ON search_index USING gin (words)",

@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 from tests.acceptance.hub import ROOT, Hub, serving
+from tests.conftest import Furnish
 from tests.outside import npm_packages, program
 from tests.postgres import Cluster, programs
 
@@ -18,9 +19,21 @@ SDK_1 = ROOT / ".venv-sdk1"
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """One running hub for the tests of a module."""
-    yield from serving(tmp_path_factory.mktemp("home"))
+    yield from serving(furnish(tmp_path_factory.mktemp("hub") / "home"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, furnish: Furnish) -> Path:
+    """A home of a test's own."""
+    return furnish(tmp_path / "home")
+
+
+@pytest.fixture
+def hub_beside(home: Path) -> Iterator[Hub]:
+    """A hub over the store of that home."""
+    yield from serving(home)
 
 
 @pytest.fixture(scope="module")

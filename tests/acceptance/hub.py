@@ -20,7 +20,7 @@ import httpx
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 60  # a bound against hanging, not a figure
+START_SECONDS = 180  # a bound against hanging, not a figure
 
 
 @dataclass
@@ -43,14 +43,14 @@ class Hub:
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         """An operation over REST, as the operator of this machine; its data."""
-        envelope = httpx.post(f"{self.url}/api/v1/operations/{name}", json=arguments, timeout=30).json()
+        envelope = httpx.post(f"{self.url}/api/v1/operations/{name}", json=arguments, timeout=START_SECONDS).json()
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data
 
     def parked(self) -> int:
         """How many waits are parked, listeners among them."""
-        lines = httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines()
+        lines = httpx.get(f"{self.url}/metrics", timeout=START_SECONDS).text.splitlines()
         return int(float(next(line for line in lines if line.startswith("nexus_parked_waits ")).split()[1]))
 
     def key(self, agent_id: str) -> str:

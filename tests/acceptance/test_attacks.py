@@ -27,8 +27,8 @@ def normal_client(hub: Hub) -> Iterator[None]:
 
 
 def assert_served(hub: Hub) -> None:
-    assert httpx.get(f"{hub.url}/readyz", timeout=10).status_code == 200
-    assert httpx.get(f"{hub.url}/api/v1/agents", timeout=10).status_code == 200
+    assert httpx.get(f"{hub.url}/readyz").status_code == 200
+    assert httpx.get(f"{hub.url}/api/v1/agents").status_code == 200
 
 
 def raw(hub: Hub, *parts: bytes) -> socket.socket:

@@ -13,6 +13,7 @@ from mcp.client.client import Client
 
 from tests.acceptance.log import opened
 from tests.acceptance.processes import client
+from tests.conftest import Furnish
 from tests.postgres import SERVER
 
 AGENTS, MESSAGES, HANDOFFS, KILLS = 10, 200, 50, 6
@@ -96,8 +97,8 @@ def check_store(home: Path) -> None:
         assert claimed == one("SELECT count(DISTINCT handoff_id) FROM events WHERE type = 'handoff.claimed'")
 
 
-async def test_ten_processes_lose_nothing_and_win_nothing_twice(tmp_path: Path, project: str) -> None:
-    home, record = tmp_path / "home", Record()
+async def test_ten_processes_lose_nothing_and_win_nothing_twice(tmp_path: Path, project: str, furnish: Furnish) -> None:
+    home, record = furnish(tmp_path / "home"), Record()
     async with client(home) as first:
         handoffs = await prepare(first, project)
 
@@ -115,8 +116,8 @@ async def test_ten_processes_lose_nothing_and_win_nothing_twice(tmp_path: Path, 
     check_store(home)
 
 
-async def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, project: str) -> None:
-    home, record = tmp_path / "home", Record()
+async def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, project: str, furnish: Furnish) -> None:
+    home, record = furnish(tmp_path / "home"), Record()
     async with client(home) as first:
         handoffs = await prepare(first, project)
 

@@ -14,19 +14,8 @@ from pathlib import Path
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.acceptance.hub import Hub, serving
+from tests.acceptance.hub import Hub
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def hub_beside(home: Path) -> Iterator[Hub]:
-    """A hub over the same store."""
-    yield from serving(home)
 
 
 @pytest.fixture
@@ -58,9 +47,9 @@ def test_it_plays_the_example_flow_with_either_sdk(
     assert "flow complete" in played.stdout
 
 
-def test_it_comes_up_ten_times_at_once_on_a_fresh_home(home: Path) -> None:
+def test_it_comes_up_ten_times_at_once_on_a_fresh_home(tmp_path: Path) -> None:
     def start(_: int) -> bool:
-        with Raw(home) as raw:
+        with Raw(tmp_path / "home") as raw:
             raw.greet()
             return bool(raw.call("nexus_info", {})["ok"])
 
@@ -148,7 +137,10 @@ def test_it_ends_cleanly_on_a_signal_even_while_a_call_waits(server: Raw, projec
         (["extra"], "extra"),
     ],
 )
-def test_it_refuses_a_bad_configuration_before_anything_is_written(home: Path, flags: list[str], names: str) -> None:
+def test_it_refuses_a_bad_configuration_before_anything_is_written(
+    tmp_path: Path, flags: list[str], names: str
+) -> None:
+    home = tmp_path / "home"
     ended = nexus(home, "runmcp", *flags)
     assert ended.returncode == 1
     assert "CONFIG_ERROR" in ended.stderr and names in ended.stderr and "Traceback" not in ended.stderr
@@ -233,7 +225,8 @@ def test_it_tells_clients_of_the_older_handshake_too(home: Path, project: str) -
 
 
 @pytest.mark.sqlite
-def test_it_makes_a_store_that_only_its_user_can_read(home: Path) -> None:
+def test_it_makes_a_store_that_only_its_user_can_read(tmp_path: Path) -> None:
+    home = tmp_path / "home"
     with Raw(home) as raw:
         raw.greet()
         workspace = raw.call("workspace_resolve", {"project_root": str(home)})["data"]["workspace_id"]

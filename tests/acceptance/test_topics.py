@@ -7,18 +7,16 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.acceptance.hub import Hub, serving
+from benchmarks.crowd import Got, crowd, violations
+from tests.acceptance.hub import Hub
 from tests.acceptance.processes import ROOT, Raw, environment
 from tests.acceptance.test_toolsets import Session
 
@@ -26,19 +24,6 @@ TOOLS = {
     *("ping", "topic_create", "topic_list", "topic_resolve", "topic_close", "topic_join", "topic_presence"),
     *("cursor_reset", "messages_search", "sync"),
 }
-WRITERS = FOLLOWERS = 4
-EACH = 50  # messages of a writer
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def hub_beside(home: Path) -> Iterator[Hub]:
-    """A hub over the same store."""
-    yield from serving(home)
 
 
 def agent(home: Path) -> Client:
@@ -98,77 +83,26 @@ async def test_a_client_of_agent_bus_does_its_work_and_comes_back_after_a_kill(h
         assert "merged" in closed.content[0].text  # type: ignore[union-attr]
 
 
-WRITER = """
-import sys
-from tests.acceptance.test_topics import write
-write(*sys.argv[1:])
-"""
-
-
-def write(home: str, topic: str, name: str) -> None:
-    """Send EACH messages, one a call, each again until it is answered."""
-    with Raw(Path(home), "--toolsets", "topics") as raw:
-        raw.greet()
-        raw.call("topic_join", {"agent_name": name, "topic_id": topic})
-        print("ready", flush=True)
-        for number in range(EACH):
-            message = {"content_markdown": f"{name} {number}"}
-            body = raw.call("sync", {"topic_id": topic, "outbox": [message], "wait_seconds": 0, "max_items": 1})
-            assert "error" not in body, body
-
-
-def follow(home: Path, topic: str, name: str, ends: set[str]) -> list[tuple[int, str]]:
-    """Everything in the topic until each of `ends` has been seen."""
-    got: list[tuple[int, str]] = []
-    with Raw(home, "--toolsets", "topics") as raw:
-        raw.greet()
-        raw.call("topic_join", {"agent_name": name, "topic_id": topic})
-        while not ends <= {text for _, text in got}:
-            body = raw.call("sync", {"topic_id": topic, "wait_seconds": 30})
-            assert "error" not in body, body
-            assert body["status"] == "ready", f"{len(got)} received"
-            got += [(message["seq"], message["content_markdown"]) for message in body["received"]]
-    return got
-
-
 def test_what_many_processes_send_is_received_once_and_in_order_by_all_who_follow(home: Path) -> None:
-    with Raw(home, "--toolsets", "topics") as first:
-        first.greet()
-        topic = first.call("topic_create", {"name": "rush"})["topic_id"]
-        first.call("topic_join", {"agent_name": "first", "topic_id": topic})
-        writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(home), topic, f"writer-{number}"],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(WRITERS)
-        ]
-        with ThreadPoolExecutor(FOLLOWERS) as pool:
-            following = [
-                pool.submit(follow, home, topic, f"follower-{number}", {f"writer-0 {EACH - 1}", "the end"})
-                for number in range(FOLLOWERS)
-            ]
-            for writer in writers:
-                assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
-            for victim in writers[-2:]:  # and the server process of each
-                for process in [*psutil.Process(victim.pid).children(), psutil.Process(victim.pid)]:
-                    process.send_signal(signal.SIGKILL)
-            assert [writer.wait(120) for writer in writers] == [0] * (WRITERS - 2) + [-signal.SIGKILL] * 2
-            first.call("sync", {"topic_id": topic, "outbox": [{"content_markdown": "the end"}], "wait_seconds": 0})
-            received = [each.result(120) for each in following]
-        for writer in writers:
-            assert writer.stdout is not None
-            writer.stdout.close()
-    everything = received[0]
-    assert all(got == everything for got in received)
-    assert [seq for seq, _ in everything] == list(range(1, len(everything) + 1)), "no gap, in order"
-    texts = [text for _, text in everything]
-    assert len(set(texts)) == len(texts), "once"
-    for number in range(WRITERS - 2):
-        own = [text for text in texts if text.startswith(f"writer-{number} ")]
-        assert own == [f"writer-{number} {n}" for n in range(EACH)]
+    """One that sends and one that follows are killed on the way, and come back."""
+    figures = crowd(home, processes=4, messages=50)
+    assert figures["violations"] == []
+    assert (figures["messages"], figures["killed"]) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    ("got", "found"),
+    [
+        ([(1, "a 0"), (2, "a 1")], []),
+        ([(1, "a 0")], ["bob never got 'a 1'"]),
+        ([(1, "a 0"), (2, "a 1"), (3, "a 1")], ["bob got 'a 1' 2 times"]),
+        ([(1, "a 0"), (2, "a 1"), (3, "b 0")], ["bob got 'b 0', which nobody sent"]),
+        ([(1, "a 0"), (3, "a 1")], ["bob got them with gaps or out of order"]),
+        ([(1, "a 1"), (2, "a 0")], ["bob got those of a out of order"]),
+    ],
+)
+def test_the_crowd_is_told_what_was_not_received_once_and_in_order(got: Got, found: list[str]) -> None:
+    assert violations({"bob": got}, ["a"], 2) == found
 
 
 def test_what_a_stdio_client_cannot_have_meant_is_answered_in_the_form_of_topics(home: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
-from tests.acceptance.hub import Hub, start
+from tests.acceptance.hub import START_SECONDS, Hub, start
 from tests.browser import scene
+from tests.conftest import Furnish
 from tests.outside import npm_packages, program
 
 FLAGS = [
@@ -17,6 +18,7 @@ FLAGS = [
     *("--disable-component-update", "--disable-sync"),
 ]
 Ids = dict[str, str]
+expect.set_options(timeout=START_SECONDS * 1000)  # a bound against hanging: five seconds are short on a loaded machine
 
 
 @pytest.fixture(scope="session")
@@ -29,15 +31,15 @@ def chromium() -> str:
 def browser(chromium: str) -> Iterator[Browser]:
     """One browser process for the tests of a module: while it is open, Playwright's event loop runs in this thread."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=START_SECONDS * 1000)
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """A hub for the tests of a module."""
-    hub = start(tmp_path_factory.mktemp("home"))
+    hub = start(furnish(tmp_path_factory.mktemp("hub") / "home"))
     yield hub
     hub.process.kill()
     hub.process.wait()
@@ -66,6 +68,7 @@ def page(browser: Browser, hub: Hub) -> Iterator[Page]:
     """A window on the hub. The test fails when a script failed or the policy was violated."""
     context = browser.new_context(base_url=hub.url, viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
     context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(START_SECONDS * 1000)
     page = context.new_page()
     faults: list[str] = []
 

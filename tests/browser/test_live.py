@@ -36,9 +36,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
     with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
-        expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text(
-            "3", timeout=40_000
-        )
+        expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text("3")
         output, _ = demo.communicate(timeout=60)
     assert demo.returncode == 0, output
     page.goto("/admin/")
@@ -52,7 +50,7 @@ def test_it_updates_the_picture_without_a_reload(page: Page, team: Ids, do: Does
     page.evaluate("window.stayed = true")
     do("message_create", project_root=team["root"], from_agent_id="planner", subject="one more", body="x",
        target={"strategy": "direct", "agent_id": "reviewer"})  # fmt: skip
-    expect(figure.locator("strong")).to_have_text(str(before + 1), timeout=10_000)
+    expect(figure.locator("strong")).to_have_text(str(before + 1))
     assert page.evaluate("window.stayed")
 
 
@@ -73,7 +71,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
     before = shown(page)
     for number in range(3):
         say(do, team["root"], f"while paused {number}")
-    expect(page.locator("#waiting")).to_contain_text("new", timeout=10_000)
+    expect(page.locator("#waiting")).to_contain_text("new")
     assert shown(page) == before
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_text("while paused 2", exact=True)).to_be_visible(timeout=10_000)
@@ -88,7 +86,7 @@ def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None
     count = rows.count()
     say(do, team["root"], "not this")
     do("artifact_put", project_root=team["root"], artifact_type="text", name="this", content="x")
-    expect(rows).to_have_count(count + 1, timeout=10_000)
+    expect(rows).to_have_count(count + 1)
 
 
 def test_it_does_not_grow_and_does_not_fall_behind(page: Page, team: Ids, do: Does) -> None:
@@ -116,7 +114,7 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(browser: Br
         page.goto("/admin/events/")
         expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
         hub.stop()
-        expect(page.locator("[data-live]")).to_contain_text("Connection lost", timeout=10_000)
+        expect(page.locator("[data-live]")).to_contain_text("Connection lost")
         hub = start(tmp_path / "home", "--port", port)
         say(scene.over_rest(hub.url), str(root), "after the return")
         expect(page.get_by_text("after the return", exact=True)).to_be_visible(timeout=20_000)

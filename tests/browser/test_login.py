@@ -9,16 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.hub import START_SECONDS, Hub, serving
+from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import nexus
-
-
-@pytest.fixture(autouse=True)
-def patience() -> Iterator[None]:
-    """Expectations of several pages and processes at once wait as long as a start may take."""
-    expect.set_options(timeout=START_SECONDS * 1000)
-    yield
-    expect.set_options(timeout=5000)
 
 
 @pytest.fixture

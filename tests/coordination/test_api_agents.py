@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -143,6 +144,19 @@ def test_it_keeps_operators_actions_from_an_agents_key(ana: str, method: str, pa
 )
 def test_it_answers_every_error_in_the_envelope(db: None, method: str, path: str, status: int, code: str) -> None:
     assert error(send(method, path), status) == code
+
+
+def test_it_refuses_a_nul_in_every_path_and_every_query(db: None) -> None:
+    paths = local.get("/api/v1/schema").json()["paths"]
+    asked = 0
+    for path, methods in paths.items():
+        for parameter in methods.get("get", {}).get("parameters", []):
+            filled = re.sub(r"{[^}]+}", "a%00b", path)
+            query = f"?{parameter['name']}=a%00b" if parameter["in"] == "query" else ""
+            answer = send("GET", f"{filled.removeprefix('/api/v1/')}{query}")
+            assert answer.status_code < 500, (filled, query, answer.content)
+            asked += 1
+    assert asked > 50
 
 
 def test_it_names_the_methods_that_a_path_takes(db: None) -> None:

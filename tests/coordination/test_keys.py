@@ -27,7 +27,7 @@ def deed(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def trail() -> list[tuple[str, Any, Any]]:
-    events = Event.objects.filter(payload__operator="olga").order_by("event_id")
+    events = [event for event in Event.objects.order_by("event_id") if event.payload.get("operator") == "olga"]
     return [(event.type, event.payload.get("agent_id"), event.actor_agent_id) for event in events]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import OperationalError
 
 from coordination.log import follow as following
 from coordination.log import tail
@@ -19,6 +17,7 @@ from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
 from coordination.models import Event
 from core.operations.errors import NexusError
 from tests.conftest import Call
+from tests.store import Failure, failing
 
 EVERYTHING = Watch("bob", Filters())
 
@@ -52,15 +51,6 @@ def run(printer: Printer, cursor: int = 0, watch: Watch = EVERYTHING) -> None:
         asyncio.run(asyncio.wait_for(follow(watch, cursor, write=printer.write, persist=printer.persist), 60))
 
 
-def failing(code: int) -> OperationalError:
-    """What Django raises for an error of SQLite."""
-    cause = sqlite3.OperationalError("made by the test")
-    cause.sqlite_errorcode = code
-    error = OperationalError("made by the test")
-    error.__cause__ = cause
-    return error
-
-
 @pytest.fixture
 def log(committed: None, call: Call, project: str) -> list[int]:
     """The ids of 250 public events."""
@@ -74,16 +64,16 @@ def log(committed: None, call: Call, project: str) -> list[int]:
 
 @pytest.fixture
 def store_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let the next reads of the log fail, or succeed for None: `store_fails(SQLITE_BUSY, None, SQLITE_BUSY)`."""
+    """Let the next reads of the log fail, or succeed for None: `store_fails("busy", None, "busy")`."""
     monkeypatch.setattr(tail, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
     really = following.read
 
-    def script(*codes: int | None) -> None:
-        pending = list(codes)
+    def script(*failures: Failure | None) -> None:
+        pending = list(failures)
 
         def read(*arguments: Any) -> following.Page:
-            if pending and (code := pending.pop(0)) is not None:
-                raise failing(code)
+            if pending and (kind := pending.pop(0)) is not None:
+                raise failing(kind)
             return really(*arguments)
 
         monkeypatch.setattr(following, "read", read)
@@ -100,14 +90,14 @@ def test_it_writes_window_by_window_and_keeps_its_place_behind_each(log: list[in
 
 
 def test_it_waits_out_a_busy_store_and_skips_nothing(log: list[int], store_fails: Callable[..., None]) -> None:
-    store_fails(*[sqlite3.SQLITE_BUSY] * 3, None, *[sqlite3.SQLITE_LOCKED] * 3)  # a success resets the count
+    store_fails(*["busy"] * 3, None, *["locked"] * 3)  # a success resets the count
     printer = Printer(until=250)
     run(printer)
     assert printer.ids == log
 
 
 def test_it_gives_up_on_a_store_that_stays_busy(log: list[int], store_fails: Callable[..., None]) -> None:
-    store_fails(*[sqlite3.SQLITE_BUSY] * 4)
+    store_fails(*["busy"] * 4)
     with pytest.raises(NexusError) as refusal:
         asyncio.run(follow(EVERYTHING, 0, write=lambda events: None, persist=print))
     assert refusal.value.code == "DB_ERROR"
@@ -115,7 +105,7 @@ def test_it_gives_up_on_a_store_that_stays_busy(log: list[int], store_fails: Cal
 
 
 def test_it_fails_at_once_when_waiting_would_not_help(log: list[int], store_fails: Callable[..., None]) -> None:
-    store_fails(sqlite3.SQLITE_CORRUPT)
+    store_fails("damaged")
     with pytest.raises(NexusError) as refusal:
         asyncio.run(follow(EVERYTHING, 0, write=lambda events: None, persist=print))
     assert refusal.value.code == "DB_ERROR"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.processes import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 PURE = ["coordination/routing.py", "handoffs/lifecycle.py", "inbox/lanes.py", "topics/naming.py"]
 CLOCK = {"now", "utcnow", "today", "time", "monotonic"}
@@ -39,3 +41,12 @@ def test_it_sees_an_arrow_that_runs_back(tmp_path: Path) -> None:
     (tmp_path / "inbox" / "late.py").write_text("def late():\n    import handoffs.fine\n")
     ran = subprocess.run(linter, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 1 and "inbox is not allowed to import handoffs" in ran.stdout
+
+
+def test_it_starts_a_shells_command_without_what_serves_agents_and_pages(tmp_path: Path) -> None:
+    """The SDK alone takes longer to import than all the rest of such a command."""
+    command = [sys.executable, "-X", "importtime", "manage.py", "agents", "list"]
+    ran = subprocess.run(command, cwd=ROOT, env=environment(tmp_path / "home"), capture_output=True, text=True)
+    imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert "pydantic" in imported, ran.stderr
+    assert imported.isdisjoint({"mcp", "mcp_types", "rest_framework", "channels", "starlette", "unfold"})

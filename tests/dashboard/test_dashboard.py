@@ -55,7 +55,8 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *("/admin/settings/", "/admin/retention/", "/admin/help/", "/admin/about/", "/admin/auth/user/"),
-        *("/admin/topics/", f"/admin/topics/{ids['topic']}/", f"/admin/topics/{ids['topic']}/tail/?after=0"),
+        *("/admin/topics/", "/admin/topics/+new/", f"/admin/topics/{ids['topic']}/"),
+        f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
         *("/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
@@ -80,7 +81,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = {"agent_close_session", "handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
-    acts |= {"topic_close", "topic_rename", "topic_export", "topic_message"}
+    acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}
     assert {page.name for page in pages(admin.site)} - seen <= acts
@@ -396,6 +397,19 @@ def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser
     assert "Agents wrote to you" in browser.get("/admin/").content.decode()
     browser.post(f"/admin/mail/{sent['message_id']}/read/")
     assert "Agents wrote to you" not in browser.get("/admin/").content.decode()
+
+
+def test_it_says_whether_a_message_was_marked_or_is_gone(team: Ids, browser: Client) -> None:
+    def marked(message_id: str) -> list[str]:
+        page = browser.post(f"/admin/mail/{message_id}/read/", follow=True)
+        return [str(said) for said in page.context["messages"]][-1:]
+
+    browser.post("/admin/speak/", letter(team, to="builder-1"))
+    answer = {"project_root": team["root"], "from_agent_id": "builder-1", "subject": "Yes", "body": "done"}
+    sent = do("message_create", **answer, target={"strategy": "direct", "agent_id": "operator"})["message_id"]
+    assert [marked(sent), marked(sent)] == [["Marked as read."], ["It was marked as read before."]]
+    gone = ["Nothing was marked: this message is gone from the operator's inbox."]
+    assert marked("msg_gone") == gone and marked(team["message"]) == gone
 
 
 def test_it_counts_all_that_needs_a_person_and_leads_to_all_of_it(team: Ids, browser: Client) -> None:

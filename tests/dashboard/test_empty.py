@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,11 @@ def test_it_shows_every_page_on_a_full_disk_that_nobody_visited_before(committed
     for page in (answers["/admin/"], answers["/admin/mail/"], answers["/admin/inbox/message/"], refused):
         assert "The disk of the store is full" in page.content.decode()
     assert "The disk of the store is full" not in browser.get("/admin/").content.decode()
+
+
+def test_no_page_fails_on_a_nul_in_its_address(empty_home: None, browser: Client) -> None:
+    for page in pages(admin.site):
+        route = re.sub(r"<int:\w+>", "1", str(page.pattern))
+        at = f"/admin/{re.sub(r'<[^>]+>', 'a%00b', route)}"
+        for query in ("", "?q=a%00b&s=a%00b&agent=a%00b&workspace=a%00b&type=a%00b&topic=a%00b&before=a%00b"):
+            assert browser.get(at + query).status_code < 500, at + query

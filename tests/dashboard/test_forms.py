@@ -19,19 +19,13 @@ from dashboard.forms.agents import ProfileForm
 from dashboard.forms.base import LinesField, NumberField
 from handoffs.models import Handoff
 from tests.browser import scene
-from tests.dashboard.test_dashboard import LOCAL, Ids, do, letter
+from tests.dashboard.test_dashboard import Ids, do, letter
 
 
 @pytest.fixture
 def team(db: None, tmp_path: Path) -> Ids:
     """A small team at work."""
     return {**scene.play(do, tmp_path), "root": str(tmp_path)}
-
-
-@pytest.fixture
-def browser() -> Client:
-    """A browser on this machine."""
-    return Client(headers=LOCAL)
 
 
 def told(page: Any) -> dict[str, str]:

@@ -129,3 +129,7 @@ def test_it_bounds_what_a_text_makes_of_a_page_and_says_so(text: str, length: in
 def test_it_renders_what_people_write() -> None:
     text = "# Report\n\n" + "- a **bold** claim with a [link](https://example.com)\n" * 100 + "\n|a|b|\n|-|-|\n|1|2|\n"
     assert "<strong>bold</strong>" in rendered(text) and "<td>1</td>" in rendered(text)
+
+
+def test_it_renders_a_text_once_for_a_page_that_is_made_again() -> None:
+    assert rendered("kept *once*") is rendered("kept *once*")

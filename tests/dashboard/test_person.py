@@ -168,6 +168,18 @@ def test_it_tells_which_agent_cancelled_a_handoff(team: Ids, browser: Client) ->
     assert re.search(r"Cancelled by <bdi[^>]*>planner</bdi>", page) and "No reason was given" in page
 
 
+# Records
+
+
+def test_it_says_that_there_is_nothing_yet_or_that_nothing_fits(team: Ids, browser: Client) -> None:
+    assert "No tasks yet." in shown(browser.get("/admin/coordination/task/"))
+    narrowed = ("coordination/session/?q=zzz", "handoffs/handoff/?status__exact=EXPIRED", "coordination/session/?p=99")
+    for path in narrowed:
+        page = shown(browser.get(f"/admin/{path}"))
+        assert re.search(r'Nothing fits\. <a href="\?">Show all (sessions|handoffs)</a>', page), path
+        assert " yet." not in page and "yielded" not in page
+
+
 # Operators and logins
 
 
@@ -177,6 +189,16 @@ def test_it_offers_no_permission_but_to_enter(team: Ids, browser: Client) -> Non
     assert 'name="is_active"' in page and 'name="is_staff"' in page
     assert "user_permissions" not in page and 'name="groups"' not in page and "is_superuser" not in page
     assert "groups" not in shown(browser.get("/admin/auth/user/"))
+
+
+def test_it_calls_operators_what_the_sidebar_calls_them(team: Ids, browser: Client) -> None:
+    ada = User.objects.create_superuser("ada", password="correct horse")
+    for path in ("", "add/", f"{ada.pk}/change/"):
+        page = shown(browser.get(f"/admin/auth/user/{path}"))
+        heading = re.sub("<[^>]*>", "", re.search("<h1.*?</h1>", page)[0])  # type: ignore[index]
+        assert re.search("Hub chevron_right Operators", heading) and "Authentication and" not in page, path
+    add = shown(browser.get("/admin/auth/user/"))
+    assert "Add operator" in add and "Add user" not in add
 
 
 def test_it_makes_an_operator_who_can_do_everything(team: Ids, browser: Client, settings: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -17,27 +16,14 @@ from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
 from tests.dashboard.test_dashboard import LOCAL, queries
-from tests.topics.conftest import Client, nobody_joined
+from tests.dashboard.test_person import shown
+from tests.topics.conftest import Client, ann, bob, nobody_joined
 from topics import archive
 from topics.models import Peer, Topic, TopicMessage
 
-__all__ = ["nobody_joined"]
+__all__ = ["ann", "bob", "nobody_joined"]
+JOIN = r"> ?Join ?</button>"
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
-
-
-def shown(answer: Any) -> str:
-    """A page's text and markup, on one line."""
-    return re.sub(r"\s+", " ", html.unescape(answer.content.decode()))
-
-
-@pytest.fixture
-def ann(db: None) -> Client:
-    return Client()
-
-
-@pytest.fixture
-def bob(db: None) -> Client:
-    return Client()
 
 
 @pytest.fixture
@@ -168,7 +154,7 @@ def test_it_shows_which_agent_holds_a_name(browser: Browser, ann: Client) -> Non
 def test_it_shows_a_long_topic_a_page_at_a_time_with_a_map(long: Callable[[int], str], browser: Browser) -> None:
     topic = long(240)
     page = shown(browser.get(f"/admin/topics/{topic}/"))
-    assert numbers(page) == list(range(191, 241)) and 'aria-label="Map of the topic"' in page
+    assert numbers(page) == list(range(221, 241)) and 'aria-label="Map of the topic"' in page
     seen = numbers(page)
     while before := re.search(r"\?before=(\d+)", page):
         page = shown(browser.get(f"/admin/topics/{topic}/?before={before[1]}"))
@@ -250,7 +236,7 @@ def test_it_shows_hostile_words_as_the_text_they_are(ann: Client, browser: Brows
     assert "⟨U+202E⟩" in shown(browser.get(f"/admin/topics/{topic}/"))
 
 
-@pytest.mark.parametrize("topic_id", ["a/b?c#d", ".", "..", "tpc x", "+message", "_2E_2E", "tpc_2F"])
+@pytest.mark.parametrize("topic_id", ["a/b?c#d", ".", "..", "tpc x", "+message", "_2E_2E", "tpc_2F", "+new"])
 def test_it_opens_a_topic_whatever_its_id(db: None, browser: Browser, topic_id: str) -> None:
     Topic.objects.create(topic_id=topic_id, name="imported", created_at=datetime.now(UTC))
     link = re.search(r'<td><a href="([^"]+)"', browser.get("/admin/topics/").content.decode())
@@ -261,13 +247,122 @@ def test_it_has_no_page_of_what_is_gone(topic: str, browser: Browser) -> None:
     for path in ("gone/", "gone/tail/", "gone/export/", "gone/delete/", "+message/gone/", "+message/gone/delete/"):
         assert browser.get(f"/admin/topics/{path}").status_code == 404
         assert browser.post(f"/admin/topics/{path}").status_code == 404
-    for path in ("gone/close/", "gone/rename/"):
+    for path in ("gone/join/", "gone/close/", "gone/rename/"):
         assert browser.post(f"/admin/topics/{path}", {"name": "x"}, follow=True).status_code == 404
 
 
 @pytest.mark.parametrize("query", ["at=0", "at=999", "at=x", "before=1", "before=-3", "answer=99", "whole=9", "q=%22*"])
 def test_it_shows_a_topic_whatever_its_address_asks(topic: str, browser: Browser, query: str) -> None:
     assert browser.get(f"/admin/topics/{topic}/?{query}").status_code == 200
+
+
+# Opening and joining
+
+
+def wrong(answer: Any) -> dict[str, str]:
+    """What a page says is wrong, by field."""
+    return dict(re.findall(r'id="(?:\w+-|id_)(\w+)_error" role="alert">(.*?)</p>', shown(answer)))
+
+
+def test_it_opens_a_topic_and_sends_one_there(db: None, browser: Browser) -> None:
+    answer = browser.post("/admin/topics/+new/", {"name": "release 2", "metadata": '{"ticket": 7}'})
+    topic = Topic.objects.get()
+    assert (topic.name, topic.metadata, topic.status) == ("release 2", {"ticket": 7}, "open")
+    assert answer.headers["Location"] == f"/admin/topics/{topic.pk}/"
+    page = shown(browser.get(answer.headers["Location"]))
+    assert "The topic is open." in page and "Nothing was said here yet." in page
+    acted = Event.objects.get(type="operator.acted").payload
+    assert (acted["operator"], acted["operation"]) == ("local", "topic_create")
+    assert 'href="/admin/topics/+new/"' in browser.get("/admin/topics/").text
+
+
+def test_it_takes_a_form_that_is_sent_twice_for_one_topic(db: None, browser: Browser) -> None:
+    sent = [browser.post("/admin/topics/+new/", {"name": "once", "metadata": '{"a": 1}'}) for _ in range(2)]
+    assert len({answer.headers["Location"] for answer in sent}) == 1 and Topic.objects.count() == 1
+    assert "keeps the metadata" not in shown(browser.get("/admin/topics/"))
+
+
+def test_it_says_that_a_topic_that_was_open_keeps_its_metadata(topic: str, browser: Browser) -> None:
+    page = shown(browser.post("/admin/topics/+new/", {"name": "cache-key", "metadata": '{"ticket": 8}'}, follow=True))
+    assert "One of this name was open already; it keeps the metadata that it has." in page
+    assert Topic.objects.get().metadata == {"ticket": 7}
+
+
+def test_it_opens_a_new_topic_of_a_closed_ones_name(topic: str, ann: Client, browser: Browser) -> None:
+    ann.call("topic_close", topic_id=topic)
+    browser.post("/admin/topics/+new/", {"name": "cache-key"})
+    assert Topic.objects.filter(name="cache-key", status="open").exclude(pk=topic).exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "form"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": " "}),
+        ("name", {"name": "x" * 256}),
+        ("name", {"name": "a\u202eb"}),
+        ("metadata", {"metadata": "{"}),
+        ("metadata", {"metadata": "[1]"}),
+        ("metadata", {"metadata": '{"a": NaN}'}),
+        ("metadata", {"metadata": json.dumps({"a": "x" * 70_000})}),
+    ],
+)
+def test_it_says_at_its_field_why_no_topic_was_opened(
+    db: None, browser: Browser, field: str, form: dict[str, str]
+) -> None:
+    answer = browser.post("/admin/topics/+new/", {"name": "kept name", "metadata": "", **form})
+    assert answer.status_code == 200 and list(wrong(answer)) == [field]
+    assert "kept name" in shown(answer) or field == "name"
+    assert not Topic.objects.exists() and not Event.objects.exists()
+
+
+def test_it_opens_a_topic_whose_name_is_hostile(db: None, browser: Browser) -> None:
+    page = browser.post("/admin/topics/+new/", {"name": "<script>alert(1)</script>"}, follow=True)
+    assert page.status_code == 200 and "<script>alert" not in page.text and Topic.objects.exists()
+
+
+def test_it_joins_as_the_operator_without_saying_anything(topic: str, ann: Client, browser: Browser) -> None:
+    page = shown(browser.get(f"/admin/topics/{topic}/"))
+    assert re.search(JOIN, page)
+    page = shown(browser.post(f"/admin/topics/{topic}/join/", {"seen": "2"}, follow=True))
+    assert "You are in the topic as operator, and have read to #2." in page
+    assert (
+        ">Join</button>" not in page and "Mark read" not in page and "You write as <strong>operator</strong>;" in page
+    )
+    assert ann.look(topic)["received_count"] == 1  # bob's answer, and nothing of the operator's
+    acted = Event.objects.get(type="operator.acted").payload
+    assert (acted["operation"], acted["topic_id"]) == ("topic_join_as_operator", topic)
+    assert ann.code("topic_join", topic_id=topic, agent_name="operator") == "AGENT_NAME_IN_USE"
+
+
+def test_it_joins_once_and_reads_on_from_there(topic: str, ann: Client, browser: Browser) -> None:
+    for _ in range(2):
+        browser.post(f"/admin/topics/{topic}/join/", {"seen": "1"})
+    assert Event.objects.filter(type="topic.joined", actor_agent_id="operator").count() == 1
+    ann.say(topic, "And the salt?")
+    page = shown(browser.get(f"/admin/topics/{topic}/"))
+    assert "Mark read to #3" in page and 'name="seen" value="3"' in page
+    browser.post(f"/admin/topics/{topic}/join/", {"seen": "3"})
+    browser.post(f"/admin/topics/{topic}/join/", {"seen": "2"})  # from a page that was opened before
+    assert Peer.objects.get(agent_name="operator").last_seq == 3
+    say(browser, topic, "So do I.")
+    assert TopicMessage.objects.latest("seq").sender == "operator"
+
+
+def test_it_joins_a_topic_where_nothing_was_said_and_one_that_is_closed(ann: Client, browser: Browser) -> None:
+    for close in (False, True):
+        topic = ann.call("topic_create", name=f"closed {close}")["topic_id"]
+        if close:
+            ann.call("topic_close", topic_id=topic)
+        page = shown(browser.post(f"/admin/topics/{topic}/join/", {"seen": "0"}, follow=True))
+        assert "You are in the topic as operator, and have read to #0." in page and "up to date" in page
+
+
+@pytest.mark.parametrize("seen", ["-1", "x", "99", "9" * 30, "\u0661"])
+def test_it_joins_nothing_where_what_was_seen_is_no_message(topic: str, browser: Browser, seen: str) -> None:
+    page = browser.post(f"/admin/topics/{topic}/join/", {"seen": seen}, follow=True)
+    assert page.status_code == 200 and ("INVALID_ARGUMENT" in shown(page) or wrong(page))
+    assert not Peer.objects.filter(agent_name="operator").exists()
 
 
 # Saying something
@@ -331,6 +426,8 @@ def test_it_takes_another_name_where_a_peer_is_called_operator(topic: str, brows
 def test_it_keeps_what_was_typed_when_a_message_is_refused(topic: str, browser: Browser, form: dict[str, str]) -> None:
     answer = say(browser, topic, **{"text": "kept words", **form})
     assert answer.status_code == 200 and form.get("text", "kept words")[:50] in answer.content.decode()
+    assert wrong(answer) or "INVALID_ARGUMENT" in shown(answer)
+    assert "text" not in form or list(wrong(answer)) == ["content_markdown"]
     assert TopicMessage.objects.count() == 2 and not Peer.objects.filter(agent_name="operator").exists()
 
 

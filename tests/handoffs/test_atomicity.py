@@ -5,21 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from coordination.models import Event
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from tests.conftest import Call
 from tests.handoffs.conftest import TO_BOB, Offer
+from tests.store import broken
 
 pytestmark = pytest.mark.usefixtures("committed")
-
-
-def broken(table: str) -> None:
-    """Let every insert into a table fail until the connection is closed."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TEMP TRIGGER broken BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
 
 
 def everything() -> list[Any]:
@@ -31,9 +25,8 @@ def test_it_keeps_nothing_of_a_handoff_that_could_not_be_created(
     refused: Call, team: None, project: str, table: str
 ) -> None:
     before = everything()
-    broken(table)
-
-    error = refused("handoff_create", project_root=project, from_agent_id="ana", target=TO_BOB, visibility="public")
+    with broken(table):
+        error = refused("handoff_create", project_root=project, from_agent_id="ana", target=TO_BOB, visibility="public")
 
     assert error["code"] == "DB_ERROR"
     assert everything() == before
@@ -57,9 +50,8 @@ def test_it_keeps_nothing_of_a_step_that_fails_halfway(
     if agent == "bob":
         call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
     before = everything()
-    broken(table)
-
-    error = refused(verb, project_root=project, handoff_id=handoff, agent_id=agent)
+    with broken(table):
+        error = refused(verb, project_root=project, handoff_id=handoff, agent_id=agent)
 
     assert error["code"] == "DB_ERROR"
     assert everything() == before

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import time_machine
-from django.conf import settings
 
 from coordination.toolset import run
 from tests.conftest import LOCAL, Call, at_once
 from tests.handoffs.conftest import Offer, events_of
+from tests.store import held
 
 pytestmark = pytest.mark.usefixtures("committed", "team")
 
@@ -122,9 +120,7 @@ def test_it_reads_a_lapsed_claim_as_open_while_a_writer_holds_the_store(
     call: Call, lapsed: Offer, project: str
 ) -> None:
     handoff = lapsed()
-    with closing(sqlite3.connect(settings.NEXUS.database, isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
+    with held():
         got = call("handoff_get", project_root=project, handoff_id=handoff, agent_id="cleo")
-        writer.execute("ROLLBACK")
     assert (got["status"], got["claimed_by"], got["lease_expires_at"]) == ("OPEN", None, None)
     assert events_of(handoff)[-1] == "handoff.claimed", "whoever writes next records it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.acceptance.processes import environment
+
 LONG = 60.0  # a bound against hanging, not a figure
 
 OTHERS = """
@@ -40,8 +40,8 @@ class Harness:
 
     def __init__(self, home: Path, project: Path) -> None:
         self.home, self.project = home, project
-        self.environ = {**os.environ, "NEXUS_HOME": str(home), "PYTHONPATH": str(ROOT)}
-        for name in ("DJANGO_SETTINGS_MODULE", "NEXUS_AGENT_ID", "CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"):
+        self.environ = environment(home)
+        for name in ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"):
             self.environ.pop(name, None)
         self.others: subprocess.Popen[str] | None = None
 

@@ -350,6 +350,22 @@ def test_it_writes_the_toolsets_that_it_was_told_of(project: str, settings: Any,
     assert entry["url"] == written if given else entry["args"][-2:] == written
 
 
+@pytest.mark.parametrize("secret", ["sesame@", "", "@"])
+@pytest.mark.parametrize("command", [("hook", "install", "--client", "codex"), ("connect", "--client", "codex")])
+def test_it_never_writes_a_databases_password(
+    home: Path, project: str, settings: Any, command: tuple[str, ...], secret: str
+) -> None:
+    settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "database_url": "environment"}
+    url = f"postgresql://ana{':' + secret if secret else '@'}db.example:5433/team?sslmode=require"
+    settings.NEXUS = dataclasses.replace(settings.NEXUS, database_url=f"{url}&sslpassword=sesame" if secret else url)
+    err = StringIO()
+    call_command(*command, "--project-root", project, "--yes", stdout=StringIO(), stderr=err)
+    (written,) = [file.read_text() for file in Path(project, ".codex").iterdir()]
+    assert "postgresql://ana@db.example:5433/team?sslmode=require" in written
+    assert "sesame" not in written and "sslpassword" not in written
+    assert ("~/.pgpass" in err.getvalue()) is bool(secret)
+
+
 def test_it_never_shows_a_key_on_the_screen(project: str) -> None:
     key = "nxs_" + "b" * 48
     shown = nexus("connect", "--client", "cursor", "--url", URL, "--key", key, "--project-root", project, "--yes")

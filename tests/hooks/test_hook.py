@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.conf import settings
+from django.db import connection
 
 from coordination.models import Session
 from hooks import entry, look, memory, signal_files
@@ -28,7 +29,9 @@ PROMPT = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
 
 
 def must_not_start() -> None:
-    raise AssertionError("Django was started")
+    """Only a store that is a file is looked at without Django."""
+    if connection.vendor == "sqlite":
+        raise AssertionError("Django was started")
 
 
 @pytest.fixture
@@ -89,6 +92,7 @@ def test_it_says_one_line_on_a_wrong_setting(harness: Harness) -> None:
     assert done.stderr.startswith("[nexus] hook: NEXUS_TRUST_MODE: ")
 
 
+@pytest.mark.sqlite
 def test_it_says_one_line_on_a_store_that_is_none(harness: Harness) -> None:
     harness.home.mkdir()
     (harness.home / "nexus.db").write_text("not a database, and long enough to look like one" * 100)
@@ -162,6 +166,7 @@ def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: C
 # When it looks
 
 
+@pytest.mark.sqlite
 def test_it_does_not_open_the_store_without_a_signal(fresh: Any, builder: Call, tmp_path: Path) -> None:
     elsewhere = replace(fresh, db_path=tmp_path / "broken.db")
     (tmp_path / "broken.db").write_text("x" * 1000)

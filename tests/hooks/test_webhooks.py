@@ -29,7 +29,7 @@ from core.work import work_forever
 from hooks import sender, services, worker
 from hooks.models import Webhook, WebhookDelivery
 from tests.acceptance.processes import nexus
-from tests.conftest import Call
+from tests.conftest import Call, Furnish
 
 
 @dataclass
@@ -435,9 +435,11 @@ def test_it_asks_at_a_terminal_before_it_removes(
 # A history that was replaced
 
 
-def test_it_goes_on_above_the_history_that_was_replaced(receiver: Receiver, project: str, tmp_path: Path) -> None:
+def test_it_goes_on_above_the_history_that_was_replaced(
+    receiver: Receiver, project: str, tmp_path: Path, furnish: Furnish
+) -> None:
     """In processes of their own, over a store of their own: what a restore replaces is the whole of it."""
-    home = tmp_path / "home"
+    home = furnish(tmp_path / "home")
 
     def ran(*arguments: str) -> dict[str, Any]:
         done = nexus(home, *arguments)

@@ -71,6 +71,7 @@ def test_it_takes_any_text_as_a_query(db: None, text: str) -> None:
     search(text)
 
 
+@pytest.mark.sqlite
 def test_it_indexes_what_an_older_store_holds(letters: dict[str, str]) -> None:
     from importlib import import_module
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from coordination.models import Event, Workspace
 from inbox.models import Delivery, Message
 from tests.conftest import Call
+from tests.store import broken
 
 pytestmark = pytest.mark.usefixtures("team")
 
@@ -220,10 +220,8 @@ class TestChannelsAndParents:
 @pytest.mark.parametrize("table", ["message_deliveries", "events", "agents"])
 def test_it_keeps_nothing_of_a_send_that_fails_halfway(refused: Call, letter: dict[str, Any], table: str) -> None:
     verb = "UPDATE" if table == "agents" else "INSERT"
-    with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TEMP TRIGGER broken BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
-
-    error = refused("message_create", **letter)
+    with broken(table, verb):
+        error = refused("message_create", **letter)
 
     assert error["code"] == "DB_ERROR"
     assert "broken" not in error["message"]

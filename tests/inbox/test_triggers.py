@@ -15,6 +15,7 @@ from core.database import store
 from inbox.models import Message
 from inbox.search import search
 from tests.conftest import Call
+from tests.store import drop_trigger, triggers
 
 LATER = {  # steps of a version to come, each of which rebuilds its table
     "coordination": migrations.AddConstraint(
@@ -25,13 +26,6 @@ LATER = {  # steps of a version to come, each of which rebuilds its table
     ),
 }
 CHANGES = ("UPDATE events SET type = 'other'", "DELETE FROM events")
-
-
-def triggers(*tables: str) -> set[str]:
-    """The triggers on these tables; without any on all."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'")
-        return {name for name, table in cursor.fetchall() if not tables or table in tables}
 
 
 @pytest.fixture
@@ -50,6 +44,7 @@ def altered(committed: None) -> Iterator[None]:
     store().prepare()
 
 
+@pytest.mark.sqlite  # PostgreSQL rebuilds no table
 def test_it_keeps_history_and_search_after_a_table_was_rebuilt(altered: None, call: Call, project: str) -> None:
     assert not triggers("events", "messages")  # what a rebuild does, without a word
     call_command("migrate", verbosity=0)
@@ -69,6 +64,7 @@ def test_it_keeps_history_and_search_after_a_table_was_rebuilt(altered: None, ca
     assert search("apples") == []
 
 
+@pytest.mark.sqlite
 def test_it_makes_the_triggers_when_a_process_died_before_it_had(altered: None) -> None:
     assert store().pending()
     store().prepare()
@@ -76,6 +72,15 @@ def test_it_makes_the_triggers_when_a_process_died_before_it_had(altered: None) 
     assert not store().pending()
 
 
+def test_it_makes_a_trigger_that_is_gone(committed: None) -> None:
+    drop_trigger("search_message_removed", "messages")
+    assert store().pending()
+    store().prepare()
+    assert triggers() == set(database_objects(connection.vendor))
+    assert not store().pending()
+
+
+@pytest.mark.sqlite  # PostgreSQL replaces them with every migrate
 def test_it_makes_a_trigger_anew_whose_text_is_of_another_version(committed: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DROP TRIGGER events_refuse_update")

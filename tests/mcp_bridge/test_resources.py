@@ -79,7 +79,7 @@ async def test_it_tells_a_listener_of_its_mail_and_of_no_other(connect: Connect,
         async with bound.listen(resource_subscriptions=["nexus://inbox/a%20b"]) as mail:
             await send(client, project, "bob")
             await send(client, project, "a b")
-            update = await asyncio.wait_for(anext(aiter(mail)), 10)
+            update = await asyncio.wait_for(anext(aiter(mail)), 60)
         assert update == ResourceUpdated(uri="nexus://inbox/a%20b")
 
 
@@ -96,7 +96,7 @@ async def test_it_tells_of_the_notice_that_a_handoff_brings(connect: Connect, pr
                     "visibility": "public",
                 },
             )
-            assert await asyncio.wait_for(anext(aiter(mail)), 10) == ResourceUpdated(uri="nexus://inbox/ann")
+            assert await asyncio.wait_for(anext(aiter(mail)), 60) == ResourceUpdated(uri="nexus://inbox/ann")
 
 
 async def test_it_refuses_to_subscribe_to_another_agents_inbox(connect: Connect) -> None:

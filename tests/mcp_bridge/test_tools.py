@@ -13,7 +13,7 @@ from coordination.toolset import COORDINATION
 from core.operations import toolsets
 from mcp_bridge import tools as described
 from mcp_bridge.choices import enabling
-from mcp_bridge.resources import instructions
+from mcp_bridge.reading import instructions
 from mcp_bridge.tools import tools
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.toy import toys

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +22,11 @@ from coordination.toolset import COORDINATION, arun
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from core.operations.registry import Toolset
+from core.operations.registry import TOOLSETS, Toolset
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.server import build_server
+from tests.acceptance.processes import environment
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.toy import toys
 
@@ -189,11 +195,11 @@ async def test_it_tells_who_listens_for_the_connection_and_nobody_else(bells: To
         other.listen(tools_list_changed=True, resource_subscriptions=["nexus://inbox/ann"]) as theirs,
     ):
         await body(client, "toolset_enable", name="bells")
-        assert await asyncio.wait_for(anext(aiter(mine)), 10) == ToolsListChanged()
+        assert await asyncio.wait_for(anext(aiter(mine)), 60) == ToolsListChanged()
         message = {"project_root": "/", "from_agent_id": "bob", "subject": "s", "body": "b"}
         await body(other, "agent_register", agent_id="ann")
         await body(other, "message_create", **message, target={"strategy": "direct", "agent_id": "ann"})
-        assert await asyncio.wait_for(anext(aiter(theirs)), 10) == ResourceUpdated(uri="nexus://inbox/ann")
+        assert await asyncio.wait_for(anext(aiter(theirs)), 60) == ResourceUpdated(uri="nexus://inbox/ann")
 
 
 async def test_it_offers_no_toolset_enable_where_there_is_nothing_to_add(connect: Connect) -> None:
@@ -231,3 +237,56 @@ def test_it_stores_no_choice_that_could_not_be_had(bells: Toolset, operate: Any)
     assert unknown["code"] == "VALIDATION_ERROR" and unknown["details"]["field"] == "toolsets"
     assert clash["code"] == "CONFIG_ERROR" and clash["details"]["toolsets"] == ["bells", "gongs"]
     assert choices.of_agent("ann") == (bells,)
+
+
+CHOOSES = """
+import sys
+from nexus_site import launch
+launch._populate()
+from core import cli
+from core.operations import toolsets
+from mcp_bridge import reading, server, stdio, tools
+def tools_of(choice):
+    return reading.instructions(choice) and {tool.name for tool in tools.tools(choice)}
+assert "inbox_pull" in tools_of(toolsets.default())
+assert not {"topics.operations", "topics.services", "topics.resources", "django.http"} & set(sys.modules)
+choice = toolsets.choose(["topics"])
+assert reading.prompts(choice) and "sync" in tools_of(choice)
+"""
+
+
+def test_a_process_loads_the_toolsets_that_it_chose(tmp_path: Path) -> None:
+    environ = environment(tmp_path, DJANGO_SETTINGS_MODULE="nexus_site.settings_agent")
+    subprocess.run([sys.executable, "-c", CHOOSES], env=environ, check=True)
+
+
+LATE = """
+from core.operations.parameters import Nothing
+from core.operations.registry import TOOLSETS
+
+def first(p, caller): "First."
+TOOLSETS["late"].operation(Nothing)(first)
+TOOLSETS["late"].started.set()
+TOOLSETS["late"].go_on.wait(20)
+def second(p, caller): "Second."
+TOOLSETS["late"].operation(Nothing)(second)
+"""
+
+
+def test_who_comes_while_a_toolset_is_loaded_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched(Toolset):
+        started, go_on = threading.Event(), threading.Event()
+
+    (tmp_path / "late_operations.py").write_text(LATE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    late = Watched("late", "Comes late.", modules=("late_operations",))
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            loading = pool.submit(lambda: len(late.operations))
+            assert late.started.wait(20)
+            another = pool.submit(lambda: len(late.operations))
+            wait([another], timeout=0.2)  # where it does not wait for the other, it has its answer by then
+            late.go_on.set()
+            assert (loading.result(), another.result()) == (2, 2)
+    finally:
+        del TOOLSETS["late"], sys.modules["late_operations"]

@@ -42,7 +42,7 @@ def ask(parts: list[bytes], *headers: tuple[bytes, bytes], stall: bool = False) 
         await Bounded(echo)(scope, receive, send)
         return sent[0]["status"], json.loads(sent[1]["body"])
 
-    return asyncio.run(asyncio.wait_for(play(), 10))
+    return asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_it_passes_a_body_of_the_largest_size() -> None:

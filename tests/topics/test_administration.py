@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,10 @@ from django.db import connection
 from coordination.models import Event
 from maintenance import retention
 from maintenance.findings import Examination
+from tests.conftest import at_once
 from tests.topics.conftest import Client
 from topics import history, metrics
-from topics.models import Topic, TopicMessage
+from topics.models import Peer, Topic, TopicMessage
 from topics.toolset import TOPICS
 
 
@@ -81,6 +83,35 @@ def test_an_operators_message_that_is_refused_joins_nothing(
 ) -> None:
     assert olga.code("topic_post", **{"topic_id": topic, "message": {"content_markdown": "x"}, **given}) == code
     assert not Topic.objects.get().peers.filter(agent_name="operator").exists()
+    assert not Event.objects.filter(type="operator.acted").exists()
+
+
+def test_operators_join_without_a_word_and_read_on(ann: Client, olga: Client, topic: str) -> None:
+    ann.say(topic, "one", "two")
+    joined = olga.call("topic_join_as_operator", topic_id=topic, seen=1)
+    read = Client(operator="otto").call("topic_join_as_operator", topic_id=topic, seen=2)
+    assert (joined["agent_name"], joined["cursor"]["last_seq"], joined["status"]) == ("operator", 1, "open")
+    assert (read["agent_name"], read["cursor"]["last_seq"]) == ("operator", 2)
+    assert Topic.objects.get().last_seq == 2
+    assert Event.objects.filter(type="topic.joined", actor_agent_id="operator").count() == 1
+    assert [event.payload["operator"] for event in Event.objects.filter(type="operator.acted")] == ["olga", "otto"]
+
+
+@pytest.mark.usefixtures("committed")
+def test_operators_who_join_at_once_are_one_peer() -> None:
+    topic = Client().call("topic_create", name="t")["topic_id"]
+    olgas = [Client(operator="olga") for _ in range(4)]
+    joined = at_once([partial(olga.call, "topic_join_as_operator", topic_id=topic) for olga in olgas])
+    assert {each["agent_name"] for each in joined} == {"operator"}
+    assert Peer.objects.count() == Event.objects.filter(type="topic.joined").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "given"), [("INVALID_ARGUMENT", {"seen": 1}), ("TOPIC_NOT_FOUND", {"topic_id": "none"})]
+)
+def test_an_operator_who_is_refused_joins_nothing(olga: Client, topic: str, code: str, given: dict[str, Any]) -> None:
+    assert olga.code("topic_join_as_operator", **{"topic_id": topic, **given}) == code
+    assert not Peer.objects.filter(agent_name="operator").exists()
     assert not Event.objects.filter(type="operator.acted").exists()
 
 
@@ -192,6 +223,7 @@ def test_the_command_renames_closes_and_reindexes(ann: Client, topic: str, nexus
     assert "0" in nexus("reindex").out
 
 
+@pytest.mark.sqlite  # whose file doctor opens
 @pytest.mark.usefixtures("committed")
 def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.FixtureRequest) -> None:
     ann = Client()
@@ -203,8 +235,7 @@ def test_doctor_sees_and_mends_what_no_operation_leaves_behind(request: pytest.F
         with closing(sqlite3.connect(settings.NEXUS.database)) as store:
             home = settings.NEXUS.home
             examination = Examination(home, settings.NEXUS.database, datetime.now(UTC), store)
-            (check,) = history.CHECKS
-            return list(check.check(examination))
+            return [finding for check in history.CHECKS for finding in check.check(examination)]
 
     def wrong() -> int:
         with connection.cursor() as cursor:

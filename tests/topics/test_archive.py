@@ -237,6 +237,8 @@ def test_it_takes_in_a_database_of_agent_bus(database: Path, ann: Client, connec
         "UPDATE topics SET status = 'gone' WHERE topic_id = 'ccc'",
         "UPDATE topics SET closed_at = NULL",
         "UPDATE topics SET name = x'ff' WHERE topic_id = 'ccc'",
+        "UPDATE messages SET content_markdown = 'a' || char(0) WHERE message_id = 'm2'",
+        """UPDATE messages SET metadata_json = '{"a": ["\\u0000"]}' WHERE message_id = 'm2'""",
         "UPDATE cursors SET last_seq = 99",
         "UPDATE cursors SET last_seq = -1",
     ],

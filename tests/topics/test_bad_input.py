@@ -59,7 +59,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     ],
     "sync": [
         *({"max_items": items} for items in (0, 21, "5", True, None)),
-        *({"wait_seconds": seconds} for seconds in (-1, 1.5, "0", None)),
+        *({"wait_seconds": seconds} for seconds in (-1, 1.5, "0", None, 86_401)),
         *({"ack_through": seq, "auto_advance": False} for seq in (-1, 2, "0", True)),
         {"include_self": "no"},
         {"auto_advance": None},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import pytest
 from django.conf import settings
+from django.db import connection
 from hypothesis import given
 
 from coordination.models import Event
@@ -49,8 +50,9 @@ def topic(speaker: Client) -> str:
 def waiting(agent_id: str) -> list[str]:
     """What waits for an agent, by its text; the look without Django must agree."""
     ids = [notice.identifier for notice in news.waiting(agent_id)]
-    seen = glance(settings.NEXUS.database, agent_id=agent_id, root="/", busy_ms=1000)
-    assert seen.waiting == set(ids)
+    if connection.vendor == "sqlite":
+        seen = glance(settings.NEXUS.database, agent_id=agent_id, root="/", busy_ms=1000)
+        assert seen.waiting == set(ids)
     found = {message.message_id: message.content_markdown for message in TopicMessage.objects.all()}
     return [found[message_id] for message_id in ids]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import time_machine
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -31,10 +33,11 @@ from core.config import parse
 from core.operations import runner
 from core.operations.errors import NexusError
 from core.work import work_forever, work_once
+from maintenance.findings import Examination
 from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
 from tests.topics.conftest import Client
-from topics import archive, search
+from topics import archive, history, metrics, search
 from topics.embedding import encoder, index, source, vectors, worker
 from topics.embedding.unavailable import Unavailable
 from topics.embedding.worker import EMBEDDING
@@ -245,6 +248,7 @@ def test_indexing_that_was_killed_goes_on(ann: Client, topic: str, tmp_path: Pat
     assert all(row["semantic_score"] > 0.9 for row in answer["results"])
 
 
+@pytest.mark.sqlite  # whose plans say which index is read
 @pytest.mark.parametrize("where", ["one topic", "all topics", "what is pending"])
 def test_what_it_costs_does_not_grow_with_what_it_is_not_about(ann: Client, cars: str, where: str) -> None:
     with CaptureQueriesContext(connection) as captured:
@@ -386,6 +390,85 @@ def test_reindexing_shows_how_far_it_is(ann: Client, topic: str, model: str) -> 
         f"indexed by meaning {worker.BATCH}, 3 to go",
         f"indexed by meaning {worker.BATCH + 3}, 0 to go",
     ]
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_the_newest_messages_are_compared_and_it_says_where_there_are_older_ones(
+    ann: Client, topic: str, model: str, monkeypatch: pytest.MonkeyPatch, everywhere: bool
+) -> None:
+    ann.say(topic, *(f"cat {number}" for number in range(5)))
+    other = ann.call("topic_create", name="other")["topic_id"]
+    ann.join(other, "ann")
+    ann.say(other, "a newer kitten")
+    work_once(EMBEDDING)
+    monkeypatch.setattr(vectors, "AT_ONCE", 2)
+    monkeypatch.setattr(vectors, "COMPARED", 3)
+    where = {} if everywhere else {"topic_id": topic}
+    newest = ["a newer kitten", "cat 3", "cat 4"] if everywhere else ["cat 2", "cat 3", "cat 4"]
+    answer = answered(ann, "feline", **where)
+    assert (sorted(row["content_markdown"] for row in answer["results"]), warned(answer)) == (
+        newest,
+        ["SEMANTIC_NEWEST"],
+    )
+    monkeypatch.setattr(vectors, "COMPARED", 7)
+    answer = answered(ann, "feline", **where)
+    assert (answer["count"], warned(answer)) == (6 if everywhere else 5, [])
+
+
+def unindexed() -> list[float]:
+    """What /metrics tells of messages that wait to be indexed."""
+    families = {family.name: family for family in metrics.collect()}
+    return [sample.value for sample in families["nexus_topic_messages_unindexed"].samples]
+
+
+def test_metrics_tell_how_many_messages_wait_to_be_indexed(
+    ann: Client, topic: str, model: str, configure: Configure, tmp_path: Path
+) -> None:
+    ann.say(topic, "cat 1", "cat 2", "cat 3")
+    assert unindexed() == [3], "before the model is loaded"
+    work_once(EMBEDDING)
+    assert unindexed() == [0]
+    ann.say(topic, "cat 4")
+    TopicMessage.objects.filter(content_markdown="cat 1").update(content_markdown="car")
+    assert unindexed() == [2]
+    configure(embedding_model=small_model.make(tmp_path / "other", width=16))
+    assert unindexed() == [2], "whose the vectors are is known when it is loaded"
+    source.current()
+    assert unindexed() == [4]
+    configure(embedding_model="")
+    assert "nexus_topic_messages_unindexed" not in {family.name for family in metrics.collect()}
+
+
+@pytest.mark.usefixtures("committed")
+def test_doctor_sees_vectors_that_are_out_of_step_and_reindexing_mends_them(model: str) -> None:
+    ann = Client()
+    topic = ann.call("topic_create", name="cache")["topic_id"]
+    ann.join(topic, "ann")
+    ann.say(topic, "cat", "kitten", "feline", "car", "vehicle")
+    work_once(EMBEDDING)
+
+    def problems() -> list[str]:
+        with closing(sqlite3.connect(settings.NEXUS.database)) as store:
+            examination = Examination(settings.NEXUS.home, settings.NEXUS.database, now(), store)
+            found = [(check.name, each) for check in history.CHECKS for each in check.check(examination)]
+        assert all(name == "vectors of topics" and "`nexus topics reindex`" in each.advice for name, each in found)
+        return [each.problem.partition(": ")[2] for _, each in found]
+
+    assert problems() == []
+    documents = list(TopicMessage.objects.order_by("seq").values_list("document", flat=True))
+    Embedding.objects.filter(pk=documents[0]).update(vector=b"\0" * 6)
+    Embedding.objects.filter(pk__in=documents[1:3]).delete()
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA foreign_keys = OFF")
+        cursor.execute("UPDATE topic_embeddings SET document = 999 WHERE document = %s", [documents[3]])
+        cursor.execute("PRAGMA foreign_keys = ON")
+    assert problems() == [
+        "1 vectors are of no message, 1 have not the dimension of their model, and 3 messages were passed over."
+    ]
+    reindexed()
+    assert problems() == []
+    assert sorted(found(ann, "cat")) == ["cat", "feline", "kitten"]
+    assert sorted(found(ann, "automobile")) == ["car", "vehicle"]
 
 
 @pytest.mark.usefixtures("committed")

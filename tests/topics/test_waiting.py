@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import threading
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import OperationalError
 
 from core import waiting
 from core.operations import runner
 from tests.core.waiting import LONG, parked
+from tests.store import failing
 from tests.topics.conftest import Client, texts
 from topics import services
 from topics.models import Peer, TopicMessage
@@ -66,6 +65,27 @@ async def test_it_waits_no_longer_than_it_was_told(room: tuple[Client, Client, s
     synced = await poll(bob, topic, wait_seconds=1, outbox=[{"content_markdown": "x"}])
     assert (synced["status"], synced["received"], synced["cursor"]["last_seq"]) == ("timeout", [], 0)
     assert len(synced["sent"]) == 1
+
+
+async def test_it_waits_as_long_as_the_contract_says_whatever_the_ceiling_of_other_waits(
+    room: tuple[Client, Client, str], configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob, topic = room
+    configure(max_wait_timeout_seconds=0)
+    really, asked = waiting.Parked.wait, []
+
+    async def noted(self: waiting.Parked, seconds: float) -> bool:
+        asked.append(seconds)
+        return await really(self, seconds)
+
+    monkeypatch.setattr(waiting.Parked, "wait", noted)
+    waits = asyncio.create_task(runner.arun(TOPICS, bob.caller, "sync", {"topic_id": topic}))
+    await parked()
+    while not asked:
+        await asyncio.sleep(0.001)
+    assert 30 < asked[0] <= 60, "the contract's default"
+    await in_thread(ann.say, topic, "hello")
+    assert texts(await waits) == ["hello"]
 
 
 async def test_the_outbox_is_sent_once_however_often_the_wait_looks(room: tuple[Client, Client, str]) -> None:
@@ -157,9 +177,7 @@ async def test_a_wait_that_meets_a_busy_store_at_its_end_is_answered_all_the_sam
 
     def busy_at_first(**arguments: Any) -> Any:
         if arguments["agent_name"] == "bob" and next(failures, None) is not None:
-            cause = sqlite3.OperationalError("database is locked")
-            cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise OperationalError("database is locked") from cause
+            raise failing("busy")
         return really(**arguments)
 
     monkeypatch.setattr(services, "sync", busy_at_first)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Max, Q
+from django.db.models import Max, QuerySet
 from django.db.models.functions import Length
 
 from core.database import write
@@ -20,13 +20,26 @@ STALE = ""  # the model of a vector that is of use no more
 
 def pending(identity: str, limit: int) -> list[Text]:
     """Messages without a vector of a model, at most `limit`: new ones first. Costs the same however many there are."""
-    last = Embedding.objects.aggregate(last=Max("message_id"))["last"] or 0
-    fresh = TopicMessage.objects.filter(document__gt=last).order_by("document")
-    found = list(fresh.values_list("document", "content_markdown")[:limit])
-    for other in (Q(model__lt=identity), Q(model__gt=identity)):  # two ends of an index: `<>` would read all of it
-        rows = Embedding.objects.filter(other).values_list("message__document", "message__content_markdown")
-        found += rows[: limit - len(found)]
+    found = list(_fresh().order_by("document").values_list("document", "content_markdown")[:limit])
+    for others in _of_others(identity):
+        found += others.values_list("message__document", "message__content_markdown")[: limit - len(found)]
     return found
+
+
+def waiting(identity: str = STALE) -> int:
+    """How many messages have no vector of a model; of none, how many have no vector of use to any."""
+    others = _of_others(identity) if identity else [Embedding.objects.filter(model=STALE)]
+    return _fresh().count() + sum(each.count() for each in others)
+
+
+def _fresh() -> QuerySet[TopicMessage]:
+    last = Embedding.objects.aggregate(last=Max("message_id"))["last"] or 0
+    return TopicMessage.objects.filter(document__gt=last)
+
+
+def _of_others(identity: str) -> list[QuerySet[Embedding]]:
+    """The vectors that are of another model, as two ends of an index: `<>` would read all of it."""
+    return [Embedding.objects.filter(model__lt=identity), Embedding.objects.filter(model__gt=identity)]
 
 
 def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None:
@@ -47,14 +60,20 @@ def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None
         )
 
 
-def remaining(identity: str) -> int:
-    """How many messages have no vector of a model; counts them all."""
-    return TopicMessage.objects.count() - Embedding.objects.filter(model=identity).count()
+def mend(identity: str, size: int) -> None:
+    """Bring back in step what another program or damage put out of it: vectors of no message go, those that are not of
+    the size in bytes that the model's have are made anew, and so are those of messages that were passed over.
 
-
-def set_aside(identity: str, size: int) -> None:
-    """Have the vectors of a model made anew that are not of its size in bytes; reads each vector's size."""
+    Reads the size of each vector.
+    """
+    strays = Embedding.objects.exclude(message__in=TopicMessage.objects.values("document"))
     misfits = Embedding.objects.annotate(bytes=Length("vector")).filter(model=identity).exclude(bytes=size)
-    if misfits.exists():
+    last = Embedding.objects.aggregate(last=Max("message_id"))["last"] or 0
+    passed_over = TopicMessage.objects.filter(document__lt=last, embedding=None).values_list("document", flat=True)
+    if strays.exists() or misfits.exists() or passed_over.exists():
         with write():
+            strays.delete()
             misfits.update(model=STALE)
+            Embedding.objects.bulk_create(
+                Embedding(message_id=document, model=STALE, vector=b"") for document in passed_over
+            )

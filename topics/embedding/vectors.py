@@ -15,6 +15,7 @@ Array = NDArray[np.float32]
 
 STORED = np.dtype("<f2")  # its error is far below the difference between two messages
 AT_ONCE = 4096  # vectors in memory, however many there are
+COMPARED = 50_000  # by one search: it takes some hundred milliseconds at most, most of them to read the vectors
 
 
 def unit(rows: NDArray[Any]) -> Array:
@@ -35,21 +36,21 @@ def size(dimension: int) -> int:
     return dimension * STORED.itemsize
 
 
-def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -> dict[int, float]:
-    """The nearest documents, nearest first, with their cosines. Reads every vector of the topic, or of all."""
-    rows, bytes_each = Embedding.objects.all(), size(len(vector))
+def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -> tuple[dict[int, float], bool]:
+    """The nearest documents, nearest first, with their cosines; and whether there may be older ones behind those that
+    were compared, which are the newest COMPARED of the topic, or of all."""
+    rows, bytes_each = Embedding.objects.order_by("-message_id"), size(len(vector))
     if topic_id is not None:
-        rows = rows.filter(message__topic=topic_id)
-    documents, cosines = np.empty(0, np.int64), np.empty(0, np.float32)
+        rows = Embedding.objects.filter(message__topic=topic_id).order_by("-message__seq")  # as their index is
+    documents, cosines, compared = np.empty(0, np.int64), np.empty(0, np.float32), 0
     # The model is compared here: asked for it, SQLite reads the index of models, whatever the topic.
-    read = rows.values_list("message_id", "model", "vector").iterator(chunk_size=AT_ONCE)
+    read = rows.values_list("message_id", "model", "vector")[:COMPARED].iterator(chunk_size=AT_ONCE)
     while chunk := list(islice(read, AT_ONCE)):
+        compared += len(chunk)
         fitting = {document: blob for document, model, blob in chunk if model == identity and len(blob) == bytes_each}
-        compared = (
-            np.frombuffer(b"".join(fitting.values()), STORED).reshape(-1, len(vector)).astype(np.float32) @ vector
-        )
+        halves = np.frombuffer(b"".join(fitting.values()), STORED).reshape(-1, len(vector))
         documents = np.append(documents, np.fromiter(fitting, np.int64))
-        cosines = np.append(cosines, compared)
+        cosines = np.append(cosines, halves.astype(np.float32) @ vector)
         best = np.argsort(-cosines, kind="stable")[:limit]
         documents, cosines = documents[best], cosines[best]
-    return dict(zip(documents.tolist(), cosines.tolist(), strict=True))
+    return dict(zip(documents.tolist(), cosines.tolist(), strict=True)), compared == COMPARED

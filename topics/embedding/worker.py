@@ -66,12 +66,12 @@ def catch_up() -> Iterator[int]:
     from topics.embedding.vectors import size
 
     embedder = source.current()
-    index.set_aside(embedder.identity, size(embedder.dimension))
-    yield index.remaining(embedder.identity)
+    index.mend(embedder.identity, size(embedder.dimension))
+    yield index.waiting(embedder.identity)
     while batch := index.pending(embedder.identity, BATCH):
         embedded = _embedded(batch)
         index.keep(embedded.identity, batch, embedded.vectors)
-        yield index.remaining(embedder.identity)
+        yield index.waiting(embedder.identity)
 
 
 def _embedded(texts: Sequence[Text]) -> Embedded:

@@ -13,7 +13,17 @@ from core.operations.registry import OPERATORS_ONLY
 from topics import administration, search, selectors
 from topics.errors import TopicCode
 from topics.parameters import OutgoingMessage, Positive, Seq, TopicId, TopicName
-from topics.rows import TopicMessageRow, TopicRef, TopicRow, epoch, message_row, topic_ref, topic_row
+from topics.rows import (
+    CursorRow,
+    TopicMessageRow,
+    TopicRef,
+    TopicRow,
+    cursor_row,
+    epoch,
+    message_row,
+    topic_ref,
+    topic_row,
+)
 from topics.services import Outgoing
 from topics.toolset import operation
 
@@ -104,6 +114,31 @@ def topic_post(p: TopicPost, caller: Caller) -> Posted:
     outgoing = Outgoing(**dict(p.message))
     message = administration.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=caller.operator)
     return {"message": message_row(message)}
+
+
+class TopicJoinAsOperator(Params):
+    topic_id: TopicId
+    seen: Annotated[Seq, Field(description="The newest message that the operator has seen.")] = 0
+
+
+class OperatorJoined(TopicRef):
+    agent_name: str
+    cursor: CursorRow
+
+
+@operation(
+    TopicJoinAsOperator,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.INVALID_ARGUMENT,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    idempotent=True,
+)
+def topic_join_as_operator(p: TopicJoinAsOperator, caller: Caller) -> OperatorJoined:
+    """Join a topic as the operator without saying anything; who has joined moves the cursor on to what was seen."""
+    assert caller.operator is not None
+    topic, peer = administration.join(topic_id=p.topic_id, seen=p.seen, operator=caller.operator)
+    return {**topic_ref(topic), "agent_name": peer.agent_name, "cursor": cursor_row(peer)}
 
 
 class TopicRename(Params):

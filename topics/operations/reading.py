@@ -164,7 +164,7 @@ class Sync(Params):
     outbox: Annotated[Outbox | None, Field(description="Sent first, all or none.")] = None
     max_items: Annotated[int, Field(ge=1, le=naming.MAX_ITEMS)] = naming.MAX_ITEMS
     include_self: Annotated[bool, Field(description="Your own messages, too.")] = False
-    wait_seconds: Annotated[int, Field(ge=0, description="0: return at once.")] = 60
+    wait_seconds: Annotated[int, Field(ge=0, le=naming.MAX_WAIT_SECONDS, description="0: return at once.")] = 60
     auto_advance: Annotated[
         bool, Field(description="The cursor moves to the last message received; else by ack_through alone.")
     ] = True
@@ -218,6 +218,7 @@ def _receive(p: Sync, caller: Caller, performed: SyncedTopic) -> SyncedTopic:
     TopicCode.TOPIC_CLOSED,
     wait=Wait[Sync](
         timeout=lambda p: p.wait_seconds,
+        capped=False,
         interested=_new_messages,
         look=_look,
         done=lambda data: bool(data["received"]),

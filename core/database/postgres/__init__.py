@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-import psycopg
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import DatabaseError, connection, transaction
 from psycopg.conninfo import conninfo_to_dict
 
 from core.config import CoreSettings
@@ -42,9 +40,8 @@ log = logging.getLogger(__name__)
 WRITERS_LOCK = 0x4E787573  # the advisory lock that every writing transaction takes first
 CONNECT_SECONDS = 10
 POOL_SIZE = 16  # as many threads of a hub use the store at a time; more wait for one to come back
+TAKE_TURN = "SELECT pg_advisory_xact_lock(%s), pg_notify(%s, %s)"
 IDLE_SECONDS = 60.0  # a connection above the first that nobody used for so long is closed
-
-_thread = threading.local()
 
 prepare = schema.prepare
 pending = schema.pending
@@ -106,23 +103,13 @@ def write() -> Iterator[None]:
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
-                _take_turn(cursor)
+                cursor.execute(TAKE_TURN, [WRITERS_LOCK, listener.CHANNEL, listener.OWN])
             yield
             done = True
     except DatabaseError as error:
         if done and is_lost(error):
             _in_doubt(error)
         raise
-
-
-def _take_turn(cursor: Any) -> None:
-    listening = [listener.CHANNEL, listener.OWN]
-    if not getattr(_thread, "in_a_hurry", False):
-        cursor.execute("SELECT pg_advisory_xact_lock(%s), pg_notify(%s, %s)", [WRITERS_LOCK, *listening])
-        return
-    cursor.execute("SELECT pg_try_advisory_xact_lock(%s), pg_notify(%s, %s)", [WRITERS_LOCK, *listening])
-    if not cursor.fetchone()[0]:
-        raise OperationalError("another writer holds the store") from psycopg.errors.LockNotAvailable()
 
 
 def _in_doubt(error: Exception) -> NoReturn:
@@ -138,12 +125,15 @@ def _in_doubt(error: Exception) -> NoReturn:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside, a write that would wait for another writer fails at once."""
-    _thread.in_a_hurry = True
+    """Inside, a lock held by another connection fails at once instead of after the busy timeout."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET lock_timeout = 1")
     try:
         yield
     finally:
-        _thread.in_a_hurry = False
+        if connection.connection is not None and connection.is_usable():  # a new one has the settings of all
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = %s", [CoreSettings.current().busy_timeout_ms])
 
 
 @contextmanager

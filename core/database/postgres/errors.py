@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import psycopg
 
-from core.operations.errors import Code, NexusError
+from core.operations.errors import Code, NexusError, invalid
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 LOCKED = {"55P03", "40001", "40P01"}  # lock_not_available, serialization_failure, deadlock_detected
 LOST = {"57P01", "57P02", "57P03"}  # admin_shutdown, crash_shutdown, cannot_connect_now
 CONNECTION_CLASS = "08"
+UNREACHABLE = "unreachable"
 CAUSES: Mapping[str, tuple[str, str]] = {
     "28P01": ("refused", "The database server refuses the user or the password of the database URL."),
     "28000": ("refused", "The database server refuses the user of the database URL: see its pg_hba.conf."),
@@ -28,7 +29,8 @@ SPOKEN: Mapping[str, str] = {
     "password authentication failed": "28P01",
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
-    "does not exist": "3D000",
+    'role "': "28000",
+    'database "': "3D000",
 }
 
 
@@ -66,7 +68,8 @@ def is_busy(error: BaseException) -> bool:
 def failure(error: BaseException) -> NexusError | None:
     """The DB_ERROR for an error of PostgreSQL, with its cause and what to do; None when unknown.
 
-    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`.
+    `details.retryable` is there, and true, where the same call may succeed in a moment; else `details.cause`. A text
+    that PostgreSQL cannot hold is a VALIDATION_ERROR: pages ask for what their address says.
     """
     code = state(error)
     if code in LOCKED:
@@ -77,7 +80,9 @@ def failure(error: BaseException) -> NexusError | None:
         return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": "too_many_connections"})
     if is_lost(error):
         text = "The database server cannot be reached; nothing of this call was written. Send it again in a moment."
-        return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": "unreachable"})
+        return NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": UNREACHABLE})
+    if isinstance(_source(error), psycopg.DataError) and "NUL" in str(error):
+        return invalid("A text holds a NUL character; remove it.")
     if code not in CAUSES:
         return None
     cause, message = CAUSES[code]

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from core.apps import database_objects
 from core.config import CoreSettings, without_password
 from core.database.migrations import refuse_newer, shipped_migrations
-from core.database.postgres.errors import failure
+from core.database.postgres.errors import UNREACHABLE, failure, is_lost
 from core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)
@@ -98,10 +98,13 @@ def _direct() -> Iterator[psycopg.Connection[Any]]:
     url = CoreSettings.current().database_url
     assert url is not None
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as server:
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS, client_encoding="utf8") as server:
             yield server
     except psycopg.Error as error:
         known = failure(error)
+        if is_lost(error):
+            text = f"No database server answers at {where()}. Start it, or correct host, port and sslmode of the URL."
+            raise NexusError(Code.DB_ERROR, text, {"retryable": True, "cause": UNREACHABLE}) from None
         if known is None:
             log.error("opening %s failed", where(), exc_info=error)
             raise NexusError(Code.DB_ERROR, f"Cannot use the store at {where()}; the log has the cause.") from None

@@ -9,8 +9,8 @@ from django.core.management.base import CommandParser
 
 from coordination.routing import in_words
 from coordination.target_options import add_target, target_of
-from core.access import OPERATOR_AGENT
 from core.cli import EXIT_CODES, NOTHING, add_project_root, ago, positive, text_of
+from core.operations.caller import OPERATOR_AGENT
 from core.operations.replies import Data
 from core.verbs import Verb, VerbsCommand, named
 from handoffs.models import HandoffStatus

@@ -11,7 +11,16 @@ from django.core.management.base import CommandParser
 from core.cli import Group, NexusCommand
 from core.operations.errors import Code, NexusError, invalid
 from hooks import clients, configuration, repository
-from hooks.setup import TOOLSETS, add_setup_options, carry_out, program, project, settings_flags, with_toolsets
+from hooks.setup import (
+    TOOLSETS,
+    add_setup_options,
+    carry_out,
+    program,
+    project,
+    settings_flags,
+    tell_of_password,
+    with_toolsets,
+)
 
 
 class Command(NexusCommand):
@@ -64,6 +73,8 @@ class Command(NexusCommand):
             "key_variable": variable,
             "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
         }
+        if not options["url"] and not options["remove"]:
+            tell_of_password(self)
         # A client that keeps only one file has that one, whatever the scope.
         in_project = options["scope"] == "project" and known.project_file
         path = known.project_file if in_project else known.user_file

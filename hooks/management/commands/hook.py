@@ -13,7 +13,7 @@ from core.config import CoreSettings
 from core.database import store
 from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags
+from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, tell_of_password
 
 
 class Command(NexusCommand):
@@ -48,7 +48,9 @@ class Command(NexusCommand):
 
     def _tell_of_unknown(self, agent_id: str) -> None:
         """A hook registers its agent at its first call, silently: a name that was mistyped is told now."""
-        if CoreSettings.current().database.exists() and not store().pending():
+        settings = CoreSettings.current()
+        is_there = settings.database_url is not None or settings.database.exists()
+        if is_there and not store().pending():
             known = list(Agent.objects.order_by("agent_id").values_list("agent_id", flat=True))
             if agent_id not in known:
                 near = difflib.get_close_matches(agent_id, known, n=1)
@@ -77,3 +79,5 @@ class Command(NexusCommand):
         path = known.user_hooks if options["scope"] == "user" else known.project_hooks
         assert path is not None, "every client of HOOKED has both"
         carry_out(self, configuration.plan(clients.locate(path, project(options)), "json", edit), yes=options["yes"])
+        if options["action"] == "install":
+            tell_of_password(self)

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.access import OPERATOR_AGENT
 from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago, one_line
+from core.operations.caller import OPERATOR_AGENT
 from core.operations.replies import Data
 
 

@@ -17,4 +17,8 @@ class DatabaseOperations(operations.DatabaseOperations):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     data_types = {**base.DatabaseWrapper.data_types, "JSONField": "text"}
+    data_type_check_constraints = {
+        **base.DatabaseWrapper.data_type_check_constraints,
+        "JSONField": '("%(column)s"::json IS NOT NULL OR "%(column)s" IS NULL)',  # the cast refuses what is none
+    }
     ops_class = DatabaseOperations

@@ -1,40 +1,52 @@
-"""Search over the messages of topics: the one module that speaks FTS5 (the index is kept by triggers).
+"""Search over the messages of topics: what every database has in common. The index is kept by triggers.
 
-A search by meaning joins in `find`; where there is none `hybrid` finds what full text does, and says so.
+`fts5` and `tsvector` hold the statements, `snippets` shows the hits. A search by meaning joins in `find`; where there
+is none `hybrid` finds what full text does, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol, cast
 
 from django.db import connection
 
 from core.database import write
-from inbox.search import match
+from inbox.search import words_of
 from topics.config import TopicSettings
 from topics.embedding import index, source
 from topics.embedding.unavailable import Unavailable
 from topics.errors import argument
 from topics.models import TopicMessage
+from topics.search import fts5, tsvector
+from topics.search.snippets import HIT_ENDS, HIT_STARTS, opening, snippet
 
-HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
-SNIPPET_TOKENS = 24
-REBUILD = "INSERT INTO topic_search(topic_search) VALUES ('rebuild')"
-SNIPPET_WIDTH = 160  # characters, where no word was found
+__all__ = ["HIT_ENDS", "HIT_STARTS", "Found", "Hit", "find", "rebuild", "slow"]
+
 CANDIDATES_EACH = 50  # of either search, from which hybrid takes the best
 FUSION = 60  # reciprocal rank fusion's customary constant: how little the first places count above the next
 RANKED = 200  # of more hits the newest so many are ranked
-# FTS5's own bm25 reads every message that has one of the words: a common word would cost as much as the index is large.
-CANDIDATES = """
-    SELECT rowid, length(content_markdown), length(highlight(topic_search, 1, '.', '')) - length(content_markdown)
-    FROM topic_search WHERE topic_search MATCH %s ORDER BY rowid DESC LIMIT %s
-"""
-# One pass over the candidates: a plain `rowid IN` would be a search for each.
-SNIPPETS = """
-    SELECT rowid, snippet(topic_search, 1, %s, %s, '…', %s) FROM topic_search
-    WHERE topic_search MATCH %s AND rowid BETWEEN %s AND %s AND +rowid IN ({})
-"""
+
+
+class Candidate(NamedTuple):
+    """A document that may be among the best: its length in characters, and how many hits are in it."""
+
+    document: int
+    length: int
+    hits: int
+
+
+class Index(Protocol):
+    """The full-text index of one database; a module implements it. Its `words` are as `words_of` gives them."""
+
+    def candidates(
+        self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
+    ) -> list[tuple[int, int, int]]:
+        """The newest documents of a topic or of all that hold every word, `whole` or from its beginning."""
+
+    def rebuild(self) -> None:
+        """Make the index anew from the messages."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +98,20 @@ def _semantic(
     if model not in (None, known := TopicSettings.current().embedding_model):
         raise Unavailable(f"model: there is no {model!r} here" + (f", only {known!r}." if known else f". {source.OFF}"))
     embedder, (vector,) = source.embed([query])
-    from topics.embedding.vectors import nearest
+    from topics.embedding.vectors import COMPARED, nearest
 
-    found = nearest(vector, identity=embedder.identity, topic_id=topic_id, limit=limit)
+    found, more = nearest(vector, identity=embedder.identity, topic_id=topic_id, limit=limit)
+    warnings = {}
+    if more:
+        warnings["SEMANTIC_NEWEST"] = (
+            f"By meaning the newest {COMPARED} messages were searched; words, or a topic_id, reach further back."
+        )
     if index.pending(embedder.identity, 1):
-        return found, {
-            "SEMANTIC_INCOMPLETE": "Some messages are not indexed by meaning yet; a server does it in the background, "
-            "and `nexus topics reindex` does it now."
-        }
-    return found, {}
+        warnings["SEMANTIC_INCOMPLETE"] = (
+            "Some messages are not indexed by meaning yet; a server does it in the background, and `nexus topics "
+            "reindex` does it now."
+        )
+    return found, warnings
 
 
 def _fused(worded: Sequence[Hit], meant: Mapping[int, float], limit: int) -> list[Hit]:
@@ -112,49 +129,32 @@ def _fused(worded: Sequence[Hit], meant: Mapping[int, float], limit: int) -> lis
 
 def _by_meaning(documents: Iterable[int]) -> dict[int, Hit]:
     messages = TopicMessage.objects.select_related("topic").in_bulk(documents)
-    return {document: Hit(message, _opening(message.content_markdown)) for document, message in messages.items()}
-
-
-def _opening(text: str) -> str:
-    line = " ".join(text[: SNIPPET_WIDTH * 4].split())
-    return line if len(line) <= SNIPPET_WIDTH else line[: SNIPPET_WIDTH - 1] + "…"
+    return {document: Hit(message, opening(message.content_markdown)) for document, message in messages.items()}
 
 
 def _full_text(query: str, topic_id: str | None, limit: int) -> list[Hit]:
-    if not match(query):
+    words = words_of(query)
+    if not words:
         return []
     enough = max(RANKED, limit)
-    with connection.cursor() as cursor:
-        # Whole words first: for beginnings FTS5 gathers every message that has one, however few are wanted.
-        for words in (match(query, whole=True), match(query)):
-            wanted = _within(topic_id, words)
-            cursor.execute(CANDIDATES, [wanted, enough])
-            candidates = cursor.fetchall()
-            if len(candidates) == enough:
-                break
-        ranks = _ranks(candidates)
-        best = sorted(ranks, key=lambda document: (ranks[document], -document))[:limit]
-        span = [min(best, default=0), max(best, default=0)]
-        marks = ", ".join(["%s"] * len(best))
-        cursor.execute(SNIPPETS.format(marks), [HIT_STARTS, HIT_ENDS, SNIPPET_TOKENS, wanted, *span, *best])
-        snippets = dict(cursor.fetchall())
+    candidates: list[Candidate] = []
+    # Whole words first: for beginnings FTS5 gathers every message that has one, however few are wanted.
+    for whole in (True, False):
+        found = _index().candidates(words, whole=whole, topic_id=topic_id, limit=enough)
+        candidates = [Candidate(*row) for row in found]
+        if len(candidates) == enough:
+            break
+    ranks = _ranks(candidates)
+    best = sorted(ranks, key=lambda document: (ranks[document], -document))[:limit]
     messages = TopicMessage.objects.select_related("topic").in_bulk(best)
     return [
-        Hit(messages[document], snippets[document], ranks[document])
+        Hit(messages[document], snippet(messages[document].content_markdown, words), ranks[document])
         for document in best
-        if document in messages and document in snippets  # deleted meanwhile
+        if document in messages  # else deleted meanwhile
     ]
 
 
-def _within(topic_id: str | None, words: str) -> str:
-    wanted = f"content_markdown : ({words})"
-    if topic_id is None:
-        return wanted
-    quoted = topic_id.replace('"', '""')
-    return f'topic_id : "{quoted}" AND {wanted}'
-
-
-def _ranks(candidates: Sequence[tuple[int, int, int]]) -> dict[int, float]:
+def _ranks(candidates: Sequence[Candidate]) -> dict[int, float]:
     """The rank of each document, from its length and its number of hits: BM25's saturation, without word weights.
 
     Every candidate holds every word, so that how rare a word is tells little.
@@ -168,6 +168,10 @@ def _ranks(candidates: Sequence[tuple[int, int, int]]) -> dict[int, float]:
 
 def rebuild() -> int:
     """Make the index of words anew from the messages; how many there are."""
-    with write(), connection.cursor() as cursor:
-        cursor.execute(REBUILD)
+    with write():
+        _index().rebuild()
         return TopicMessage.objects.count()
+
+
+def _index() -> Index:
+    return cast(Index, tsvector if connection.vendor == "postgresql" else fts5)

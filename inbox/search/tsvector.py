@@ -1,0 +1,65 @@
+"""The full-text index on PostgreSQL, and the words of a person's query as a tsquery.
+
+Of a very long document the first 200,000 characters count, and `foo-bar`, a phrase, is found among its first 16,383
+words: what a tsvector holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from django.db import connection
+
+NEWEST = """
+    SELECT i.document, d.message_id FROM search_index i LEFT JOIN message_documents d USING (document)
+    WHERE i.words @@ %s::tsquery {before} ORDER BY i.document DESC LIMIT %s
+"""
+TOKENS = "SELECT nexus_tokens(word) FROM unnest(%s::text[]) WITH ORDINALITY AS given(word, place) ORDER BY place"
+
+
+class Query(NamedTuple):
+    """A tsquery, and what its words end in: the last token of each."""
+
+    text: str
+    ends: list[str]
+
+
+def query(words: Sequence[str], *, whole: bool = False) -> Query | None:
+    """The tsquery for words: each a phrase of its tokens, whole or a prefix; None where no word has a token."""
+    with connection.cursor() as cursor:
+        cursor.execute(TOKENS, [list(words)])
+        phrases = [tokens for (tokens,) in cursor.fetchall() if tokens]
+    if not phrases:
+        return None
+    ending = "" if whole else ":*"
+    # A token is letters and digits, so that it needs no quotes.
+    return Query(" & ".join(" <-> ".join(tokens) + ending for tokens in phrases), [tokens[-1] for tokens in phrases])
+
+
+def newest(words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
+    wanted = query(words)
+    if wanted is None:
+        return []
+    with connection.cursor() as cursor:
+        sql = NEWEST.format(before="" if before is None else "AND i.document < %s")
+        cursor.execute(sql, [wanted.text, *([] if before is None else [before]), limit])
+        return list(cursor.fetchall())
+
+
+def every(words: Sequence[str]) -> list[int]:
+    wanted = query(words)
+    if wanted is None:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT document FROM search_index WHERE words @@ %s::tsquery ORDER BY document", [wanted.text])
+        return [row[0] for row in cursor.fetchall()]
+
+
+@contextmanager
+def emptied() -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM search_index")  # first: the triggers then find nothing that they had to delete
+        cursor.execute("DELETE FROM message_documents")
+    yield

@@ -1,0 +1,343 @@
+"""PostgreSQL as the store: which URLs are taken, what its errors mean, and that nobody misses what is committed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import DatabaseError, OperationalError, connection
+
+from coordination.models import Agent, Event
+from coordination.toolset import run
+from core.clock import now
+from core.config import CoreSettings, parse, resolve, without_password
+from core.database import commits, store, write
+from core.database.postgres.errors import failure, is_busy, is_lost
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from tests.conftest import LOCAL, at_once
+from tests.postgres import SERVER
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "geheim"
+postgresql = pytest.mark.skipif(not SERVER, reason="on PostgreSQL alone")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nonsense", "postgresql://"),
+        ("", "postgresql://"),
+        (f"mysql://u:{SECRET}@h/x", "For SQLite use --db-path"),
+        (f"postgresql://u:{SECRET}@h", "name the database"),
+        (f"postgresql://u:{SECRET}@h/", "name the database"),
+        (f"postgresql://u:{SECRET}@h:99999/x", "%-encoded"),
+        (f"postgresql://u:{SECRET}@h:port/x", "%-encoded"),
+        (f"postgresql://u:{SECRET}@h/x?colour={SECRET}", "libpq's parameters"),
+        (f"postgresql://u:{SECRET}%ZZ@h/x", "libpq's parameters"),
+        (f"postgresql://u:{SECRET}@h/x\x00", "NUL"),
+    ],
+)
+def test_it_refuses_a_url_that_is_none_and_keeps_its_password_to_itself(url: str, said: str) -> None:
+    with pytest.raises(NexusError) as caught:
+        parse("database_url", url, "NEXUS_DATABASE_URL")
+    assert caught.value.code == Code.CONFIG_ERROR
+    assert said in caught.value.message
+    assert SECRET not in caught.value.message
+
+
+def test_it_takes_one_place_for_the_store() -> None:
+    url = f"postgresql://u:{SECRET}@h/x"
+    with pytest.raises(NexusError, match="give one of them") as caught:
+        resolve({"NEXUS_DATABASE_URL": url}, {"db_path": "/tmp/nexus.db"})
+    assert caught.value.code == Code.CONFIG_ERROR
+    taken: CoreSettings = resolve({}, {"database_url": url}).settings
+    assert taken.database_url == url
+    assert taken.place == "postgresql://u@h/x"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"postgres://ann:{SECRET}@db.example:5433/nexus?sslmode=require", "postgresql://ann@db.example:5433/nexus"),
+        (f"postgresql://ann:{SECRET}@[::1]/nexus?password={SECRET}", "postgresql://ann@[::1]/nexus"),
+        ("postgresql:///nexus", "postgresql:///nexus"),
+    ],
+)
+def test_it_shows_a_url_without_what_is_secret(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_it_lists_the_setting_without_the_password(db: None, configure: Callable[..., None]) -> None:
+    configure(database_url=f"postgresql://ann:{SECRET}@h/x")
+    answer = run(Caller(transport="test", operator="ann"), "settings_list", {})
+    assert SECRET not in str(answer)
+    rows = {row["name"]: row["value"] for row in answer["data"]["settings"]}
+    assert rows["database_url"] == "postgresql://ann@h/x"
+
+
+def spoken(text: str) -> psycopg.Error:
+    return psycopg.OperationalError(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable", "cause"),
+    [
+        (psycopg.errors.LockNotAvailable(), True, None),
+        (psycopg.errors.SerializationFailure(), True, None),
+        (psycopg.errors.DeadlockDetected(), True, None),
+        (psycopg.errors.TooManyConnections(), True, "too_many_connections"),
+        (psycopg.errors.AdminShutdown(), True, "unreachable"),
+        (psycopg.errors.CannotConnectNow(), True, "unreachable"),
+        (spoken("connection to server failed: Connection refused"), True, "unreachable"),
+        (psycopg.InterfaceError("the connection is closed"), True, "unreachable"),
+        (psycopg.errors.InsufficientPrivilege(), False, "forbidden"),
+        (psycopg.errors.DiskFull(), False, "disk_full"),
+        (psycopg.errors.ReadOnlySqlTransaction(), False, "read_only"),
+        (spoken('FATAL:  password authentication failed for user "ann"'), False, "refused"),
+        (spoken('FATAL:  role "ann" does not exist'), False, "refused"),
+        (spoken('FATAL:  database "nix" does not exist'), False, "missing"),
+    ],
+)
+def test_it_tells_what_may_be_sent_again_from_what_may_not(
+    error: psycopg.Error, retryable: bool, cause: str | None
+) -> None:
+    wrapped = DatabaseError(str(error))
+    wrapped.__cause__ = error
+    for raised in (error, wrapped):
+        known = failure(raised)
+        assert known is not None and known.code == Code.DB_ERROR
+        assert known.details.get("retryable", False) is retryable is is_busy(raised)
+        assert known.details.get("cause") == cause
+        assert is_lost(raised) is (cause == "unreachable")
+
+
+def test_it_knows_nothing_of_other_errors() -> None:
+    assert failure(psycopg.errors.UniqueViolation()) is None
+    assert failure(ValueError("x")) is None
+
+
+@pytest.fixture
+def other() -> Iterator[psycopg.Connection[Any]]:
+    """A connection of somebody else to the same database."""
+    with closing(psycopg.connect(str(settings.NEXUS.database_url), autocommit=True)) as other:
+        yield other
+
+
+def add(number: int) -> None:
+    answer = run(LOCAL, "agent_register", {"agent_id": f"agent-{number}"})
+    assert answer["ok"], answer
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_follower_with_a_cursor_misses_nothing_of_many_writers(project: str) -> None:
+    """Ids are given before they are committed: without the writers' lock the follower passes some that come later."""
+    for number in range(6):
+        add(number)
+    over = threading.Event()
+    seen: list[int] = []
+
+    def send(number: int) -> None:
+        for _ in range(40):
+            message = {"from_agent_id": f"agent-{number}", "subject": "s", "body": "b", "project_root": project}
+            answer = run(LOCAL, "message_create", {**message, "target": {"strategy": "broadcast"}})
+            assert answer["ok"], answer
+
+    def follow() -> None:
+        cursor = 0
+        while True:
+            last = over.is_set()
+            page = list(Event.objects.filter(pk__gt=cursor).order_by("pk").values_list("pk", flat=True))
+            seen.extend(page)
+            cursor = page[-1] if page else cursor
+            if last:
+                return
+
+    following = threading.Thread(target=follow)
+    following.start()
+    try:
+        at_once([partial(send, number) for number in range(6)])
+    finally:
+        over.set()
+        following.join()
+    assert seen == list(Event.objects.order_by("pk").values_list("pk", flat=True))
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_it_does_not_wait_where_that_is_asked(other: psycopg.Connection[Any]) -> None:
+    with other.transaction():
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [0x4E787573])
+        with store().without_waiting(), pytest.raises(OperationalError) as caught, write():
+            pass
+        assert store().is_busy(caught.value)
+    with write():
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == (f"{settings.NEXUS.busy_timeout_ms // 1000}s",)
+
+
+def end_all(other: psycopg.Connection[Any]) -> None:
+    """End every connection of this process, as a server that restarts does."""
+    other.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND pid <> pg_backend_pid()"
+    )
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_ended_the_connections_costs_no_call(other: psycopg.Connection[Any]) -> None:
+    add(1)
+    end_all(other)
+    add(2)
+    assert Agent.objects.count() == 2
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_it_repeats_what_was_lost_before_the_commit(
+    other: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coordination.services import agents
+
+    register, cuts = agents.register, [True]
+
+    def cut(**arguments: Any) -> Any:
+        made = register(**arguments)
+        if cuts:
+            cuts.pop()
+            end_all(other)
+            Agent.objects.count()  # raises: the connection is gone
+        return made
+
+    def within(**arguments: Any) -> Any:
+        with write():
+            return cut(**arguments)
+
+    monkeypatch.setattr(agents, "register", within)
+    add(1)
+    assert not cuts
+    assert Event.objects.filter(type="agent.registered").count() <= 1
+    assert list(Agent.objects.values_list("agent_id", flat=True)) == ["agent-1"]
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_it_repeats_nothing_whose_commit_is_in_doubt(other: psycopg.Connection[Any]) -> None:
+    before = commits()
+    with pytest.raises(NexusError, match="may have taken effect, or not") as caught, write():
+        Agent.objects.count()
+        end_all(other)
+    assert caught.value.details == {"cause": "commit_in_doubt"}
+    assert commits() == before
+    connection.close()
+
+
+def command(url: str, home: Path) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+    return subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "status"],
+        env={**inherited, "NEXUS_HOME": str(home), "NEXUS_DATABASE_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_it_says_that_no_server_answers(tmp_path: Path) -> None:
+    done = command(f"postgresql://ann:{SECRET}@127.0.0.1:1/nexus", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "[nexus] DB_ERROR: No database server answers at postgresql://ann@127.0.0.1:1/nexus. "
+        "Start it, or correct host, port and sslmode of the URL.\n"
+    )
+
+
+@pytest.fixture
+def places(other: psycopg.Connection[Any]) -> Iterator[dict[str, str]]:
+    """By what is wrong with it, the URL of a database that cannot be the store."""
+    own = str(settings.NEXUS.database_url)
+    server, _, name = own.rpartition("/")
+    _, _, address = server.rpartition("@")
+    weak = f"{name}_weak"
+    for statement in (
+        f"DROP DATABASE IF EXISTS {name}_ascii",
+        f"DROP DATABASE IF EXISTS {weak}",
+        f"DROP ROLE IF EXISTS {weak}",
+        f"CREATE DATABASE {name}_ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'",
+        f"CREATE DATABASE {weak}",
+        f"CREATE ROLE {weak} LOGIN PASSWORD '{SECRET}'",
+    ):
+        other.execute(statement.encode())
+    with closing(psycopg.connect(f"{server}/{weak}", autocommit=True)) as inside:
+        inside.execute("REVOKE CREATE ON SCHEMA public FROM public")
+    yield {
+        "does not exist": f"{server}/{name}_nowhere",
+        "refuses the user": f"postgresql://{name}_nobody:{SECRET}@{address}/{name}",
+        "encoding SQL_ASCII": f"{server}/{name}_ascii",
+        "cannot create tables": f"postgresql://{weak}:{SECRET}@{address}/{weak}",
+    }
+    for statement in (f"DROP DATABASE {name}_ascii", f"DROP DATABASE {weak}", f"DROP ROLE {weak}"):
+        other.execute(statement.encode())
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_it_refuses_a_database_that_cannot_be_the_store(places: dict[str, str], tmp_path: Path) -> None:
+    for said, url in places.items():
+        done = command(url, tmp_path)
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert done.stderr.startswith("[nexus] DB_ERROR: ") and said in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert SECRET not in done.stderr
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_it_refuses_a_store_of_a_newer_version(other: psycopg.Connection[Any], tmp_path: Path) -> None:
+    other.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('inbox', '9999_future', now())")
+    try:
+        with pytest.raises(NexusError, match="newer version") as caught:
+            store().prepare()
+    finally:
+        other.execute("DELETE FROM django_migrations WHERE name = '9999_future'")
+    assert caught.value.code == Code.MIGRATION_ERROR
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_it_makes_a_lost_trigger_anew(other: psycopg.Connection[Any]) -> None:
+    assert not store().pending()
+    other.execute("DROP TRIGGER events_refuse_update ON events")
+    assert store().pending()
+    store().prepare()
+    assert not store().pending()
+    Event.objects.create(stream="workspace", type="made.by.the.test", created_at=now())
+    with pytest.raises(psycopg.Error, match="append-only"):
+        other.execute("UPDATE events SET type = 'other'")
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_several_processes_that_start_together_make_one_store(other: psycopg.Connection[Any], tmp_path: Path) -> None:
+    server, _, name = str(settings.NEXUS.database_url).rpartition("/")
+    other.execute(f"DROP DATABASE IF EXISTS {name}_fresh".encode())
+    other.execute(f"CREATE DATABASE {name}_fresh".encode())
+    try:
+        done = at_once([lambda: command(f"{server}/{name}_fresh", tmp_path)] * 4)
+        assert [process.returncode for process in done] == [0] * 4, done
+    finally:
+        other.execute(f"DROP DATABASE {name}_fresh WITH (FORCE)".encode())

@@ -1,0 +1,76 @@
+"""The store as tests meddle with it, on either database: its errors, its lock, its triggers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Literal
+
+from django.conf import settings
+from django.db import OperationalError, connection
+
+from core.database.triggers import postgres_trigger
+
+Failure = Literal["busy", "locked", "damaged"]
+
+
+def failing(kind: Failure) -> OperationalError:
+    """What Django raises for an error of the database."""
+    error = OperationalError("made by the test")
+    if connection.vendor == "sqlite":
+        codes = {"busy": sqlite3.SQLITE_BUSY, "locked": sqlite3.SQLITE_LOCKED, "damaged": sqlite3.SQLITE_CORRUPT}
+        cause = sqlite3.OperationalError("made by the test")
+        cause.sqlite_errorcode = codes[kind]
+        error.__cause__ = cause
+    else:
+        from psycopg import errors
+
+        states = {"busy": errors.LockNotAvailable, "locked": errors.DeadlockDetected, "damaged": errors.DataCorrupted}
+        error.__cause__ = states[kind]("made by the test")
+    return error
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Inside, another process's connection writes: nobody else can."""
+    if connection.vendor == "sqlite":
+        with closing(sqlite3.connect(settings.NEXUS.database, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            yield
+            writer.execute("ROLLBACK")
+    else:
+        import psycopg
+
+        from core.database.postgres import WRITERS_LOCK
+
+        with psycopg.connect(str(settings.NEXUS.database_url)) as writer:
+            writer.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])
+            yield
+
+
+def triggers(*tables: str) -> set[str]:
+    """The triggers on these tables; without any on all."""
+    of_sqlite = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"
+    of_postgresql = "SELECT tgname, relname FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE NOT tgisinternal"
+    with connection.cursor() as cursor:
+        cursor.execute(of_sqlite if connection.vendor == "sqlite" else of_postgresql)
+        return {name for name, table in cursor.fetchall() if not tables or table in tables}
+
+
+def drop_trigger(name: str, table: str) -> None:
+    """As if it had never been made."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER {name}" + ("" if connection.vendor == "sqlite" else f" ON {table}"))
+
+
+@contextmanager
+def broken(table: str, verb: str = "INSERT") -> Iterator[None]:
+    """Inside, every such change of a table fails."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute(f"CREATE TRIGGER broken BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'broken'); END")
+        else:
+            cursor.execute(postgres_trigger("broken", f"BEFORE {verb} ON {table}", "RAISE EXCEPTION 'broken';"))
+    yield
+    drop_trigger("broken", table)
