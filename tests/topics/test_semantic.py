@@ -440,6 +440,7 @@ def test_metrics_tell_how_many_messages_wait_to_be_indexed(
 
 
 @pytest.mark.usefixtures("committed")
+@pytest.mark.sqlite  # whose file doctor opens
 def test_doctor_sees_vectors_that_are_out_of_step_and_reindexing_mends_them(model: str) -> None:
     ann = Client()
     topic = ann.call("topic_create", name="cache")["topic_id"]
