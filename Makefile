@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
+# The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them.
+POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
+ON_POSTGRES := tests/coordination tests/inbox tests/handoffs tests/topics tests/hooks/test_webhooks.py \
+	tests/core/test_runner.py tests/core/test_waits_that_write.py tests/acceptance/test_many_processes.py
 
 .PHONY: serve demo test clean
 
@@ -20,6 +24,8 @@ test: $(DEV)
 	$(VENV)/bin/lint-imports
 	NEXUS_HOME=$$(mktemp -d) $(VENV)/bin/python manage.py makemigrations --check --dry-run
 	$(VENV)/bin/pytest -n auto --dist loadfile
+	$(if $(POSTGRES)$(CI),NEXUS_TEST_STORE=postgresql $(VENV)/bin/pytest -n auto --dist loadfile $(ON_POSTGRES),\
+		@echo "No PostgreSQL here: what tests the store ran on SQLite alone.")
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -2,6 +2,7 @@
 
 python -m benchmarks.soak                     # ten minutes
 python -m benchmarks.soak --seconds 60 --json
+python -m benchmarks.soak --database-url postgresql://user@host/empty_database
 """
 
 from __future__ import annotations
@@ -22,20 +23,23 @@ NAMESPACE = ("unshare", "--mount", "--map-root-user", "sh", "-c")
 MOUNT = f'mount -t tmpfs -o size={HOME_MIB}m,mode=700 none "$0" && exec "$@"'
 
 
-def soak(seconds: int) -> dict[str, Any]:
+def soak(seconds: int, database_url: str | None = None) -> dict[str, Any]:
     """Run the soak and get its report; `violations` is empty when all went as promised.
 
     It runs in a mount namespace of its own with the home on a small file system, which is what a full disk takes.
-    Where that is not allowed, the disk stays as it is and the report says so.
+    Where that is not allowed, the disk stays as it is and the report says so. With a database URL the store is there,
+    on a disk that is the server's.
     """
     with tempfile.TemporaryDirectory(prefix="nexus-soak-") as name:
         scratch = Path(name).resolve()
         for directory in ("home", "project"):
             (scratch / directory).mkdir(mode=0o700)
         command: tuple[str, ...] = (sys.executable, "-m", "benchmarks.soak.run", str(seconds))
-        if can_mount(scratch / "home"):
+        if database_url is None and can_mount(scratch / "home"):
             command = (*NAMESPACE, MOUNT, str(scratch / "home"), *command)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+        if database_url is not None:
+            environ["NEXUS_DATABASE_URL"] = database_url
         ended = subprocess.run(command, cwd=ROOT, env={**environ, SCRATCH: str(scratch)}, stdout=-1, text=True)
         if ended.returncode:
             raise RuntimeError(f"the soak itself failed with exit code {ended.returncode}")

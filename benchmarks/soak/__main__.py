@@ -17,9 +17,10 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seconds", type=int, default=600, help="how long the team works (default: %(default)s)")
+    parser.add_argument("--database-url", help="an empty PostgreSQL database that holds the store")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    report = benchmarks.soak.soak(options.seconds)
+    report = benchmarks.soak.soak(options.seconds, options.database_url)
     print(json.dumps(report, indent=2) if options.json else table(report))
     sys.exit(1 if report["violations"] else 0)
 

@@ -112,7 +112,7 @@ async def _tell(troubles: Troubles, ledger: Ledger) -> None:
 
 def main() -> None:
     logging.disable()  # the SDK tells of every connection that a kill cuts
-    servers = Servers(Path(os.environ[SCRATCH]))
+    servers = Servers(Path(os.environ[SCRATCH]), os.environ.get("NEXUS_DATABASE_URL"))
     try:
         report = asyncio.run(play(servers, int(sys.argv[1])))
     finally:

@@ -6,12 +6,13 @@ import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import httpx
 import psutil
@@ -26,10 +27,11 @@ START_SECONDS = 180  # a bound against hanging, not a figure
 
 
 class Servers:
-    """Everything started over one home; `log` collects what the processes print."""
+    """Everything started over one home, and one PostgreSQL database if given; `log` is what the processes print."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, database_url: str | None = None) -> None:
         self.home, self.project = scratch / "home", str(scratch / "project")
+        self.database_url = database_url
         self.clock = scratch / "clock"
         self.set_clock(0)
         self.log: TextIO = (scratch / "log").open("a")
@@ -42,7 +44,21 @@ class Servers:
     @property
     def environ(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(__file__).parent / "clock"), str(ROOT)])
-        return {**os.environ, "PYTHONPATH": path, "NEXUS_HOME": str(self.home), "NEXUS_SOAK_CLOCK": str(self.clock)}
+        store = {"NEXUS_DATABASE_URL": self.database_url} if self.database_url else {}
+        places = {"NEXUS_HOME": str(self.home), "NEXUS_SOAK_CLOCK": str(self.clock)}
+        return {**os.environ, "PYTHONPATH": path, **places, **store}
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[Any]:
+        """A connection past Nexus to the store: `execute`, as both databases' drivers have it."""
+        if self.database_url:
+            import psycopg
+
+            with psycopg.connect(self.database_url) as connection:
+                yield connection
+        else:
+            with contextlib.closing(sqlite3.connect(self.home / "nexus.db")) as file:
+                yield file
 
     def set_clock(self, offset: float) -> None:
         """Move the clock of every process, also of those that start later."""

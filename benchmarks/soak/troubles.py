@@ -90,7 +90,8 @@ class Troubles:
     async def _fill_disk(self) -> None:
         """Leave nothing of the small file system until clients have met that, then free it."""
         if not self.servers.home.is_mount():
-            self.done.append("disk not filled: this user may not mount a small file system")
+            why = "it is the server's" if self.servers.database_url else "this user may not mount a small file system"
+            self.done.append(f"disk not filled: {why}")
             return
         ballast, before = self.servers.home / "ballast", self.ledger.refused["DB_ERROR disk_full"]
         self.ledger.disk_is_full = True

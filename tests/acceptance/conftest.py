@@ -13,6 +13,7 @@ from filelock import FileLock
 from tests.acceptance.hub import ROOT, Hub, serving
 from tests.conftest import Furnish
 from tests.outside import npm_packages, program
+from tests.postgres import Cluster, programs
 
 SDK_1 = ROOT / ".venv-sdk1"
 
@@ -33,6 +34,15 @@ def home(tmp_path: Path, furnish: Furnish) -> Path:
 def hub_beside(home: Path) -> Iterator[Hub]:
     """A hub over the store of that home."""
     yield from serving(home)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of a module's own. Skipped where its programs are missing; CI installs them."""
+    if programs() is None:
+        program("initdb")
+    with Cluster() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

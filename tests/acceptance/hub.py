@@ -10,11 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 180  # a bound against hanging, not a figure
@@ -61,10 +64,16 @@ class Hub:
         return self.process.wait(START_SECONDS)
 
 
-def start(home: Path, *flags: str, command: list[str] | None = None, ready: str = "[nexus] Ready") -> Hub:
-    """Start a server over `home` and return once it says that it is ready. Kill it when the test is over."""
+def start(
+    home: Path, *flags: str, command: list[str] | None = None, ready: str = "[nexus] Ready", database: str | None = None
+) -> Hub:
+    """Start a server over `home` and return once it says that it is ready. Kill it when the test is over.
+
+    Its store is the PostgreSQL database of that URL, or what this run of the suite gives every home.
+    """
     command = command or [sys.executable, "manage.py", "serve", "--port", "0", *flags]
-    environ = {**os.environ, "NEXUS_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    store = {"NEXUS_DATABASE_URL": database} if database else store_of(home)
+    environ = {**os.environ, "NEXUS_HOME": str(home), "PYTHONUNBUFFERED": "1", **store}
     environ.pop("DJANGO_SETTINGS_MODULE", None)  # the tests' own
     process = subprocess.Popen(
         command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -99,6 +108,17 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@contextmanager
+def beside(home: Path, *flags: str, database: str) -> Iterator[Hub]:
+    """A hub over a PostgreSQL database that others may use as well; killed at the end."""
+    hub = start(home, *flags, database=database)
+    try:
+        yield hub
+    finally:
+        hub.process.kill()
+        hub.process.wait()
 
 
 def serving(home: Path, *flags: str, program: Path = ROOT / "manage.py") -> Iterator[Hub]:

@@ -12,6 +12,8 @@ from typing import Any
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from tests.postgres import store_of
+
 ROOT = Path(__file__).parents[2]
 HELLO = {
     "jsonrpc": "2.0",
@@ -27,9 +29,9 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a process over a home of its own."""
+    """The environment of a process over a home of its own, and over a database of its own where the suite uses one."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **more}
+    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **store_of(home), **more}
 
 
 def nexus(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

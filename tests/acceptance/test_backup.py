@@ -23,6 +23,8 @@ from tests.acceptance.hub import ROOT, Hub
 from tests.acceptance.processes import Raw
 from tests.acceptance.test_tail import Tail
 
+pytestmark = pytest.mark.sqlite
+
 WRITERS, BACKUPS = 3, 3
 
 # Sends messages to a peer until killed; says the id of each that was acknowledged.

@@ -10,6 +10,7 @@ from benchmarks.soak.agents import Ledger
 from benchmarks.soak.checks import violations
 from benchmarks.soak.run import drain, hire
 from benchmarks.soak.servers import Servers
+from tests.postgres import store_of
 
 CLIENTS, MESSAGES = 8, 60
 
@@ -17,7 +18,8 @@ CLIENTS, MESSAGES = 8, 60
 async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(tmp_path: Path) -> None:
     for name in ("home", "project"):
         (tmp_path / name).mkdir(mode=0o700)
-    servers, ledger, stop = Servers(tmp_path), Ledger(), asyncio.Event()
+    servers = Servers(tmp_path, store_of(tmp_path / "home").get("NEXUS_DATABASE_URL"))
+    ledger, stop = Ledger(), asyncio.Event()
 
     async def work_on() -> None:
         enough = len(ledger.sent) + MESSAGES

@@ -93,7 +93,9 @@ def greeted(hub: Hub, key: str) -> str:
 
 def connected(process: psutil.Process) -> int:
     """How many clients a server has."""
-    return sum(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp"))
+    sockets = process.net_connections("tcp")
+    served = {one.laddr for one in sockets if one.status == psutil.CONN_LISTEN}  # not its own to a database
+    return sum(one.status == psutil.CONN_ESTABLISHED and one.laddr in served for one in sockets)
 
 
 def dropped(connections: list[socket.socket]) -> int:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.hub import ROOT, START_SECONDS, serving
+from tests.acceptance.log import VALUE, opened
+from tests.acceptance.processes import environment
 
 
 def nexus(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "manage.py", *arguments, "--home", str(home)],
         cwd=ROOT,
+        env=environment(home),
         input=stdin,
         capture_output=True,
         text=True,
@@ -31,18 +33,20 @@ def nexus(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedP
 def home(tmp_path: Path) -> Path:
     """A home whose store holds an event for each of the last 40 days."""
     assert nexus(tmp_path, "status").returncode == 0
-    with closing(sqlite3.connect(tmp_path / "nexus.db")) as store, store:
-        store.execute("INSERT INTO workspaces VALUES ('w', NULL, '/w', datetime('now'), datetime('now'))")
-        store.executemany(
-            "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-            " VALUES ('w', 'workspace', 'note', '{}', 'public', datetime('now', ?))",
-            [(f"-{days} days",) for days in range(40, 0, -1)],
-        )
+    now = datetime.now(UTC).replace(tzinfo=None)
+    with opened(tmp_path) as store:
+        store.execute("INSERT INTO workspaces VALUES ('w', NULL, '/w', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)")
+        for days in range(40, 0, -1):
+            store.execute(
+                "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+                f" VALUES ('w', 'workspace', 'note', '{{}}', 'public', {VALUE})",
+                [str(now - timedelta(days=days))],
+            )
     return tmp_path
 
 
 def notes(home: Path) -> int:
-    with closing(sqlite3.connect(home / "nexus.db")) as store:
+    with opened(home) as store:
         count: int = store.execute("SELECT count(*) FROM events WHERE type = 'note'").fetchone()[0]
     return count
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,10 @@ from typing import Any
 import psutil
 from mcp.client.client import Client
 
+from tests.acceptance.log import opened
 from tests.acceptance.processes import client
 from tests.conftest import Furnish
+from tests.postgres import SERVER
 
 AGENTS, MESSAGES, HANDOFFS, KILLS = 10, 200, 50, 6
 
@@ -78,15 +78,16 @@ async def prepare(agent: Client, project: str) -> list[str]:
 
 
 def check_store(home: Path) -> None:
-    """The file is sound, the log has no gap, every message has its delivery and its event, claims are single."""
-    with closing(sqlite3.connect(home / "nexus.db")) as store:
+    """The store is sound, a file's log has no gap, every message has its delivery and its event, claims are single."""
+    with opened(home) as store:
 
         def one(sql: str) -> Any:
             return store.execute(sql).fetchone()[0]
 
-        assert one("PRAGMA integrity_check") == "ok"
-        assert store.execute("PRAGMA foreign_key_check").fetchall() == []
-        assert one("SELECT count(*) = max(event_id) AND min(event_id) = 1 FROM events")
+        if not SERVER:  # a server looks after its files itself, and a transaction that is undone burns its ids there
+            assert one("PRAGMA integrity_check") == "ok"
+            assert store.execute("PRAGMA foreign_key_check").fetchall() == []
+            assert one("SELECT count(*) = max(event_id) AND min(event_id) = 1 FROM events")
         lonely = "message_id NOT IN (SELECT message_id FROM message_deliveries)"
         assert one(f"SELECT count(*) FROM messages WHERE {lonely}") == 0
         assert one("SELECT count(*) FROM messages") == one("SELECT count(*) FROM events WHERE type = 'message.created'")

@@ -13,6 +13,8 @@ import pytest
 from tests.acceptance.hub import Hub, start
 from tests.acceptance.processes import Raw, nexus
 
+pytestmark = pytest.mark.sqlite  # a file moves; a database has a name
+
 PATHS = ["/admin/", "/admin/mail/", "/admin/inbox/message/", "/api/v1/agents", "/metrics", "/readyz"]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from benchmarks.soak import soak
+from tests.postgres import store_of
 
 
-def test_a_team_loses_nothing_while_servers_die_the_disk_fills_and_the_clock_moves() -> None:
-    report = soak(40)
+def test_a_team_loses_nothing_while_servers_die_the_disk_fills_and_the_clock_moves(tmp_path: Path) -> None:
+    report = soak(40, store_of(tmp_path).get("NEXUS_DATABASE_URL"))
     assert report["violations"] == []
     assert report["kills"]
     assert [trouble for trouble in report["troubles"] if "SIGTERM" in trouble]

@@ -224,6 +224,7 @@ def test_it_tells_clients_of_the_older_handshake_too(home: Path, project: str) -
     assert (notice["method"], notice["params"]["uri"]) == ("notifications/resources/updated", "nexus://inbox/ann")
 
 
+@pytest.mark.sqlite
 def test_it_makes_a_store_that_only_its_user_can_read(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with Raw(home) as raw:

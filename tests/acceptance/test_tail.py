@@ -21,20 +21,27 @@ from django.db import connection
 from coordination.models import Agent
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.conftest import Call
+from tests.postgres import SERVER, url
 
 Line = dict[str, Any]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process over the test's own store."""
+    name = str(connection.settings_dict["NAME"])
+    environ = {**os.environ, **({"NEXUS_DATABASE_URL": url(name)} if SERVER else {"NEXUS_DB_PATH": name})}
+    environ.pop("DJANGO_SETTINGS_MODULE", None)
+    return environ
 
 
 class Tail:
     """A follower over the test's own store."""
 
     def __init__(self, *flags: str) -> None:
-        environ = {**os.environ, "NEXUS_DB_PATH": str(connection.settings_dict["NAME"])}
-        environ.pop("DJANGO_SETTINGS_MODULE", None)
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "tail", *flags],
             cwd=ROOT,
-            env=environ,
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -229,13 +236,11 @@ def test_it_is_no_sign_of_life(tail: Callable[..., Tail], send: Callable[..., No
 def test_it_ends_when_its_reader_goes_away(
     tail: Callable[..., Tail], tmp_path: Path, send: Callable[..., None]
 ) -> None:
-    environ = {**os.environ, "NEXUS_DB_PATH": str(connection.settings_dict["NAME"])}
-    environ.pop("DJANGO_SETTINGS_MODULE", None)
     cursor = tmp_path / "cursor"
     process = subprocess.Popen(
         [sys.executable, "manage.py", "tail", "--agent-id", "bob", "--cursor-file", str(cursor)],
         cwd=ROOT,
-        env=environ,
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

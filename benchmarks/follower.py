@@ -1,0 +1,129 @@
+"""Nothing unseen, nothing twice: a follower of all workspaces at a hub on PostgreSQL, while eight processes write.
+
+python -m benchmarks.follower                # ten minutes: six senders, two updaters
+python -m benchmarks.follower --seconds 60 --json
+
+On the server that NEXUS_TEST_SERVER names, or on a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.acceptance.hub import ROOT, Hub, beside
+from tests.postgres import fresh_database
+
+KINDS = {"sender": 6, "updater": 2}
+WORKSPACES = 3
+PATIENCE_SECONDS = 60  # for the follower to reach the end of the log
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600, help="how long they write (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--as-writer", choices=KINDS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.as_writer:
+        return write_as(options.as_writer, options.seconds)
+    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch, fresh_database(Path(scratch)) as url:
+        report = follow(Path(scratch), url, options.seconds)
+    print(json.dumps(report) if options.json else "\n".join(f"{name:12}{value}" for name, value in report.items()))
+    sys.exit(1 if report["unseen"] or report["twice"] or report["disorder"] else 0)
+
+
+def follow(scratch: Path, database_url: str, seconds: float) -> dict[str, Any]:
+    """Numbers of events in the log and of those that the follower did not see, saw twice or out of order."""
+    import psycopg
+
+    for number in range(WORKSPACES):
+        (scratch / f"project-{number}").mkdir()
+    environ = {**os.environ, "NEXUS_HOME": str(scratch / "writers"), "NEXUS_DATABASE_URL": database_url}
+    environ |= {"PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
+    seen: list[int] = []
+    with beside(scratch / "home", database=database_url) as hub:
+        threading.Thread(target=_read, args=(hub, seen), daemon=True).start()
+        command = [sys.executable, "-m", "benchmarks.follower", "--seconds", str(seconds), "--as-writer"]
+        writers = [
+            subprocess.Popen([*command, kind], cwd=scratch, env=environ, text=True, stdout=-1)
+            for kind, count in KINDS.items()
+            for _ in range(count)
+        ]
+        calls = sum(int(writer.communicate()[0]) for writer in writers)
+        with psycopg.connect(database_url) as store:
+            log = [row[0] for row in store.execute("SELECT event_id FROM events ORDER BY event_id")]
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (not seen or seen[-1] < log[-1]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        got = list(seen)
+    return {
+        "seconds": seconds,
+        "calls": calls,
+        "events": len(log),
+        "unseen": len(set(log) - set(got)),
+        "twice": len(got) - len(set(got)),
+        "disorder": sum(after < before for before, after in pairwise(got)),
+    }
+
+
+def write_as(kind: str, seconds: float) -> None:
+    """Send, or change what is there, in one workspace after the other; print how many calls were answered."""
+    import django
+
+    django.setup()
+    from coordination.toolset import run
+    from core.database import store
+    from core.operations.caller import Caller
+
+    store().prepare()
+    name = f"{kind}-{os.getpid()}"
+    calls = 0
+
+    def call(operation: str, **arguments: Any) -> Any:
+        nonlocal calls
+        envelope = run(Caller("benchmark"), operation, arguments)
+        assert envelope["ok"], envelope
+        calls += 1
+        return envelope["data"]
+
+    call("agent_register", agent_id=name)
+    end, turn = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        turn += 1
+        root = str(Path(f"project-{turn % WORKSPACES}").resolve())
+        if kind == "sender":
+            target = {"strategy": "direct", "agent_id": name}
+            call("message_create", project_root=root, from_agent_id=name, subject="s", body="b", target=target)
+            continue
+        offer = {"project_root": root, "from_agent_id": name, "target": {"strategy": "direct", "agent_id": name}}
+        handoff_id = call("handoff_create", **offer, visibility="public")["handoff_id"]
+        call("handoff_claim", project_root=root, handoff_id=handoff_id, agent_id=name)
+        call("handoff_complete", project_root=root, handoff_id=handoff_id, agent_id=name)
+    print(calls)
+
+
+def _read(hub: Hub, seen: list[int]) -> None:
+    """Note the id of every event, all workspaces', until the hub is gone."""
+    try:
+        with httpx.stream("GET", f"{hub.url}/api/v1/stream?cursor=0", timeout=60) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    seen.append(json.loads(line.removeprefix("data: "))["event_id"])
+    except httpx.TransportError:
+        return
+
+
+if __name__ == "__main__":
+    main()

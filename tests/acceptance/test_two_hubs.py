@@ -1,0 +1,200 @@
+"""Two hubs with homes of their own on one PostgreSQL database: either will do, together they do each thing once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from websockets.sync.client import connect
+
+from benchmarks.follower import follow
+from tests.acceptance.hub import START_SECONDS, Hub, beside
+from tests.acceptance.test_crash import follow as read_stream
+from tests.acceptance.test_crash import send
+from tests.hooks.test_webhooks import Receiver, receiver
+from tests.postgres import Cluster, database_of
+
+__all__ = ["receiver"]
+
+CLIENTS = 4  # of each hub
+BEFORE, AFTER = 150, 100  # answered messages before a hub is killed, and after that
+HANDOFFS = 10
+FLAGS = ("--reaper", "--max-wait-timeout-seconds", "120", "--handoff-lease-ttl-seconds", "1")
+
+
+@pytest.fixture
+def database(cluster: Cluster, tmp_path: Path) -> str:
+    """The URL of a database of this test's own."""
+    return database_of(tmp_path, cluster.url)
+
+
+@pytest.fixture
+def hubs(database: str, tmp_path: Path) -> Iterator[tuple[Hub, Hub]]:
+    """Two hubs on it that reap."""
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(beside(tmp_path / name, *FLAGS, database=database)) for name in ("one", "two")
+        )
+        yield first, second
+
+
+def envelope(hub: Hub, name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of an operation over REST, whatever it is."""
+    answer = httpx.post(f"{hub.url}/api/v1/operations/{name}", json=arguments, timeout=120)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def mail(project: str, to: str, subject: str) -> dict[str, Any]:
+    target = {"strategy": "direct", "agent_id": to}
+    return {"project_root": project, "from_agent_id": "ana", "subject": subject, "body": "b", "target": target}
+
+
+def until(reached: Callable[[], object]) -> None:
+    """Wait for what comes for sure; a bound against hanging, not a figure."""
+    deadline = time.monotonic() + START_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_waits_at_one_hub_sees_what_the_other_commits(hubs: tuple[Hub, Hub], project: str) -> None:
+    here, there = hubs
+    here.call("agent_register", agent_id="ana")
+    key = here.key("bob")
+    assert httpx.get(f"{there.url}/api/v1/agents", headers={"x-api-key": key}).is_success, "a key holds at either"
+    cursor = here.call("message_create", **mail(project, "bob", "before"))["event_id"]
+    events = {"project_root": project, "agent_id": "bob", "stream": "workspace", "cursor": cursor}
+    streamed: list[tuple[int, str]] = []
+    with (
+        connect(f"ws://{there.authority}/ws/events/?cursor={cursor}&type=message.created") as socket,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        waiting = pool.submit(there.call, "event_wait", **events, timeout_seconds=30)
+        reading = pool.submit(read_stream, there, cursor, streamed, 1)
+        until(lambda: there.parked() == 3)
+        sent = here.call("message_create", **mail(project, "bob", "after"))["message_id"]
+        assert [event["payload"]["message_id"] for event in waiting.result()["events"]] == [sent]
+        reading.result()
+        assert [message for _, message in streamed] == [sent]
+        assert json.loads(socket.recv(timeout=30))["event"]["payload"]["message_id"] == sent
+    assert [message["message_id"] for message in there.call("inbox_pull", agent_id="bob")["messages"]][-1] == sent
+
+
+def test_webhooks_and_the_reaper_act_once_for_both_hubs(
+    hubs: tuple[Hub, Hub], project: str, database: str, receiver: Receiver
+) -> None:
+    for name in ("ana", "bob"):
+        hubs[0].call("agent_register", agent_id=name)
+    hubs[0].call("webhook_add", url=receiver.url, types=["message.created"], allow_private=True)
+    offer = {"project_root": project, "from_agent_id": "ana", "target": {"strategy": "broadcast"}}
+    offered = [hubs[0].call("handoff_create", **offer, visibility="public")["handoff_id"] for _ in range(HANDOFFS)]
+
+    def claim(hub: Hub, agent_id: str) -> list[str]:
+        race = {"project_root": project, "agent_id": agent_id}
+        return [one for one in offered if envelope(hub, "handoff_claim", handoff_id=one, **race)["ok"]]
+
+    with ThreadPoolExecutor(4) as pool:
+        claims = list(pool.map(claim, hubs, ("ana", "bob")))
+        sent = list(pool.map(lambda n: hubs[n % 2].call("message_create", **mail(project, "bob", "s")), range(40)))
+    assert set(claims[0] + claims[1]) == set(offered)
+
+    def steps(type: str) -> Counter[str]:
+        with psycopg.connect(database) as store:
+            rows = store.execute("SELECT handoff_id FROM events WHERE type = %s", [type]).fetchall()
+        return Counter(row[0] for row in rows)
+
+    until(lambda: steps("handoff.expired").keys() == set(offered) and len(receiver.got) >= len(sent))
+    assert steps("handoff.expired") == steps("handoff.claimed"), "each lease was won once, and ended once"
+    delivered = Counter(body["data"]["payload"]["message_id"] for _, body in receiver.got)
+    assert delivered == Counter(one["message_id"] for one in sent)
+    until(lambda: not any(hook["pending"] for hook in hubs[1].call("webhook_list")["webhooks"]))
+
+
+def test_a_killed_hub_loses_nothing_that_it_answered_and_the_other_goes_on(
+    hubs: tuple[Hub, Hub], project: str, database: str
+) -> None:
+    doomed, survivor = hubs
+    survivor.call("agent_register", agent_id="reader")
+    answered: list[list[str]] = [[] for _ in range(2 * CLIENTS)]
+    seen: list[tuple[int, str]] = []
+    threads = [
+        threading.Thread(target=send, args=(hubs[number % 2], project, number, notes))
+        for number, notes in enumerate(answered)
+    ]
+    threads.append(threading.Thread(target=read_stream, args=(survivor, 0, seen)))
+    for thread in threads:
+        thread.start()
+    until(lambda: all(answered) and sum(map(len, answered)) >= BEFORE)
+    doomed.stop(signal.SIGKILL)
+    there = sum(map(len, answered[1::2]))
+    until(lambda: sum(map(len, answered[1::2])) >= there + AFTER)
+
+    pulled: list[str] = []
+    with psycopg.connect(database) as store:
+        head = store.execute("SELECT count(*) FROM messages").fetchone()
+    assert head is not None
+    while len(pulled) < head[0]:
+        got = survivor.call("inbox_pull", agent_id="reader", limit=100)["messages"]
+        pulled += [message["message_id"] for message in got]
+    until(lambda: len(seen) >= head[0])
+    survivor.process.kill()
+    for thread in threads:
+        thread.join()
+    with psycopg.connect(database) as store:
+        stored = {row[0] for row in store.execute("SELECT message_id FROM messages")}
+    assert {message for notes in answered for message in notes} <= stored, "an answered write is lost"
+    assert len(set(pulled)) == len(pulled), "a message came twice"
+    assert [event for event, _ in seen] == sorted({event for event, _ in seen})
+    assert {message for _, message in seen[: head[0]]} <= stored
+
+
+def test_a_follower_of_all_workspaces_misses_nothing_while_many_write(database: str, tmp_path: Path) -> None:
+    report = follow(tmp_path, database, 8)
+    assert report["events"] > 200, "they were at work"
+    assert (report["unseen"], report["twice"], report["disorder"]) == (0, 0, 0)
+
+
+def test_a_server_that_restarts_costs_no_more_than_the_calls_meanwhile(
+    hubs: tuple[Hub, Hub], project: str, cluster: Cluster
+) -> None:
+    here, there = hubs
+    for name in ("ana", "bob"):
+        here.call("agent_register", agent_id=name)
+    cursor = here.call("message_create", **mail(project, "bob", "before"))["event_id"]
+    streamed: list[tuple[int, str]] = []
+    wait = {"project_root": project, "agent_id": "bob", "stream": "workspace", "cursor": cursor}
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(envelope, there, "event_wait", **wait, timeout_seconds=100)
+        reading = pool.submit(read_stream, there, cursor, streamed, 1)
+        until(lambda: there.parked() == 2)
+        cluster.stop()
+        try:
+            for hub in hubs:
+                error = envelope(hub, "message_create", **mail(project, "bob", "lost"))["error"]
+                assert (error["code"], error["details"]["retryable"]) == ("DB_ERROR", True)
+                assert httpx.get(f"{hub.url}/readyz", timeout=60).status_code == 503
+        finally:
+            cluster.start()
+        until(lambda: envelope(here, "message_create", **mail(project, "bob", "after"))["ok"])
+        assert [event["payload"]["subject"] for event in waiting.result()["data"]["events"]] == ["after"]
+        reading.result()
+    if not streamed:  # a stream may end with the server; its client comes back with its cursor
+        read_stream(there, cursor, streamed, 1)
+    assert len(streamed) == 1
+    until(lambda: httpx.get(f"{there.url}/readyz", timeout=60).is_success)
+    assert [message["subject"] for message in there.call("inbox_pull", agent_id="bob")["messages"]] == [
+        "before",
+        "after",
+    ]
