@@ -10,11 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from django.db import DatabaseError
+
 from coordination.log.selectors import event_visible, newest_event_id
 from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.selectors import profile_of
 from core.clock import now
+from core.database import store
 from core.operations.caller import Caller
 from core.operations.errors import invalid
 from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL
@@ -24,6 +27,7 @@ from core.waiting import READERS, in_thread, waiter
 PAGE = 100  # events read at once
 SPAN = 50_000  # ids a look passes: filters that nothing meets must not keep others from the readers' threads
 HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
+AGAIN_SECONDS = 1  # after which the log is read again that could not be read
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ class Follower:
         """Yield each event in order, None after a silence, and the filters once they have changed.
 
         `cursor` is behind whatever was yielded before the current item: a client resumes there. Ends when the server
-        goes down. Raises Refused when the caller may no longer follow.
+        goes down; a database server that is away for a while ends nothing. Raises Refused when the caller may no longer
+        follow.
         """
         async with waiter().park(lambda event: self.filters.admit(event)) as parked:
             self._wake = parked.woken.set
@@ -132,7 +137,14 @@ class Follower:
                     self.filters = self.filters if filters is None else filters
                     self.cursor = self.cursor if cursor is None else cursor
                     yield self.filters
-                page = await in_thread(READERS, self._look)
+                try:
+                    page = await in_thread(READERS, self._look)
+                except DatabaseError as error:
+                    if not store().is_busy(error):
+                        raise
+                    yield None  # a server that is away comes back, and its log with it
+                    await parked.wait(AGAIN_SECONDS)
+                    continue
                 for event in page.events:
                     if self._wanted:
                         break

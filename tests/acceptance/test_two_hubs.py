@@ -190,8 +190,6 @@ def test_a_server_that_restarts_costs_no_more_than_the_calls_meanwhile(
         until(lambda: envelope(here, "message_create", **mail(project, "bob", "after"))["ok"])
         assert [event["payload"]["subject"] for event in waiting.result()["data"]["events"]] == ["after"]
         reading.result()
-    if not streamed:  # a stream may end with the server; its client comes back with its cursor
-        read_stream(there, cursor, streamed, 1)
     assert len(streamed) == 1
     until(lambda: httpx.get(f"{there.url}/readyz", timeout=60).is_success)
     assert [message["subject"] for message in there.call("inbox_pull", agent_id="bob")["messages"]] == [
