@@ -42,6 +42,7 @@ async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> 
     assert [names(await page_of(wait)) for wait in waits] == [["news"]] * 20
 
 
+@pytest.mark.sqlite
 async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace: str) -> None:
     wait = follow(project)
     await parked()
@@ -164,6 +165,7 @@ async def test_it_goes_on_watching_after_the_log_could_not_be_read(
     assert not failures
 
 
+@pytest.mark.sqlite
 async def test_it_tells_who_parks_that_the_store_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(OperationalError):
         patch.setitem(connection.settings_dict, "NAME", "/nowhere/nexus.db")
@@ -171,6 +173,7 @@ async def test_it_tells_who_parks_that_the_store_cannot_be_opened(monkeypatch: p
             pass
 
 
+@pytest.mark.sqlite
 async def test_it_answers_a_wait_on_a_store_that_cannot_be_watched(
     project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
