@@ -248,6 +248,7 @@ def busy(committed: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.C
     connection.close()
 
 
+@pytest.mark.sqlite
 def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
     busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +261,7 @@ def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
     assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
 
 
+@pytest.mark.sqlite
 def test_it_gets_through_when_the_writer_lets_go_in_time(
     busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +269,7 @@ def test_it_gets_through_when_the_writer_lets_go_in_time(
     assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
 
 
+@pytest.mark.sqlite
 def test_it_repeats_nothing_that_was_committed(
     committed: None, busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

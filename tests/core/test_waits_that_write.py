@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from django.db import OperationalError
 from mcp.client.client import Client
 
 from coordination.log.emit import emit
@@ -30,6 +28,7 @@ from core.operations.replies import Data
 from mcp_bridge.server import build_server
 from tests.conftest import LOCAL
 from tests.core.waiting import LONG, parked
+from tests.store import failing
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -282,9 +281,7 @@ async def test_it_does_not_ask_to_be_called_again_after_it_has_written(
 
     def busy_at_first(p: Any, caller: Caller) -> Data:
         if next(failures, None) is not None:
-            cause = sqlite3.OperationalError("database is locked")
-            cause.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            raise OperationalError("database is locked") from cause
+            raise failing("busy")
         return look(p, caller)
 
     monkeypatch.setitem(toys.toolset.operations, "ask", replace(ask, wait=replace(ask.wait, look=busy_at_first)))
