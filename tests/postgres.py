@@ -40,7 +40,7 @@ def programs() -> Path | None:
 class Cluster:
     """A PostgreSQL server of one's own; `with` starts it, and stops and removes it at the end.
 
-    It listens on `host`, and lets in whoever comes from there. `settings` are lines of postgresql.conf.
+    It listens on `host`, and lets in whoever is in the same network. `settings` are lines of postgresql.conf.
     """
 
     def __init__(self, settings: Sequence[str] = FAST, *, host: str = "127.0.0.1") -> None:
@@ -69,6 +69,8 @@ class Cluster:
             ]
             with (self._data / "postgresql.conf").open("a") as file:
                 file.write("\n".join([*lines, ""]))
+            with (self._data / "pg_hba.conf").open("a") as file:
+                file.write("host all all samenet trust\n")
             self.start()
         except BaseException:
             self.__exit__()

@@ -115,8 +115,9 @@ def test_webhooks_and_the_reaper_act_once_for_both_hubs(
             rows = store.execute("SELECT handoff_id FROM events WHERE type = %s", [type]).fetchall()
         return Counter(row[0] for row in rows)
 
+    # One that lapsed while the others were claimed may be claimed again: each lease is won once, and ends once.
     until(lambda: steps("handoff.expired").keys() == set(offered) and len(receiver.got) >= len(sent))
-    assert steps("handoff.expired") == steps("handoff.claimed"), "each lease was won once, and ended once"
+    until(lambda: steps("handoff.expired") == steps("handoff.claimed"))
     delivered = Counter(body["data"]["payload"]["message_id"] for _, body in receiver.got)
     assert delivered == Counter(one["message_id"] for one in sent)
     until(lambda: not any(hook["pending"] for hook in hubs[1].call("webhook_list")["webhooks"]))

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from django.db import DatabaseError, connection, transaction
-from psycopg.conninfo import conninfo_to_dict
 
 from core.config import CoreSettings
 from core.database.postgres import ids, listener, schema
+from core.database.postgres.address import parameters
 from core.database.postgres.errors import failure, is_busy, is_lost
 from core.operations.errors import Code, NexusError
 
@@ -40,7 +40,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 WRITERS_LOCK = 0x4E787573  # the advisory lock that every writing transaction takes first
-CONNECT_SECONDS = 10
 POOL_SIZE = 16  # as many threads of a hub use the store at a time; more wait for one to come back
 TAKE_TURN = "SELECT pg_advisory_xact_lock(%s), pg_notify(%s, %s)"
 IDLE_SECONDS = 60.0  # a connection above the first that nobody used for so long is closed
@@ -54,13 +53,11 @@ give_out_above = ids.give_out_above
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:
     """A pool of connections, each looked at before it is lent: a server that was restarted costs no call."""
-    assert config.database_url is not None
-    options: dict[str, Any] = dict(conninfo_to_dict(config.database_url))
+    options = parameters(config)
+    del options["client_encoding"]  # Django's own
     patience = f"-c lock_timeout={config.busy_timeout_ms}"
     durability = "" if config.durability == "full" else " -c synchronous_commit=off"
     options["options"] = f"{options.get('options', '')} {patience}{durability}".strip()
-    options.setdefault("connect_timeout", CONNECT_SECONDS)
-    options.setdefault("application_name", "nexus")
     return {
         "ENGINE": "core.database.postgres.backend",
         "NAME": options.pop("dbname"),

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from core.config import CoreSettings
+from core.database.postgres.address import parameters
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,8 @@ class _Listener:
         known = True
         while True:
             try:
-                url = CoreSettings.current().database_url
-                assert url is not None
-                with closing(psycopg.connect(url, autocommit=True, connect_timeout=10)) as connection:
+                address = parameters(CoreSettings.current())
+                with closing(psycopg.connect(**address, autocommit=True)) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     known = True
                     self._listen(connection)

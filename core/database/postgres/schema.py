@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from core.apps import database_objects
 from core.config import CoreSettings, without_password
 from core.database.migrations import refuse_newer, shipped_migrations
+from core.database.postgres.address import parameters
 from core.database.postgres.errors import UNREACHABLE, failure, is_lost
 from core.operations.errors import Code, NexusError
 
@@ -24,7 +25,6 @@ OLDEST = 14
 MIGRATION_LOCK = 0x4E787574
 LOCK_SECONDS = 120  # a migration by another process may take this long
 STEP_SECONDS = 0.2
-CONNECT_SECONDS = 10
 STATE = """
     SELECT current_setting('server_version_num')::int / 10000, pg_encoding_to_char(encoding), datcollate,
         coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), pg_is_in_recovery()
@@ -95,10 +95,8 @@ def _row(server: psycopg.Connection[Any], query: str) -> Any:
 @contextmanager
 def direct() -> Iterator[psycopg.Connection[Any]]:
     """A connection past the pool, which would hide in its log why there is none. Raises DB_ERROR."""
-    url = CoreSettings.current().database_url
-    assert url is not None
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS, client_encoding="utf8") as server:
+        with psycopg.connect(**parameters(CoreSettings.current()), autocommit=True) as server:
             yield server
     except psycopg.Error as error:
         known = failure(error)
