@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, dataclass_transform
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from core.operations.errors import Code, NexusError
 
@@ -97,7 +97,8 @@ def without_password(url: str) -> str:
     parts = urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
     options = [option for option in parts.query.split("&") if not SECRET.search(unquote(option.partition("=")[0]))]
-    return urlunsplit(("postgresql", f"{user.partition(':')[0]}{at}{place}", parts.path, "&".join(options), ""))
+    query = f"?{'&'.join(options)}" if any(options) else ""
+    return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}{query}"
 
 
 @section

@@ -69,7 +69,10 @@ def test_it_takes_one_place_for_the_store() -> None:
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        (f"postgres://ann:{SECRET}@db.example:5433/nexus?sslmode=require", "postgresql://ann@db.example:5433/nexus"),
+        (
+            f"postgres://ann:{SECRET}@db.example:5433/nexus?sslmode=require",
+            "postgresql://ann@db.example:5433/nexus?sslmode=require",
+        ),
         (f"postgresql://ann:{SECRET}@[::1]/nexus?password={SECRET}", "postgresql://ann@[::1]/nexus"),
         ("postgresql:///nexus", "postgresql:///nexus"),
     ],
