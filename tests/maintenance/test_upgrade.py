@@ -19,6 +19,8 @@ from django.db.migrations.loader import MigrationLoader
 from core.apps import own_labels
 from tests.maintenance.conftest import ROOT, Done, Home
 
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
 Nexus = Callable[..., Done]
 WORKSPACE = "a" * 64
 THEN = "2026-01-01 12:00:00.000001"
@@ -225,8 +227,6 @@ def test_it_refuses_a_store_that_a_newer_version_wrote(home: Home, command: str)
 HALF = """
 import os, signal
 from django.db import migrations
-
-pytestmark = pytest.mark.sqlite  # its subject is the file
 
 def die(apps, schema_editor):
     {death}
