@@ -22,6 +22,7 @@ from django.db import DatabaseError, connection
 from core import waiting
 from core.config import CoreSettings
 from core.database import commits, store, write
+from core.database.place import moved
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -234,7 +235,7 @@ def documented(error: Exception) -> NexusError:
         return error
     known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
     if known is not None or isinstance(error, DatabaseError):
-        if known is None or not known.details.get("retryable"):
+        if known is None or not (known.details.get("retryable") or moved(known)):  # of a moved one the log tells once
             log.exception("the store failed", exc_info=error)
         return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
     log.exception("an operation failed unexpectedly", exc_info=error)

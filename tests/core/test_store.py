@@ -172,13 +172,13 @@ django.setup()
 from django.conf import settings
 from django.db import OperationalError, connection
 from core.database import store
-from core.operations.errors import NexusError
+from core.operations.runner import documented
 
 def open_one():
     try:
         connection.ensure_connection()
     except OperationalError as error:
-        print(store().failure(error).details["cause"])
+        print(documented(error).details["cause"])
 
 store().prepare()
 store().guard()
@@ -196,3 +196,4 @@ def test_it_makes_no_store_where_a_moved_one_was(tmp_path: Path) -> None:
     environ = {**os.environ, "NEXUS_HOME": str(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
     said = subprocess.run([sys.executable, "-c", MOVED], env=environ, cwd=ROOT, capture_output=True, text=True)
     assert said.stdout.splitlines() == ["moved", "[]"], said.stderr
+    assert "Traceback" not in said.stderr
