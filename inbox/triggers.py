@@ -71,6 +71,7 @@ _OF_POSTGRESQL = {
     "search_event_removed": ("AFTER DELETE ON events", _REMOVE_EVENT, IS_PLAIN.format(row="old")),
     "search_message_added": ("AFTER INSERT ON events", _ADD_MESSAGE, _IS_MESSAGE),
     "search_message_removed": ("BEFORE DELETE ON messages", _REMOVE_MESSAGE, "true"),
+    "search_emptied": ("AFTER TRUNCATE ON events", "TRUNCATE search_index, message_documents;", "true"),
 }
 
 TRIGGERS = {  # by database

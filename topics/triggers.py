@@ -59,6 +59,7 @@ _OF_POSTGRESQL = {
         _ADD_WORDS,
         "new.content_markdown IS DISTINCT FROM old.content_markdown",
     ),
+    "topic_search_emptied": ("AFTER TRUNCATE ON topic_messages", "TRUNCATE topic_search;", "true"),
     # Before: the vector refers to its message.
     "topic_embedding_removed": (
         "BEFORE DELETE ON topic_messages",

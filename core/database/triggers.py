@@ -27,6 +27,7 @@ def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -
     PL/pgSQL that sees the rows `new` and `old`.
     """
     table = moment.split()[-1]
+    each = "STATEMENT" if "TRUNCATE" in moment else "ROW"
     return f"""
         CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
@@ -34,5 +35,5 @@ def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -
             IF TG_OP = 'DELETE' THEN RETURN old; ELSE RETURN new; END IF;
         END $$;
         DROP TRIGGER IF EXISTS {name} ON {table};
-        CREATE TRIGGER {name} {moment} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION {name}()
+        CREATE TRIGGER {name} {moment} FOR EACH {each} WHEN ({when}) EXECUTE FUNCTION {name}()
     """
