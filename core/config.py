@@ -34,8 +34,8 @@ def setting(
     """Declare one setting: its default, bounds and the sentence that documents it.
 
     A text of a form of its own has a `check`, which raises ValueError with what to write instead. A setting that is not
-    `live` is read once, at start, before the store is open: only a flag or a variable sets it. One
-    that may hold a secret has a `shown`, which makes of its text what may be told.
+    `live` is read once, at start, before the store is open: only a flag or a variable sets it. One that may
+    hold a secret has a `shown`, which makes of its text what may be told.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "choices": choices, "check": check}
     return dataclasses.field(default=default, metadata={"help": help, **bounds, "live": live, "shown": shown})

@@ -5,7 +5,7 @@ One document per event: its type, actor and payload; for a message its sender, s
 
 from __future__ import annotations
 
-from core.database.triggers import postgres_trigger
+from core.database.triggers import postgres_triggers
 
 EVENT_WORDS = "{row}.type || ' ' || coalesce({row}.actor_agent_id, '') || ' ' || {row}.payload"
 MESSAGE_WORDS = "{row}.from_agent_id || ' ' || {row}.subject || ' ' || {row}.body || ' ' || {row}.artifacts"
@@ -76,9 +76,7 @@ _OF_POSTGRESQL = {
 
 TRIGGERS = {  # by database
     "sqlite": {statement.split()[2]: statement for statement in _STATEMENTS},
-    "postgresql": {
-        name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in _OF_POSTGRESQL.items()
-    },
+    "postgresql": postgres_triggers(_OF_POSTGRESQL),
 }
 
 _OF_PRUNED = (

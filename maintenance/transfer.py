@@ -29,10 +29,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 500  # rows
 DOCUMENTS = "message_documents"  # what leads from search to messages whose event is gone: a table without a model
-MADE_BY_MIGRATE = (
-    Permission,
-    ContentType,
-)  # a new store has rows there; the old one's take their place
+MADE_BY_MIGRATE = (Permission, ContentType)  # a new store has rows there; the old one's take their place
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ of vectors those go whose message is gone or says something else now."""
 
 from __future__ import annotations
 
-from core.database.triggers import postgres_trigger
+from core.database.triggers import postgres_triggers
 
 _ADD = """INSERT INTO topic_search(rowid, topic_id, content_markdown)
         VALUES (new.document, new.topic_id, new.content_markdown);"""
@@ -74,7 +74,5 @@ _OF_POSTGRESQL = {
 }
 TRIGGERS = {  # by database
     "sqlite": SQLITE,
-    "postgresql": {
-        name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in _OF_POSTGRESQL.items()
-    },
+    "postgresql": postgres_triggers(_OF_POSTGRESQL),
 }

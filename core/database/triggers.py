@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.apps import AppConfig
@@ -20,6 +21,11 @@ def keep_triggers() -> None:
 def _install(sender: AppConfig, **_: Any) -> None:
     if isinstance(sender, NexusAppConfig):
         store().install(sender.database_objects(connection.vendor))
+
+
+def postgres_triggers(parts: Mapping[str, tuple[str, str, str]]) -> dict[str, str]:
+    """By name, the triggers of which `parts` gives the moment, the body and the condition."""
+    return {name: postgres_trigger(name, moment, body, when=when) for name, (moment, body, when) in parts.items()}
 
 
 def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -78,7 +78,6 @@ class Watch:
 def watch() -> Watch:
     """Begin to watch; the first watch of a process starts its listener."""
     global _listener
-    with _lock, suppress(RuntimeError):  # an interpreter that ends starts no thread
+    with _lock:
         _listener = _listener or _Listener()
-    assert _listener is not None
-    return Watch(_listener)
+        return Watch(_listener)
