@@ -12,20 +12,11 @@ from typing import Any
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from benchmarks.stdio import HELLO as HANDSHAKE
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "raw", "version": "0"},
-    },
-}
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+HELLO, READY = HANDSHAKE
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
