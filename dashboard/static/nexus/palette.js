@@ -1,4 +1,5 @@
-// Enter in Ctrl-K opens the first hit, also one that is still on its way; the theme knows only what arrows chose.
+// Ctrl-K: the field has the keys as soon as it is shown. The theme gives them once, after 20 ms, shown or not.
+// Enter opens the first hit, also one that is still on its way; the theme knows only what arrows chose.
 const field = document.getElementById("search-input-command");
 const results = document.getElementById("command-results");
 let shown = ""; // what the results on the page answer
@@ -12,6 +13,8 @@ function openFirst() {
   if (link) go(link);
   open = null;
 }
+
+if (field) new IntersectionObserver((seen) => seen.at(-1).isIntersecting && field.focus()).observe(field);
 
 field?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter") {
