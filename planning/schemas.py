@@ -8,6 +8,7 @@ from functools import cache
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from core.operations.errors import NexusError
@@ -151,4 +152,4 @@ TRACKER: StateFile[list[TrackedAgent]] = StateFile("state/agent-tracker.json", l
 
 def text_of(document: Any) -> bytes:
     """A document as every consumer writes it: two spaces, no escapes beyond JSON's own, a newline at the end."""
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+    return to_json(document, indent=2) + b"\n"

@@ -16,6 +16,7 @@ from coordination.services import agents, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
+from core.database.prepared import Select, Slot, Update, insert
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import Code, NexusError, invalid
 from inbox import services as mail
@@ -33,6 +34,19 @@ MOST_TASKS = 10_000  # of a cycle
 ARTIFACTS = "state/artifacts"
 EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 LOOP = 3  # edits of one file in a cycle
+DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
+
+_issues = Select(lambda: Issue.objects.filter(plan_id=Slot("plan_id"), number=Slot("number")))
+_undecided = Select(
+    lambda: Issue.objects.filter(plan_id=Slot("plan_id"), status=IssueStatus.PENDING).order_by("position", "number")
+)
+_decide = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in DECIDED})
+_numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
+_rows = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
+_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
+_keep_status = Update(
+    lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
+)
 
 
 @dataclass(frozen=True)
@@ -143,8 +157,8 @@ def decide(
             if given is not None:
                 setattr(issue, name, given)
         issue.decided_by, issue.decided_at = by.name, change.moment
-        issue.save()
-        left = list(plan.issues.filter(status=IssueStatus.PENDING).order_by("position", "number"))
+        _decide(**{name: getattr(issue, name) for name in ("pk", *DECIDED)})
+        left = _undecided(plan_id=plan.pk)
         told(
             plan.workspace_id,
             "plan.decided",
@@ -159,14 +173,14 @@ def decide(
 
 
 def _active(place: Place) -> Plan:
-    plan = Plan.objects.filter(pk=place.workspace_id).first()
+    plan = documents.active_plan(place.workspace_id)
     if plan is None:
         raise NexusError(Code.NOT_FOUND, "No active plan session")
     return plan
 
 
 def _issue(plan: Plan, issue_id: int) -> Issue:
-    issue = plan.issues.filter(number=issue_id).first() if issue_id > 0 else None
+    issue = _issues.first(plan_id=plan.pk, number=issue_id) if issue_id > 0 else None
     if issue is None:
         raise NexusError(Code.NOT_FOUND, f"Issue {issue_id} not found", {"issue_id": issue_id})
     return issue
@@ -232,32 +246,32 @@ def add(
     json_within_limit([*new, goal, decisions], "context")
     with _changing(project_root, by) as change:
         workspace_id = change.place.workspace_id
-        board, _ = Board.objects.get_or_create(workspace_id=workspace_id)
+        board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
         if goal is not None or decisions:
             board.goal = board.goal if goal is None else goal
             board.decisions = [*board.decisions, *(decisions or [])]
             board.save()
-        current = Task.objects.current(workspace_id)
-        known = dict(current.values_list("number", "deps"))
-        if len(known) >= MOST_TASKS:
+        deps, status = _dependencies(workspace_id)
+        if len(deps) >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
-        number = max(known, default=0) + 1
-        task = Task.objects.create(
+        number = max(deps, default=0) + 1
+        (last,) = _last.first(workspace_id=workspace_id) or (0,)
+        task = Task(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
             number=number,
-            position=(current.aggregate(last=Max("position"))["last"] or 0) + 1,
+            position=last + 1,
             stamp=stamp(change.moment),
             created_by=by.name,
             created_at=change.moment,
             updated_at=change.moment,
             **new._asdict(),
         )
+        insert(task)
         told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
-        status = dict(current.values_list("number", "status"))
+        deps, status = {**deps, number: task.deps}, {**status, number: task.status}
         if number in rules.ready({number: task.deps}, status):
             _tell_ready(task, by, change.moment)
-        deps = {**known, number: task.deps}
     return task, warnings(deps, number)
 
 
@@ -278,9 +292,9 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
     """
     with _changing(project_root, by) as change:
         workspace_id = change.place.workspace_id
-        if not Board.objects.filter(pk=workspace_id).exists():
+        if documents.open_board(workspace_id) is None:
             raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-        task = Task.objects.current(workspace_id).filter(number=number).first() if number > 0 else None
+        task = _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
         if task is None:
             raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
         holder = task.held_by
@@ -301,19 +315,22 @@ def _set_status(task: Task, status: str, by: Actor, moment: datetime) -> None:
     """Inside a change: the status, its event, and word of what became ready by it."""
     if task.status == status:
         return
-    before = _ready_numbers(task.workspace_id)
+    deps, before = _dependencies(task.workspace_id)
     task.status, task.updated_at = status, moment
-    task.save(update_fields=["status", "updated_at"])
+    _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     told(task.workspace_id, what, by.name, moment, task=task, status=status)
-    for fresh in Task.objects.current(task.workspace_id).filter(number__in=_ready_numbers(task.workspace_id) - before):
-        _tell_ready(fresh, by, moment)
+    after = {**before, task.number: status}
+    earlier = set(rules.ready(deps, before))
+    for number in rules.ready(deps, after):
+        if number not in earlier and (fresh := _numbered.first(workspace_id=task.workspace_id, number=number)):
+            _tell_ready(fresh, by, moment)
 
 
-def _ready_numbers(workspace_id: str) -> set[int]:
-    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status"))
-    deps = {number: needed for number, needed, _ in rows}
-    return set(rules.ready(deps, {number: status for number, _, status in rows}))
+def _dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """By task of the cycle, what it waits for and its status."""
+    rows = _rows(workspace_id=workspace_id)
+    return {number: needed for number, needed, _ in rows}, {number: status for number, _, status in rows}
 
 
 def _tell_ready(task: Task, by: Actor, moment: datetime) -> None:
