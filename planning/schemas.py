@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
@@ -15,7 +15,9 @@ from planning.errors import PlanningCode
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
-Number = Annotated[int, Field(ge=1, le=2**53)]
+LARGEST = 2**53  # what every consumer's numbers hold exactly
+Number = Annotated[int, Field(ge=1, le=LARGEST)]
+Reference = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # to an id that there may not be
 
 
 class IssueEntry(TypedDict):
@@ -47,11 +49,11 @@ class TaskEntry(TypedDict):
     title: str
     context: str
     status: Literal["pending", "in_progress", "completed"]
-    deps: list[int]
+    deps: list[Reference]
     approach: NotRequired[str]
     acceptance: NotRequired[str]
     risk: NotRequired[str]
-    plan_issue: NotRequired[int]
+    plan_issue: NotRequired[Reference]
     owner: NotRequired[str]
     owner_agent_id: NotRequired[str]
     owner_reuse_policy: NotRequired[Literal["fresh", "resume_if_same_artifact", "resume"]]
@@ -121,6 +123,8 @@ class StateFile(Generic[T]):
             raise self.fault(f"{where or 'the document'}: {first['msg']}") from None
         except (ValueError, RecursionError) as error:
             raise self.fault(f"it is no JSON: {error}"[:200]) from None
+        if not all(map(_storable, _texts(parsed))):
+            raise self.fault("a text has a character that no store takes: U+0000, or half of a surrogate pair")
         numbers = [entry["id"] for entry in _numbered(parsed)]
         if len(set(numbers)) < len(numbers):
             raise self.fault("an id stands in it twice")
@@ -133,6 +137,22 @@ class StateFile(Generic[T]):
             f".nexus/{self.path} breaks its schema: {what}. It was left as it is; correct it, or move it away.",
             {"file": f".nexus/{self.path}", "fault": what},
         )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield name
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _storable(text: str) -> bool:
+    return "\0" not in text and (text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text))
 
 
 def _numbered(document: Any) -> list[Any]:
