@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
+from math import inf
 from typing import Any, Final
 
 from jsonpath import JSONPath, JSONPathEnvironment
@@ -68,7 +69,7 @@ def is_time(text: str) -> bool:
 
 def _agrees(found: Any, expected: Any) -> bool:
     if isinstance(expected, dict):
-        return _matches(found, **expected)
+        return _matches(found, expected)
     if expected is None:
         return found is None or found is ABSENT
     if _is_number(expected):
@@ -76,19 +77,13 @@ def _agrees(found: Any, expected: Any) -> bool:
     return type(found) is type(expected) and found == expected
 
 
-def _matches(
-    found: Any,
-    type: str,
-    min: float = float("-inf"),
-    max: float = float("inf"),
-    minLength: int = 0,
-    pattern: str = "",
-) -> bool:
-    match type:
+def _matches(found: Any, matcher: Mapping[str, Any]) -> bool:
+    match matcher["type"]:
         case "number":
-            return _is_number(found) and min <= found <= max
+            return _is_number(found) and matcher.get("min", -inf) <= found <= matcher.get("max", inf)
         case "string":
-            return isinstance(found, str) and len(found) >= minLength and re.search(pattern, found) is not None
+            long = isinstance(found, str) and len(found) >= matcher.get("minLength", 0)
+            return long and re.search(matcher.get("pattern", ""), found) is not None
         case "iso8601":
             return isinstance(found, str) and is_time(found)
         case _:
