@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
+from math import inf
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from core.operations.errors import NexusError
+from core.operations.validation import unstorable
 from planning.errors import PlanningCode
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
-LARGEST = 2**53  # what every consumer's numbers hold exactly
-Number = Annotated[int, Field(ge=1, le=LARGEST)]
-Reference = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]  # to an id that there may not be
+MOST = 2**53  # what every consumer reads exactly
+Number = Annotated[int, Field(ge=1, le=MOST)]
+Reference = Annotated[int, Field(ge=-MOST, le=MOST)]  # to an issue or a task, which need not be there
 
 
 class IssueEntry(TypedDict):
@@ -123,8 +125,8 @@ class StateFile(Generic[T]):
             raise self.fault(f"{where or 'the document'}: {first['msg']}") from None
         except (ValueError, RecursionError) as error:
             raise self.fault(f"it is no JSON: {error}"[:200]) from None
-        if not all(map(_storable, _texts(parsed))):
-            raise self.fault("a text has a character that no store takes: U+0000, or half of a surrogate pair")
+        if b"\\u" in content and unstorable({"": document}, lambda _: inf):
+            raise self.fault("a text in it holds a NUL character or a lone surrogate, which no store takes")
         numbers = [entry["id"] for entry in _numbered(parsed)]
         if len(set(numbers)) < len(numbers):
             raise self.fault("an id stands in it twice")
@@ -137,22 +139,6 @@ class StateFile(Generic[T]):
             f".nexus/{self.path} breaks its schema: {what}. It was left as it is; correct it, or move it away.",
             {"file": f".nexus/{self.path}", "fault": what},
         )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield name
-            yield from _texts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-
-
-def _storable(text: str) -> bool:
-    return "\0" not in text and (text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text))
 
 
 def _numbered(document: Any) -> list[Any]:

@@ -84,7 +84,7 @@ def plan_status(p: OfProject, caller: Caller) -> PlanState:
 
 
 class PlanUpdate(OfProject):
-    action: Annotated[str, Field(max_length=64, description="add, remove, edit or reopen.")]
+    action: Annotated[str, Field(description="add, remove, edit or reopen.")]
     issue_id: Reference | None = None
     title: str | None = None
 

@@ -125,7 +125,7 @@ def test_it_follows_the_history_of_the_branch(nexus: Project) -> None:
             },
             "twice",
         ),
-        ("state/tasks.json", '{"goal": "a\\u0000b", "decisions": [], "tasks": []}', "U+0000"),
+        ("state/tasks.json", '{"goal": "a\\u0000b", "decisions": [], "tasks": []}', "NUL"),
         ("state/tasks.json", '{"goal": "a\\ud800b", "decisions": [], "tasks": []}', "surrogate"),
         ("state/tasks.json", {"goal": 10**30, "decisions": [], "tasks": []}, "goal"),
         ("history.json", {"cycles": [{"completed_at": WHEN, "branch": "", "plan": None, "tasks": []}]}, "branch"),
