@@ -19,8 +19,7 @@ from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import Code, NexusError, invalid
-from inbox import services as mail
-from planning import documents, mirror, rules
+from planning import documents, mirror, notices, rules, selectors
 from planning.branch import branch_of
 from planning.directory import Directory
 from planning.documents import told
@@ -41,8 +40,6 @@ _undecided = Select(
     lambda: Issue.objects.filter(plan_id=Slot("plan_id"), status=IssueStatus.PENDING).order_by("position", "number")
 )
 _decide = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in DECIDED})
-_numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
-_rows = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
 _keep_status = Update(
     lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
@@ -251,10 +248,10 @@ def add(
             board.goal = board.goal if goal is None else goal
             board.decisions = [*board.decisions, *(decisions or [])]
             board.save()
-        deps, status = _dependencies(workspace_id)
+        deps, status = selectors.dependencies(workspace_id)
         if len(deps) >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
-        number = max(deps, default=0) + 1
+        number, before = max(deps, default=0) + 1, set(rules.ready(deps, status))
         (last,) = _last.first(workspace_id=workspace_id) or (0,)
         task = Task(
             task_key=new_id("tsk"),
@@ -269,9 +266,8 @@ def add(
         )
         insert(task)
         told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
-        deps, status = {**deps, number: task.deps}, {**status, number: task.status}
-        if number in rules.ready({number: task.deps}, status):
-            _tell_ready(task, by, change.moment)
+        notices.tell_ready(workspace_id, before, by.name, change.moment)
+        deps[number] = task.deps
     return task, warnings(deps, number)
 
 
@@ -294,60 +290,24 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
         workspace_id = change.place.workspace_id
         if documents.open_board(workspace_id) is None:
             raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-        task = _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
+        task = selectors.numbered(workspace_id, number)
         if task is None:
             raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
-        holder = task.held_by
-        _set_status(task, status, by, change.moment)
-        if holder is not None and holder != by.name:
-            mail.notify(
-                workspace_id=workspace_id,
-                from_agent_id=by.name or "nexus",
-                recipient=holder,
-                subject=f"Your task {task.number} is {status} now",
-                body=f"{by.name or 'Somebody'} changed “{task.title[:200]}”, which you hold by a handoff.",
-                moment=change.moment,
-            )
+        _set_status(task, status, by.name, change.moment)
+        notices.tell_holder(task, by.name, change.moment)
     return task
 
 
-def _set_status(task: Task, status: str, by: Actor, moment: datetime) -> None:
+def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Inside a change: the status, its event, and word of what became ready by it."""
     if task.status == status:
         return
-    deps, before = _dependencies(task.workspace_id)
+    before = notices.ready(task.workspace_id)
     task.status, task.updated_at = status, moment
     _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
-    told(task.workspace_id, what, by.name, moment, task=task, status=status)
-    after = {**before, task.number: status}
-    earlier = set(rules.ready(deps, before))
-    for number in rules.ready(deps, after):
-        if number not in earlier and (fresh := _numbered.first(workspace_id=task.workspace_id, number=number)):
-            _tell_ready(fresh, by, moment)
-
-
-def _dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
-    """By task of the cycle, what it waits for and its status."""
-    rows = _rows(workspace_id=workspace_id)
-    return {number: needed for number, needed, _ in rows}, {number: status for number, _, status in rows}
-
-
-def _tell_ready(task: Task, by: Actor, moment: datetime) -> None:
-    """Inside a change: an event, and word to the agent whose task it is, unless that did it."""
-    told(task.workspace_id, "task.ready", by.name, moment, task=task, owner=task.owner)
-    owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != by.name)
-    for owner in owners:
-        if mail.notify(
-            workspace_id=task.workspace_id,
-            from_agent_id=by.name or "nexus",
-            recipient=owner,
-            subject=f"Task {task.number} is ready: {task.title[:200]}",
-            body=f"{task.context[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, "
-            'status="in_progress") starts it.',
-            moment=moment,
-        ):
-            return
+    told(task.workspace_id, what, actor, moment, task=task, status=status)
+    notices.tell_ready(task.workspace_id, before, actor, moment)
 
 
 # Tasks that handoffs carry: what `handoffs.work` is given of this app
@@ -355,7 +315,7 @@ def _tell_ready(task: Task, by: Actor, moment: datetime) -> None:
 
 def find(*, workspace_id: str, number: int) -> Task:
     """The task of the open cycle. Raises NOT_FOUND."""
-    task = Task.objects.current(workspace_id).filter(number=number).first()
+    task = selectors.numbered(workspace_id, number)
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"task_id": number})
     return task
@@ -373,7 +333,7 @@ def follow_handoff(
         return
     task.held_by = holder
     task.save(update_fields=["held_by"])
-    _set_status(task, status, Actor(actor), moment)
+    _set_status(task, status, actor, moment)
     mirror.follow(place)
 
 
