@@ -277,7 +277,8 @@ def warnings(deps: rules.Deps, number: int) -> list[str]:
     if strange := rules.unknown(deps, number):
         found.append(f"There is no task {', '.join(map(str, strange[:20]))}: until one has that id, this is not ready.")
     if circle := rules.cycle_of(deps, number):
-        found.append(f"The tasks {' → '.join(map(str, circle[:20]))} wait for each other: none of them becomes ready.")
+        way = " → ".join(map(str, [*circle[:20], circle[0]]))
+        found.append(f"{way} is a circle: none of these tasks becomes ready while each waits for the next.")
     return found
 
 
