@@ -131,7 +131,7 @@ class _Look:
         rows = _rows(self.place.workspace_id)
         for path, kept in FILES.items():
             stamp = self.directory.stamp(path) if kept.stamped else ""
-            if kept.stamped and _stamps.get((self.place.root, path)) == (stamp, _newest(rows.get(path))):
+            if path in rows and kept.stamped and _stamps.get((self.place.root, path)) == (stamp, _newest(rows[path])):
                 continue
             content = self.directory.read(path)
             self.digests[path] = _digest(content)
@@ -160,7 +160,8 @@ class _Look:
             if path not in self.digests and not change.archived:
                 continue
             found, row = self.digests.get(path), rows.get(path)
-            if kept.stamped and found == _newest(row) and not change.archived and path not in self.foreign:
+            known = row is not None and found == _newest(row)
+            if kept.stamped and known and not change.archived and path not in self.foreign:
                 continue  # many megabytes, and nothing new
             text = kept.text(self.place.workspace_id)
             digest = _digest(text)
