@@ -22,6 +22,7 @@ APPS = [
     "handoffs",
     "hooks",
     "topics",
+    "planning",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
