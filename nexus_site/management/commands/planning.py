@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
+from filelock import FileLock
 
 from core.cli import Group, add_project_root
+from core.config import CoreSettings
 from core.logs import redact
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.registry import TOOLSETS
 from core.verbs import Verb, VerbsCommand
 from hooks import clients, configuration
 from hooks.setup import add_setup_options, program, project, settings_flags, tell_of_password, write
+from hooks.signal_files import private_directory
 from planning.catalog.bundled import DIRECTORY
 from planning.catalog.capability_map import disallowed
 from planning.catalog.loader import Catalog, load
@@ -27,6 +30,7 @@ from planning.install import files
 from planning.install.files import Change, Plan
 from planning.install.render import CLIENTS, Surroundings, render
 
+LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = (
     "This client has no hooks that call a command: tags, the resume decision and the gates are not at work in it."
 )
@@ -53,8 +57,18 @@ class Setup:
         return [*self.agents.changes, *self.emptied, *([self.hooks] if self.hooks else [])]
 
     def apply(self) -> None:
-        """Make all changes, or none. Raises CONFIG_ERROR."""
-        with files.applied([*self.agents.changes, *self.emptied], self.directory):
+        """Make all changes, or none, one process at a time. Raises CONFIG_ERROR."""
+        lock = CoreSettings.current().home / LOCK
+        try:
+            private_directory(lock.parent)
+            one_at_a_time = FileLock(lock, mode=0o600).acquire()
+        except OSError as error:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"{lock} cannot be written ({type(error).__name__}). Nothing was changed.",
+                {"file": str(lock)},
+            ) from None
+        with one_at_a_time, files.applied([*self.agents.changes, *self.emptied], self.directory):
             if self.hooks:
                 write(self.hooks)  # with a backup, as `nexus hook install` does
 
@@ -162,7 +176,7 @@ class Command(VerbsCommand):
             self.print_json(_told(setup, options))
             return 0
         for change in setup.changes:
-            self.stdout.write(redact(change.diff))
+            self.stdout.write(_harmless(redact(change.diff)))
         for file, why in setup.agents.left.items():
             self.stderr.write(f"{file} is left as it is: {why}.")
         for note in setup.notes:
@@ -176,6 +190,11 @@ class Command(VerbsCommand):
             setup.apply()
             self.stdout.write(f"Changed {count} files.")
         return 0
+
+
+def _harmless(text: str) -> str:
+    """A text of somebody's catalog as a terminal shows it: all of it, and nothing that it takes for a command."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else f"\\x{ord(letter):02x}" for letter in text)
 
 
 def _add_catalog(parser: CommandParser) -> None:
