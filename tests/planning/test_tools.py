@@ -78,7 +78,11 @@ def test_it_changes_the_issues_of_a_plan(nexus: Project) -> None:
 
 def test_it_drops_a_decision_with_all_that_led_to_it_when_it_is_reopened(nexus: Project) -> None:
     nexus.plan("Which?")
-    how = {"how_agents": ["architect"], "how_summary": {"architect": "This."}, "how_agent_ids": {"architect": "a1"}}
+    how: dict[str, Any] = {
+        "how_agents": ["architect"],
+        "how_summary": {"architect": "This."},
+        "how_agent_ids": {"architect": "a1"},
+    }
     nexus.call("plan_decide", issue_id=1, summary="This one.", **how)
     assert nexus.read("state/plan.json")["issues"][0] == {
         "id": 1,
