@@ -208,6 +208,15 @@ def test_it_takes_from_codex_s_entry_how_the_server_is_reached_and_no_key(planni
     assert not planning.told
 
 
+def test_it_takes_no_address_that_has_a_key_in_it(planning: Planning) -> None:
+    config = planning.root / ".codex" / "config.toml"
+    config.parent.mkdir()
+    key = "nxs_" + "a1B2" * 12
+    config.write_text(f'[mcp_servers.nexus]\nurl = "http://127.0.0.1:1/mcp?key={key}"\n')
+    planning.install("codex")
+    assert "mcp_servers" not in head(planning.agent("architect", "codex"))
+
+
 def test_it_says_when_codex_does_not_know_the_server(planning: Planning) -> None:
     planning.install("codex")
     assert "nexus connect --client codex" in planning.told
@@ -302,6 +311,18 @@ def test_a_file_that_came_back_with_other_line_ends_is_still_ours(planning: Plan
     assert "Nothing needs a change" in planning.said
     planning.uninstall()
     assert tree(planning.root) == {}
+
+
+def test_it_keeps_a_linked_settings_file_linked(planning: Planning, tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    settings = planning.root / ".claude" / "settings.local.json"
+    settings.parent.mkdir()
+    settings.symlink_to(tmp_path / "dotfiles" / "settings.json")
+    (tmp_path / "dotfiles" / "settings.json").write_text("{}\n")
+    planning.install()
+    assert "nexus hook" in settings.read_text()
+    planning.uninstall()
+    assert settings.is_symlink() and settings.read_text() == "{}\n"
 
 
 # What belongs to a person

@@ -255,8 +255,10 @@ def _setup(
         known = clients.CLIENTS[name]
         path = known.user_hooks if of_user else known.project_hooks
         assert path is not None, "every client of HOOKED has both"
-        hooks = configuration.plan(clients.locate(path, root), "json", edit)
-        if hooks.diff and json.loads(hooks.after) == ({"version": 1} if name == "cursor" else {}):
+        file = clients.locate(path, root)
+        hooks = configuration.plan(file, "json", edit)
+        holds_nothing = hooks.diff and json.loads(hooks.after) == ({"version": 1} if name == "cursor" else {})
+        if holds_nothing and not file.is_symlink():  # what a link leads to is kept elsewhere, on purpose
             emptied = Change(hooks.file, hooks.before, None)
     elif wanted:
         notes.append(NO_HOOKS)
@@ -298,5 +300,6 @@ def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
             raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. Nothing was changed.", {"file": str(file)}) from None
         if isinstance(entry, dict):
             # No key and no header: the agent's file says which server, and Codex adds the rest of its entry.
-            return {name: entry[name] for name in ("command", "args", "url") if name in entry} or None
+            address = {name: entry[name] for name in ("command", "args", "url") if name in entry}
+            return address if address and redact(str(address)) == str(address) else None
     return None
