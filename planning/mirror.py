@@ -165,7 +165,9 @@ class _Look:
                 continue  # many megabytes, and nothing new
             text = kept.text(self.place.workspace_id)
             digest = _digest(text)
-            if digest != found:
+            if text is None and found and kept.stamped:
+                digest = found  # the history is never removed, be it empty
+            elif digest != found:
                 texts[path] = text
             ours = list(dict.fromkeys([_newest(row) if found is None else found, digest]))
             if row is None:

@@ -62,7 +62,7 @@ def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str
 
 def holders(workspace_id: str) -> dict[int, str]:
     """By task of the open cycle, the agent that holds it by a handoff."""
-    return dict(_held(workspace_id=workspace_id))
+    return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
 
 
 def cycles(workspace_id: str, query: str | None) -> QuerySet[Cycle]:
