@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordination.models import Agent, Artifact, Channel, Event, Session, Task, Workspace
+from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from core.contributions import ExportKind, ImpossibleState, of_workspace
 
 # Events come last: what indexes them for the search reads the messages they tell of. Which agents a workspace concerns
@@ -11,7 +11,6 @@ KINDS = (
     ExportKind("workspace", Workspace, 10, of_workspace(Workspace, "pk")),
     ExportKind("agent", Agent, 20, lambda workspace_id: Agent._base_manager.none()),
     ExportKind("session", Session, 30, of_workspace(Session), agents=("agent_id",)),
-    ExportKind("task", Task, 40, of_workspace(Task), agents=("created_by",)),
     ExportKind("channel", Channel, 50, of_workspace(Channel)),
     ExportKind("artifact", Artifact, 90, of_workspace(Artifact)),
     ExportKind("event", Event, 1000, of_workspace(Event), agents=("actor_agent_id",)),

@@ -245,34 +245,6 @@ class Channel(models.Model):
         return self.name
 
 
-class TaskStatus(models.TextChoices):
-    """The states of a task."""
-
-    OPEN = "open"
-    DONE = "done"
-    CANCELLED = "cancelled"
-
-
-class Task(models.Model):
-    """A unit of planned work that handoffs may refer to."""
-
-    task_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="tasks", db_index=False)
-    title = models.CharField(max_length=ID_LENGTH)
-    description = models.TextField(null=True)
-    status = models.CharField(max_length=16, choices=TaskStatus, default=TaskStatus.OPEN)
-    created_by = models.CharField(max_length=ID_LENGTH, null=True)
-    created_at = models.DateTimeField()
-
-    class Meta:
-        db_table = "tasks"
-        indexes = [models.Index(fields=["workspace", "status"], name="tasks_by_status")]
-        constraints = [*not_empty("tasks", "task_id", "title"), one_of("tasks", "status", TaskStatus)]
-
-    def __str__(self) -> str:
-        return self.title
-
-
 class ArtifactType(models.TextChoices):
     """What an artifact may be."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
-from coordination.models import Event, Session, SessionStatus, Task, TaskStatus
+from coordination.models import Event, Session, SessionStatus
 from coordination.services import workspaces
 from core import files
 from core.clock import iso
@@ -75,12 +75,6 @@ def _sessions(workspace_id: str, limit_events: int) -> list[str]:
         f"last heartbeat {iso(row.last_heartbeat_at)}"
         for row in rows.order_by("agent_id", "session_id")
     ]
-
-
-@section(2, "Open tasks")
-def _tasks(workspace_id: str, limit_events: int) -> list[str]:
-    rows = Task.objects.filter(workspace_id=workspace_id, status=TaskStatus.OPEN)
-    return [f"- {one_line(row.title)} ({row.task_id})" for row in rows.order_by("created_at", "task_id")]
 
 
 @section(4, "Recent events")

@@ -20,7 +20,7 @@ RECORDS = (
     ("Sessions", "sensors", "coordination_session_changelist"),
     ("Channels", "tag", "coordination_channel_changelist"),
     ("Artifacts", "deployed_code", "coordination_artifact_changelist"),
-    ("Tasks", "task_alt", "coordination_task_changelist"),
+    ("Tasks", "task_alt", "planning_task_changelist"),
     ("Messages", "mail", "inbox_message_changelist"),
     ("Deliveries", "mark_email_read", "inbox_delivery_changelist"),
     ("All handoffs", "swap_horiz", "handoffs_handoff_changelist"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.functional import cached_property
-from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter
+from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter, NumberFilter
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -20,10 +20,6 @@ from handoffs.models import Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, handoff_row
 
 
-class HandoffRecord(HandoffRow):
-    task_id: str | None
-
-
 class HandoffFilters(FilterSet):
     """The state that counts: claimed with a lapsed lease is open again."""
 
@@ -31,7 +27,7 @@ class HandoffFilters(FilterSet):
     workspace = CharFilter()
     from_agent_id = CharFilter()
     claimed_by = CharFilter()
-    task = CharFilter()
+    task_id = NumberFilter()
     created_at__gte = IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
     created_at__lt = IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
 
@@ -47,8 +43,8 @@ class Handoffs(Resource):
     ordering = ["-handoff_id", "created_at", "updated_at"]
     needs_workspace = True
 
-    def show(self, row: Handoff) -> HandoffRecord:
-        return {**handoff_row(row, now()), "task_id": row.task_id}
+    def show(self, row: Handoff) -> HandoffRow:
+        return handoff_row(row, now())
 
     def admits(self, row: Handoff) -> bool:
         agent_id = self.caller.agent_id

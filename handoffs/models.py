@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import models
 from django.db.models import Q
 
-from coordination.models import ID_LENGTH, TargetField, Task, VisibilityChoices, Workspace, not_empty, one_of
+from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Workspace, not_empty, one_of
 
 STREAM = "handoff"  # of the log
 
@@ -49,7 +49,8 @@ class Handoff(models.Model):
 
     handoff_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="handoffs", db_index=False)
-    task = models.ForeignKey(Task, on_delete=models.SET_NULL, null=True, related_name="handoffs")
+    task_id = models.BigIntegerField(null=True)  # the planned task that it carries, as agents know it
+    task_key = models.CharField(max_length=ID_LENGTH, null=True)  # and for good: numbers come again with the next cycle
     from_agent_id = models.CharField(max_length=ID_LENGTH)
     target = TargetField()  # canonical
     visibility = models.CharField(max_length=16, choices=VisibilityChoices)
@@ -70,6 +71,7 @@ class Handoff(models.Model):
         indexes = [
             models.Index(fields=["workspace", "status", "created_event_id"], name="handoffs_by_status"),
             models.Index(fields=["workspace", "updated_at"], name="handoffs_by_change"),
+            models.Index(fields=["task_key"], name="handoffs_by_task", condition=Q(task_key__isnull=False)),
             models.Index(
                 fields=["workspace", "lease_expires_at"], name="handoffs_by_lease", condition=Q(status="CLAIMED")
             ),

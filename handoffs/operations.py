@@ -18,7 +18,7 @@ from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from core.operations.parameters import Id, Limit, Params, parse_cursor
+from core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.shapes import Time
 from handoffs import selectors, services
@@ -47,6 +47,9 @@ class HandoffCreate(Params):
         Field(description="Who sees it: public, the whole workspace; else whom the target admits."),
     ]
     payload: Annotated[Any, Field(description="The work: a string, or any JSON kept as its text.")] = None
+    task_id: Annotated[
+        int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")
+    ] = None
     session_id: Id | None = None
 
 
@@ -77,6 +80,7 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         target=p.target,
         visibility=p.visibility,
         payload=p.payload,
+        task_id=p.task_id,
     )
     data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,
@@ -103,6 +107,7 @@ class HandoffListAvailable(Params):
     timeout_seconds: Annotated[
         float | None, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
     ] = None
+    ready_only: Annotated[bool, Field(description="Leave out those whose planned task cannot begin yet.")] = False
 
 
 def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
@@ -147,7 +152,11 @@ def _available(p: HandoffListAvailable) -> OfferPage:
     after = parse_cursor(0 if p.cursor is None else p.cursor)
     workspace_id = workspaces.locate(p.project_root).workspace_id
     page = selectors.available(
-        workspace_id=workspace_id, agent_id=p.agent_id, after=after, limit=min(p.limit or DEFAULT_LIMIT, MAX_LIMIT)
+        workspace_id=workspace_id,
+        agent_id=p.agent_id,
+        after=after,
+        limit=min(p.limit or DEFAULT_LIMIT, MAX_LIMIT),
+        ready_only=p.ready_only,
     )
     return {
         "handoffs": [offer_row(handoff) for handoff in page.handoffs],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from core.clock import iso
@@ -25,6 +26,7 @@ class HandoffRow(TypedDict):
     claimed_by: str | None
     lease_expires_at: Time | None
     payload: str | None
+    task_id: Annotated[int | None, Field(description="The planned task it carries.")]
     result: str | None
     rejected_reason: str | None
     created_at: Time
@@ -44,6 +46,7 @@ def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
         "claimed_by": None if open_again else handoff.claimed_by,
         "lease_expires_at": None if open_again else iso(handoff.lease_expires_at),
         "payload": handoff.payload,
+        "task_id": handoff.task_id,
         "result": handoff.result,
         "rejected_reason": handoff.rejected_reason,
         "created_at": iso(handoff.created_at),
@@ -60,11 +63,12 @@ class OfferRow(TypedDict):
     visibility: str
     from_agent_id: str
     payload: str | None
+    task_id: NotRequired[int]
     created_at: Time
 
 
 def offer_row(handoff: Handoff) -> OfferRow:
-    return {
+    row: OfferRow = {
         "handoff_id": handoff.handoff_id,
         "status": HandoffStatus.OPEN.value,  # also where a lease has lapsed and nobody recorded it yet
         "target": handoff.target,
@@ -73,3 +77,6 @@ def offer_row(handoff: Handoff) -> OfferRow:
         "payload": handoff.payload,
         "created_at": iso(handoff.created_at),
     }
+    if handoff.task_id is not None:
+        row["task_id"] = handoff.task_id
+    return row

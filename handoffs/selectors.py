@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Min, TextField
+from django.db.models import Min, Q, TextField
 from django.db.models.functions import Cast
 from typing_extensions import TypedDict
 
@@ -17,6 +17,7 @@ from core.operations.errors import not_found
 from core.operations.shapes import Time
 from handoffs import lifecycle
 from handoffs.models import Handoff, HandoffStatus
+from handoffs.work import work
 
 READ_AT_ONCE = 200
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
@@ -30,8 +31,9 @@ class Page:
     next_cursor: str | None
 
 
-def available(*, workspace_id: str, agent_id: str, after: int, limit: int) -> Page:
-    """The open handoffs that an agent may see and may claim, oldest first.
+def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready_only: bool = False) -> Page:
+    """The open handoffs that an agent may see and may claim, oldest first; `ready_only` leaves out those that carry a
+    task whose dependencies are not met.
 
     A look that ended before the list did has a next_cursor, too, even where it found nothing.
     """
@@ -40,6 +42,8 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int) -> Pa
     examined, left = after, EXAMINED_AT_ONCE
     open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(workspace_id=workspace_id)
     open_ones = open_ones.order_by("created_event_id")
+    if ready_only and open_ones.filter(task_key__isnull=False).exists():
+        open_ones = open_ones.filter(Q(task_key=None) | Q(task_key__in=work().ready(workspace_id)))
     while batch := list(open_ones.filter(created_event_id__gt=examined)[:READ_AT_ONCE]):
         for handoff in batch:
             if visible(handoff, agent, moment) and eligible(handoff, agent, moment):

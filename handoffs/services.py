@@ -24,6 +24,7 @@ from handoffs import lifecycle, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
+from handoffs.work import work
 from inbox import services as mail
 
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
@@ -63,11 +64,19 @@ class Created(NamedTuple):
     eligible_count: int | None
 
 
-def create(*, project_root: str, from_agent_id: str, target: Any, visibility: str, payload: Any) -> Created:
+def create(
+    *,
+    project_root: str,
+    from_agent_id: str,
+    target: Any,
+    visibility: str,
+    payload: Any,
+    task_id: int | None = None,
+) -> Created:
     """Create an OPEN handoff.
 
     Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, and NOT_FOUND for a
-    direct target that is no registered agent.
+    direct target that is no registered agent, and for a task that the open cycle has not.
     """
     parsed = parse_target(target)
     if parsed is None:
@@ -78,6 +87,7 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
+        task_key = None if task_id is None else work().find(place.workspace_id, task_id)
         handoff_id = new_id("hnd")
         event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)
         handoff = Handoff(
@@ -87,6 +97,8 @@ def create(*, project_root: str, from_agent_id: str, target: Any, visibility: st
             target=parsed,
             visibility=visibility,
             payload=text,
+            task_id=task_id,
+            task_key=task_key,
             created_event_id=event.event_id,
             created_at=moment,
             updated_at=moment,
@@ -123,6 +135,8 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
             )
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
         _record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
+        if handoff.task_key is not None:
+            work().started(handoff.task_key, place, agent_id, moment)
         agents.touch(agent_id, moment)
     return handoff
 
@@ -139,6 +153,8 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
         lifecycle.check_complete(status=handoff.status, claimed_by=handoff.claimed_by, agent_id=agent_id)
         _settle(handoff, HandoffStatus.COMPLETED, moment, result=text)
         _record(handoff, "completed", agent_id, moment)
+        if handoff.task_key is not None:
+            work().completed(handoff.task_key, place, agent_id, moment)
         notified = _notify_creator(handoff, agent_id, "completed", text, moment)
         agents.touch(agent_id, moment)
     return notified
@@ -158,6 +174,8 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
         )
         _settle(handoff, HandoffStatus.REJECTED, moment, rejected_reason=reason)
         _record(handoff, "rejected", agent_id, moment, reason=reason)
+        if handoff.task_key is not None and handoff.claimed_by is not None:
+            work().returned(handoff.task_key, place, agent_id, moment)
         notified = _notify_creator(handoff, agent_id, "rejected", reason, moment)
         agents.touch(agent_id, moment)
     return notified
@@ -229,6 +247,8 @@ def expire_leases(workspace_id: str) -> None:
                 .update(status=HandoffStatus.OPEN, claimed_by=None, lease_expires_at=None, updated_at=moment)
             ):
                 _record(handoff, "expired", None, moment, claimed_by=former)
+                if handoff.task_key is not None:
+                    work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), None, moment)
 
 
 def record_expiries(workspace_id: str) -> None:

@@ -22,6 +22,7 @@ APPS = [
     "handoffs",
     "hooks",
     "topics",
+    "planning",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
@@ -31,6 +32,7 @@ AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
+    *("plan", "tasks"),
 }
 
 LOGGING = {

@@ -28,6 +28,11 @@ def locate(project_root: str) -> Place:
     return Place(workspace_id_of(root), root)
 
 
+def place_of(workspace: Workspace) -> Place:
+    """Where a workspace is, whether or not that is there now."""
+    return Place(workspace.workspace_id, workspace.root_realpath)
+
+
 def ensure(place: Place, moment: datetime) -> bool:
     """Make the workspace's row inside the caller's transaction; whether it was new."""
     if workspace_exists(place.workspace_id):

@@ -75,6 +75,7 @@ class Operation(Generic[P]):
     destructive: bool = False
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
+    own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     tool: bool = True  # whether agents get it as an MCP tool
     accepts_anything: bool = False  # a shim answers every call shape
     wait: Wait[P] | None = field(default=None, repr=False)
@@ -155,6 +156,7 @@ class Toolset:
         idempotent: bool = False,
         destructive: bool = False,
         slow: bool | Callable[[P], bool] = False,
+        own_transaction: bool = False,
         tool: bool = True,
         accepts_anything: bool = False,
         wait: Wait[P] | None = None,
@@ -181,6 +183,7 @@ class Toolset:
                 idempotent=idempotent,
                 destructive=destructive,
                 slow=slow if callable(slow) else lambda params: slow,
+                own_transaction=own_transaction,
                 tool=tool,
                 accepts_anything=accepts_anything,
                 wait=wait,

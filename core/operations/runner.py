@@ -213,7 +213,7 @@ def _retried(call: Callable[[], Data]) -> Data:
 
 def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
     """The call; what an operator changes through an agent's verb is recorded with it, all or nothing."""
-    if caller.operator is None or operation.read_only or operation.operator_only:
+    if caller.operator is None or operation.read_only or operation.operator_only or operation.own_transaction:
         return operation.call(params, caller)
     with write():
         data = operation.call(params, caller)

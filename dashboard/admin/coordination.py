@@ -1,4 +1,4 @@
-"""Workspaces, sessions, channels, artifacts, tasks and events as records, linked to what they concern."""
+"""Workspaces, sessions, channels, artifacts and events as records, linked to what they concern."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 
 from coordination.log.streams import streams
-from coordination.models import Artifact, Channel, Event, Session, Task, Workspace
+from coordination.models import Artifact, Channel, Event, Session, Workspace
 from dashboard.admin import records
 from dashboard.admin.records import RecordAdmin, code, link, moment
 
@@ -216,24 +216,6 @@ class ArtifactAdmin(InWorkspace):
     @admin.display(description="Cited in")
     def cited(self, row: Artifact) -> str:
         return link("find", "Search for it", q=row.pk)
-
-
-@admin.register(Task)
-class TaskAdmin(InWorkspace):
-    list_display = ("title_text", "status", "place", "created")
-    list_filter = ("status",)
-    search_fields = ("title", "task_id")
-    ordering = ("-task_id",)
-    fields = ("task_id", "title_text", "about", "status", "place", "created")
-    readonly_fields = fields
-
-    @admin.display(description="Task")
-    def title_text(self, row: Task) -> str:
-        return records.text(row.title)
-
-    @admin.display(description="Description")
-    def about(self, row: Task) -> str:
-        return records.body(row.description or "")
 
 
 class StreamFilter(admin.SimpleListFilter):

@@ -42,7 +42,7 @@ def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
 
 
 def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpResponse:
-    row = Handoff.objects.select_related("workspace", "task").filter(pk=handoff_id).first()
+    row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
     if row is None:
         raise Http404
     history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])

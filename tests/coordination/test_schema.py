@@ -22,7 +22,6 @@ from coordination.models import (
     Event,
     RetentionPass,
     Session,
-    Task,
     Workspace,
 )
 from coordination.toolset import run
@@ -39,7 +38,6 @@ MODELS: list[type[models.Model]] = [
     Session,
     Event,
     Channel,
-    Task,
     Artifact,
     Message,
     Delivery,
@@ -57,7 +55,6 @@ def rows(call: Call, project: str, workspace: str, ann: str) -> dict[type[models
     call("message_create", project_root=project, from_agent_id="boss", subject="s", body="b", target=target)
     call("handoff_create", project_root=project, from_agent_id="boss", target=target, visibility="public")
     AgentKey.objects.create(agent_id=ann, key_hash="h", created_at=now())
-    Task.objects.create(task_id="t", workspace_id=workspace, title="T", created_at=now())
     return {model: model._default_manager.order_by("pk")[0] for model in MODELS}
 
 
@@ -145,7 +142,6 @@ def test_it_leaves_no_gap_when_a_transaction_is_rolled_back(committed: None, cal
     [
         (Session, "status"),
         (Event, "visibility"),
-        (Task, "status"),
         (Artifact, "artifact_type"),
         (Delivery, "status"),
         (Handoff, "status"),
@@ -173,7 +169,6 @@ def test_it_refuses_an_empty_id(rows: Any, model: type[models.Model]) -> None:
         (Session, "status", "closed"),
         (Event, "type", ""),
         (Channel, "name", ""),
-        (Task, "title", ""),
         (Artifact, "size_bytes", -1),
         (Artifact, "content", None),
         (Message, "from_agent_id", ""),
@@ -235,7 +230,6 @@ def test_it_has_each_name_once(rows: Any, workspace: str, ann: str) -> None:
         (Session, "workspace_id"),
         (Event, "workspace_id"),
         (Channel, "workspace_id"),
-        (Task, "workspace_id"),
         (Artifact, "workspace_id"),
         (Message, "workspace_id"),
         (Message, "channel_id"),
@@ -243,7 +237,6 @@ def test_it_has_each_name_once(rows: Any, workspace: str, ann: str) -> None:
         (Delivery, "message_id"),
         (Delivery, "recipient_agent_id"),
         (Handoff, "workspace_id"),
-        (Handoff, "task_id"),
     ],
 )
 def test_it_refuses_a_reference_to_nothing(committed: None, rows: Any, model: type[models.Model], column: str) -> None:

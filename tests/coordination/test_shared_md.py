@@ -10,9 +10,9 @@ import pytest
 import time_machine
 from django.conf import settings
 
-from coordination.models import Task
-from core.clock import now
-from tests.conftest import Call
+from core.operations.runner import run
+from planning.toolset import PLANNING
+from tests.conftest import LOCAL, Call
 
 pytestmark = pytest.mark.usefixtures("committed")  # the render reads in a transaction of its own
 
@@ -52,10 +52,9 @@ def test_it_shows_what_is_open(call: Call, render: Any, project: str, workspace:
     kept = call("session_open", agent_id=ann, workspace_id=workspace)["session_id"]
     gone = call("session_open", agent_id=ann, workspace_id=workspace)["session_id"]
     call("session_close", session_id=gone)
-    for status in ("open", "done"):
-        Task.objects.create(
-            task_id=f"t-{status}", workspace_id=workspace, title=f"Task {status}", status=status, created_at=now()
-        )
+    for title in ("Task open", "Task done"):
+        run(PLANNING, LOCAL, "task_add", {"project_root": project, "title": title, "context": "c"})
+    run(PLANNING, LOCAL, "task_update", {"project_root": project, "id": 2, "status": "completed"})
     text = render().decode()
     sessions = text.split("## Open tasks")[0]
     assert kept in sessions

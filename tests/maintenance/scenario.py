@@ -18,12 +18,10 @@ def main(home: Path) -> None:
     import django
 
     django.setup()
-    from coordination.models import Task
     from coordination.toolset import run
-    from core.clock import now
     from core.operations import runner
     from core.operations.caller import Caller
-    from handoffs.models import Handoff
+    from planning.toolset import PLANNING
     from topics.toolset import TOPICS
 
     def call(name: str, /, **arguments: Any) -> dict[str, Any]:
@@ -66,7 +64,16 @@ def main(home: Path) -> None:
             call("message_create", project_root=other, from_agent_id="stranger", subject="Elsewhere", body="Hello.")
     pulled = call("inbox_pull", agent_id="bob", limit=10)["messages"]
     call("inbox_ack", agent_id="bob", message_ids=[message["message_id"] for message in pulled[:4]])
-    Task.objects.create(task_id="tsk_1", workspace_id=workspace_id, title="Read it", created_by="ana", created_at=now())
+    planned = {"project_root": project}
+    for name, given in (
+        ("plan_start", {"topic": "Reading", "issues": ["How?"], "research_summary": ""}),
+        ("task_add", {"title": "Read it", "context": "All of it.", "owner": "ana"}),
+        ("task_close", {}),
+        ("plan_start", {"topic": "Writing", "issues": ["What?"], "research_summary": ""}),
+        ("plan_decide", {"issue_id": 1, "summary": "A letter."}),
+        ("task_add", {"title": "Write it", "context": "Once.", "goal": "A letter"}),
+    ):
+        assert runner.run(PLANNING, Caller(transport="test"), name, {**planned, **given})["ok"], name
     for outcome in ("open", "claimed", "completed", "rejected", "cancelled"):
         handoff_id = call(
             "handoff_create",
@@ -75,6 +82,7 @@ def main(home: Path) -> None:
             target={"strategy": "direct", "agent_id": "bob"},
             visibility="public",
             payload={"then": outcome},
+            task_id=1 if outcome == "open" else None,
         )["handoff_id"]
         given = {"project_root": project, "handoff_id": handoff_id}
         if outcome in ("claimed", "completed"):
@@ -85,7 +93,6 @@ def main(home: Path) -> None:
             call("handoff_reject", **given, agent_id="bob", reason="no")
         if outcome == "cancelled":
             call("handoff_cancel", **given, agent_id="ana")
-    Handoff.objects.filter(status="OPEN").update(task_id="tsk_1")
     for name in ("open", "closed"):
         topic_id = in_topics("topic_create", name=name)["topic_id"]
         in_topics("topic_join", topic_id=topic_id, agent_name="ana")

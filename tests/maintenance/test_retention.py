@@ -15,7 +15,7 @@ from django.db.models import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Task, Workspace
+from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Workspace
 from coordination.services import audit
 from coordination.toolset import run
 from core.contributions import RetentionLane
@@ -69,9 +69,6 @@ def busy_team(call: Call, project: str) -> Callable[[float], None]:
             call("session_open", agent_id="bob", workspace_id=workspace_id)
             call("channel_create", project_root=project, name="plans")
             call("artifact_put", project_root=project, artifact_type="text", content="x")
-            Task.objects.create(
-                task_id=f"t{days_ago}", workspace_id=workspace_id, title="t", created_at=datetime.now(UTC)
-            )
             for state in ("unread", "delivered", "read"):
                 sent = call(
                     "message_create",
@@ -103,7 +100,7 @@ def busy_team(call: Call, project: str) -> Callable[[float], None]:
 def test_it_deletes_terminal_lanes_past_their_windows_only(busy_team: Callable[[float], None]) -> None:
     busy_team(40)
     busy_team(1)
-    kept: list[type[Model]] = [Agent, Artifact, Channel, Handoff, Message, Task]
+    kept: list[type[Model]] = [Agent, Artifact, Channel, Handoff, Message]
     before = {model: model._default_manager.count() for model in kept}
     closed = Session.objects.filter(status="closed").count()
     active = Session.objects.filter(status="active").count()

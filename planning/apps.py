@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from core.apps import NexusAppConfig
+from core.contributions import ExportKind
+
+
+class PlanningConfig(NexusAppConfig):
+    name = "planning"
+
+    def ready(self) -> None:
+        from handoffs import work
+
+        import_module("planning.toolset")  # which names what declares its operations
+        import_module("planning.shared_md")  # contributes its section
+        work.register(lambda: import_module("planning.work"))
+
+    def streams(self) -> Mapping[str, str]:
+        from planning.models import STREAM
+
+        return {STREAM: "plans, tasks and cycles"}
+
+    def event_types(self) -> Sequence[str]:
+        return [
+            *("plan.started", "plan.updated", "plan.reopened", "plan.decided", "plan.removed"),
+            *("task.added", "task.updated", "task.ready", "task.completed", "task.removed"),
+            *("cycle.closed", "history.changed", "artifact.written"),
+        ]
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        from planning.history import KINDS
+
+        return KINDS
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"plan_tasks": "updated_at"}
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "plan_status": "nexus plan",
+            "history_search": "nexus plan history",
+            "task_list": "nexus tasks",
+            "task_add": "nexus tasks add",
+            "task_update": "nexus tasks update",
+        }
+
+    def words(self) -> Mapping[str, str]:
+        return {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}

@@ -1,0 +1,228 @@
+"""A project's `.nexus` directory: opened from its root step by step, so that no link leads out of it.
+
+Standard library alone, and no Django: a hook works on it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from typing import Self
+
+from core.operations.errors import NexusError
+from planning.errors import PlanningCode
+
+NAME, STATE = ".nexus", "state"
+IGNORE = (".gitignore", b"state/\n")
+LOCK = "state/.lock"
+MAX_BYTES = 32 << 20  # of a file that is read
+ROOM = 1 << 20  # a disk with less of it is full
+PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Directory:
+    """`.nexus` of the project at `root`, a real path; made when something is written. Paths are relative to it.
+
+    Every method raises STATE_UNAVAILABLE where the directory cannot be used.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._folders: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._folders.values():
+            os.close(descriptor)
+        self._folders.clear()
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a file; None where there is none."""
+        with self._told(path):
+            folder, name = self._at(path, make=False)
+            if folder is None:
+                return None
+            try:
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            except FileNotFoundError:
+                return None
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "it is no regular file")
+                if status.st_size > MAX_BYTES:
+                    raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES >> 20} MiB")
+                return file.read()
+
+    def stamp(self, path: str) -> str:
+        """Changes whenever a file is replaced or written; empty where there is none."""
+        with self._told(path):
+            folder, name = self._at(path, make=False)
+            if folder is None:
+                return ""
+            try:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                return ""
+            return f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+    def write(self, path: str, content: bytes, *, durable: bool = True) -> None:
+        """Give a file this content in one step: who reads it meanwhile gets the old content or the new."""
+        with self._told(path):
+            folder, name = self._at(path, make=True)
+            assert folder is not None
+            draft = f".{name}.{secrets.token_hex(6)}.partial"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(draft, flags, 0o644, dir_fd=folder)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    if durable:
+                        os.fsync(descriptor)
+                os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft, dir_fd=folder)
+                raise
+            if durable:
+                os.fsync(folder)
+
+    def append(self, path: str, line: bytes) -> None:
+        """Add to the end of a file, in one write."""
+        with self._told(path):
+            folder, name = self._at(path, make=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+
+    def remove(self, path: str) -> bool:
+        """Remove a file; whether there was one."""
+        with self._told(path):
+            folder, name = self._at(path, make=False)
+            if folder is None:
+                return False
+            try:
+                os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no such folder."""
+        with self._told(folder):
+            descriptor = self._folder(folder, make=False)
+            return [] if descriptor is None else sorted(os.listdir(descriptor))  # noqa: PTH208  # of the folder that was opened
+
+    def initialise(self) -> None:
+        """Make the directory, its state folder and its .gitignore where they are missing."""
+        with self._told(STATE):
+            self._folder(STATE, make=True)
+        if self.read(IGNORE[0]) is None:
+            self.write(*IGNORE, durable=False)
+
+    @contextlib.contextmanager
+    def locked(self, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+        """Inside, no other process of ours changes the files. Raises STATE_BUSY."""
+        self.initialise()
+        with self._told(LOCK):
+            folder, name = self._at(LOCK, make=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+        try:
+            deadline = time.monotonic() + patience
+            while not _taken(descriptor):
+                if time.monotonic() >= deadline:
+                    raise NexusError(
+                        PlanningCode.STATE_BUSY,
+                        "Another process works on this project's plan; send the same call again in a moment.",
+                        {"retryable": True},
+                    )
+                time.sleep(0.002)
+            self._lock = descriptor
+            yield
+        finally:
+            os.close(descriptor)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody is writing, or ended before the files were what the store says."""
+        status = self.stamp(LOCK)
+        return bool(status) and status.split(":")[1] != "0"
+
+    def begin(self) -> None:
+        """Inside the lock: the files are about to fall behind the store."""
+        with self._told(STATE):
+            disk = os.fstatvfs(self._lock)
+            if disk.f_bavail * disk.f_frsize < ROOM:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.pwrite(self._lock, b"1", 0)
+
+    def done(self) -> None:
+        """Inside the lock: they are what the store says."""
+        os.ftruncate(self._lock, 0)
+
+    def _at(self, path: str, *, make: bool) -> tuple[int | None, str]:
+        folder, _, name = path.rpartition("/")
+        return self._folder(folder, make=make), name
+
+    def _folder(self, path: str, *, make: bool) -> int | None:
+        if path in self._folders:
+            return self._folders[path]
+        if not path:
+            root = os.open(self.root, FOLDER)
+            try:
+                descriptor = _opened(NAME, root, make=make)
+            finally:
+                os.close(root)
+        else:
+            parent, _, name = path.rpartition("/")
+            above = self._folder(parent, make=make)
+            descriptor = None if above is None else _opened(name, above, make=make)
+        if descriptor is not None:
+            self._folders[path] = descriptor
+        return descriptor
+
+    @contextlib.contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = "it is a link" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
+            raise NexusError(
+                PlanningCode.STATE_UNAVAILABLE,
+                f".nexus/{path} of this project cannot be used: {what}. Nothing outside .nexus was touched; make it a "
+                "plain file or directory that this user may write, on a disk with room.",
+                {"file": f".nexus/{path}"},
+            ) from None
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _opened(name: str, parent: int, *, make: bool) -> int | None:
+    try:
+        return os.open(name, FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        if not make:
+            return None
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=parent)
+        return os.open(name, FOLDER, dir_fd=parent)

@@ -1,0 +1,210 @@
+"""The files of `.nexus` beside the rows: what others wrote is taken in before a call, what a call changed is written.
+
+The rows are the truth. A file is foreign when it is not what we wrote last; a mark in the lock file, made before the
+commit and taken off when the files are written, tells what others wrote from what a crash left behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from coordination.services import workspaces
+from coordination.services.workspaces import Place
+from core.clock import now
+from core.database import write
+from core.database.prepared import Select, Slot, Update, insert
+from core.operations.errors import NexusError
+from planning import schemas
+from planning.directory import Directory
+from planning.documents import KEPT_FILES, Kept
+from planning.models import MirroredFile
+
+log = logging.getLogger(__name__)
+
+KEPT = 16  # of our latest texts are known again
+BESIDE_PATIENCE = 0.2  # seconds that a handoff's call waits for the files of its task
+
+FILES: Mapping[str, Kept] = {kept.file.path: kept for kept in KEPT_FILES}
+
+_mirrored = Select(lambda: MirroredFile.objects.filter(workspace_id=Slot("workspace_id"), machine=Slot("machine")))
+_keep_ours = Update(lambda: MirroredFile.objects.filter(pk=Slot("row")), ours=Slot("ours"), behind=Slot("behind"))
+_stamps: dict[tuple[str, str], tuple[str, str]] = {}  # by root and path: a large file's stamp, and the digest it had
+
+
+@dataclass
+class Change:
+    """One call that changes a project's plan."""
+
+    place: Place
+    moment: datetime
+    directory: Directory
+    archived: bool = False  # history.json is to be written anew
+    remove: list[str] = field(default_factory=list)  # files that end with the cycle
+
+
+@contextmanager
+def changing(place: Place) -> Iterator[Change]:
+    """A writing transaction over the rows of one project's plan; its files are what the rows say at the end.
+
+    What others wrote into the files is taken in first. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE, STATE_BUSY, with
+    nothing changed.
+    """
+    with Directory(place.root) as directory, directory.locked():
+        crashed = directory.interrupted
+        look = _Look(place, directory, crashed)
+        directory.begin()
+        try:
+            with write():
+                change = Change(place, now(), directory)
+                workspaces.ensure(place, change.moment)
+                look.take_in(change.moment)
+                yield change
+                texts = look.rendered(change)
+        except BaseException:
+            if not crashed:
+                directory.done()
+            raise
+        try:
+            for path, text in texts.items():
+                _bring(directory, path, text)
+            for path in change.remove:
+                directory.remove(path)
+        except NexusError as error:  # it is committed, and an error would have it done twice: the next call heals
+            log.warning("the files of a plan fell behind: %s", error.message)
+        else:
+            directory.done()
+
+
+def take_in(place: Place) -> None:
+    """Bring what others wrote into the files to the rows, and heal what a crash left behind.
+
+    Cheap where there is neither, and then nothing is written. Raises as `changing` does.
+    """
+    with Directory(place.root) as directory:
+        if not directory.interrupted and _Look(place, directory, False).in_step:
+            return
+    with changing(place):
+        pass
+
+
+def follow(place: Place) -> None:
+    """Inside a transaction that changed tasks without the files: these follow once it is committed."""
+    row = _rows(place.workspace_id).get(schemas.TASKS.path)
+    if row is not None:  # else nothing was written here yet, and the first call writes it all
+        text = FILES[schemas.TASKS.path].text(place.workspace_id)
+        _keep_ours(row=row.pk, ours=[*row.ours, _digest(text)][-KEPT:], behind=True)
+        transaction.on_commit(partial(_follow, place))
+
+
+def _follow(place: Place) -> None:
+    path = schemas.TASKS.path
+    try:
+        with Directory(place.root) as directory, directory.locked(BESIDE_PATIENCE):
+            row = _rows(place.workspace_id).get(path)
+            if row is not None and _digest(directory.read(path)) in row.ours:  # else the next call takes it in
+                _bring(directory, path, FILES[path].text(place.workspace_id))
+    except NexusError as error:
+        log.info("the files of a plan follow with the next call: %s", error.message)
+
+
+@dataclass
+class _Look:
+    """What the files held when the call began, and what of it somebody else wrote."""
+
+    place: Place
+    directory: Directory
+    crashed: bool
+    digests: dict[str, str] = field(default_factory=dict)  # by path, of those that were read
+    foreign: dict[str, Any] = field(default_factory=dict)  # by path, its document; None where the file was removed
+
+    def __post_init__(self) -> None:
+        rows = _rows(self.place.workspace_id)
+        for path, kept in FILES.items():
+            stamp = self.directory.stamp(path) if kept.stamped else ""
+            if path in rows and kept.stamped and _stamps.get((self.place.root, path)) == (stamp, _newest(rows[path])):
+                continue
+            content = self.directory.read(path)
+            self.digests[path] = _digest(content)
+            if _is_ours(rows.get(path), self.digests[path], self.crashed):
+                if kept.stamped:
+                    _stamps[self.place.root, path] = stamp, self.digests[path]
+            elif content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
+                self.foreign[path] = None if content is None else kept.file.parse(content)
+        self._rows = rows
+
+    @property
+    def in_step(self) -> bool:
+        """Whether every file is what we wrote last."""
+        return all(digest == _newest(self._rows.get(path)) for path, digest in self.digests.items())
+
+    def take_in(self, moment: datetime) -> None:
+        """Inside the transaction: the rows say what the foreign files do."""
+        for path, document in self.foreign.items():
+            FILES[path].take_in(self.place.workspace_id, document, moment)
+
+    def rendered(self, change: Change) -> dict[str, bytes | None]:
+        """Inside the transaction: by path, the text of each file that is not what the rows say, noted as ours."""
+        texts: dict[str, bytes | None] = {}
+        rows = _rows(self.place.workspace_id)
+        for path, kept in FILES.items():
+            if path not in self.digests and not change.archived:
+                continue
+            found, row = self.digests.get(path), rows.get(path)
+            known = row is not None and found == _newest(row)
+            if kept.stamped and known and not change.archived and path not in self.foreign:
+                continue  # many megabytes, and nothing new
+            text = kept.text(self.place.workspace_id)
+            digest = _digest(text)
+            if text is None and found and kept.stamped:
+                digest = found  # the history is never removed, be it empty
+            elif digest != found:
+                texts[path] = text
+            ours = list(dict.fromkeys([_newest(row) if found is None else found, digest]))
+            if row is None:
+                insert(MirroredFile(workspace_id=self.place.workspace_id, machine=machine(), name=path, ours=ours))
+            elif row.ours != ours or row.behind:
+                _keep_ours(row=row.pk, ours=ours, behind=False)
+        return texts
+
+
+def machine() -> str:
+    """Whose files they are: the same path on another machine is another directory."""
+    return platform.node()[:200] or "localhost"
+
+
+def _rows(workspace_id: str) -> dict[str, MirroredFile]:
+    return {row.name: row for row in _mirrored(workspace_id=workspace_id, machine=machine())}
+
+
+def _newest(row: MirroredFile | None) -> str:
+    return row.ours[-1] if row is not None and row.ours else ""
+
+
+def _is_ours(row: MirroredFile | None, digest: str, crashed: bool) -> bool:
+    """Whether a file holds what we wrote, be it before a crash."""
+    if row is None:
+        return digest == ""  # nothing of ours is here yet, and nothing of others
+    return digest == _newest(row) or ((crashed or row.behind) and digest in row.ours)
+
+
+def _bring(directory: Directory, path: str, text: bytes | None) -> None:
+    if text is None:
+        directory.remove(path)
+    else:
+        directory.write(path, text)
+    if FILES[path].stamped:
+        _stamps[directory.root, path] = directory.stamp(path), _digest(text)
+
+
+def _digest(content: bytes | None) -> str:
+    return "" if content is None else hashlib.sha256(content).hexdigest()

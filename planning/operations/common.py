@@ -1,0 +1,31 @@
+"""What the operations of planning share."""
+
+from __future__ import annotations
+
+from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from core.domain import domain
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Params
+from planning.errors import PlanningCode
+from planning.services import Actor
+
+READING = (
+    *IN_WORKSPACE,
+    PlanningCode.STATE_FILE_INVALID,
+    PlanningCode.STATE_UNAVAILABLE,
+    PlanningCode.STATE_BUSY,
+)
+CHANGING = (*READING, Code.CONTENT_TOO_LARGE)
+
+
+class OfProject(Params):
+    project_root: ProjectRoot
+
+
+def actor(caller: Caller, operation: str, **ids: str) -> Actor:
+    """Who acts; what an operator does is noted in the transaction that does it."""
+    operator = caller.operator
+    if operator is None:
+        return Actor(caller.agent_id)
+    return Actor(caller.agent_id, lambda: domain().record_act(operator, operation, ids))

@@ -1,0 +1,76 @@
+"""What the dependencies of tasks say: pure rules over plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+Deps = Mapping[int, Sequence[int]]  # by task, what it waits for
+
+PENDING, COMPLETED = "pending", "completed"
+
+
+def ready(deps: Deps, status: Mapping[int, str]) -> list[int]:
+    """The pending tasks all of whose dependencies are completed, in order; one that there is not is never met."""
+    return [
+        task
+        for task, needed in deps.items()
+        if status[task] == PENDING and all(status.get(each) == COMPLETED for each in needed)
+    ]
+
+
+def unknown(deps: Deps, task: int) -> list[int]:
+    """What a task waits for and there is not."""
+    return [each for each in dict.fromkeys(deps[task]) if each not in deps]
+
+
+def cycle_of(deps: Deps, task: int) -> list[int] | None:
+    """A way from a task over what it waits for back to itself; None where there is none."""
+    came_from: dict[int, int] = {}
+    waiting = [task]
+    while waiting:
+        here = waiting.pop()
+        for needed in deps.get(here, ()):
+            if needed == task:
+                way = [here]
+                while way[-1] != task:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if needed in deps and needed not in came_from:
+                came_from[needed] = here
+                waiting.append(needed)
+    return None
+
+
+def layers(deps: Deps) -> dict[int, int]:
+    """By task, how many steps come before it at most; the tasks of a cycle, and what waits for them, are left out."""
+    depth: dict[int, int] = {}
+    left = {task: {each for each in needed if each in deps} for task, needed in deps.items()}
+    followers: dict[int, list[int]] = {task: [] for task in deps}
+    for task, needed in left.items():
+        for each in needed:
+            followers[each].append(task)
+    free = [task for task, needed in left.items() if not needed]
+    for task in free:
+        depth[task] = 0
+    while free:
+        task = free.pop()
+        for follower in followers[task]:
+            left[follower].discard(task)
+            depth[follower] = max(depth.get(follower, 0), depth[task] + 1)
+            if not left[follower]:
+                free.append(follower)
+    return {task: depth[task] for task in deps if not left[task]}
+
+
+def critical_path(deps: Deps, done: Collection[int] = ()) -> list[int]:
+    """The longest chain of tasks that are not done, each waiting for the one before; the first of several."""
+    open_ones = {
+        task: [each for each in needed if each not in done] for task, needed in deps.items() if task not in done
+    }
+    depth = layers(open_ones)
+    if not depth:
+        return []
+    way = [max(depth, key=lambda task: depth[task])]
+    while depth[way[-1]]:
+        way.append(next(each for each in open_ones[way[-1]] if depth.get(each) == depth[way[-1]] - 1))
+    return way[::-1]

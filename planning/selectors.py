@@ -1,0 +1,108 @@
+"""The reads of planning."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+
+from core.database.prepared import Select, Slot
+from core.operations.errors import NexusError
+from core.operations.validation import unstorable
+from planning import rules, schemas
+from planning.directory import Directory
+from planning.models import Cycle, Task, TaskStatus
+from planning.schemas import TasksDocument
+
+DECISIONS = "state/decisions.json"  # which some consumers write
+
+_waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
+_held = Select(
+    lambda: Task.objects.current(Slot("workspace_id")).exclude(held_by=None).values_list("number", "held_by")
+)
+_numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
+
+
+class Progress(NamedTuple):
+    """The tasks of a cycle, counted."""
+
+    total: int
+    completed: int
+    pending: int
+    in_progress: int
+    ready: list[int]
+
+
+def progress(tasks: TasksDocument) -> Progress:
+    """How far the tasks are; `pending` whether or not they could begin."""
+    status = {task["id"]: str(task["status"]) for task in tasks["tasks"]}
+    counted = list(status.values())
+    deps = {task["id"]: task["deps"] for task in tasks["tasks"]}
+    return Progress(
+        len(counted),
+        counted.count(TaskStatus.COMPLETED),
+        counted.count(TaskStatus.PENDING),
+        counted.count(TaskStatus.IN_PROGRESS),
+        rules.ready(deps, status),
+    )
+
+
+def numbered(workspace_id: str, number: int) -> Task | None:
+    """The task of the open cycle with this number."""
+    return _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
+
+
+def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """By task of the open cycle, what it waits for, and its status."""
+    rows = _waiting(workspace_id=workspace_id)
+    return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
+
+
+def holders(workspace_id: str) -> dict[int, str]:
+    """By task of the open cycle, the agent that holds it by a handoff."""
+    return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
+
+
+def cycles(workspace_id: str, query: str | None) -> QuerySet[Cycle]:
+    """The cycles that history.json lists, oldest first; those that have the query anywhere, whatever its case."""
+    found = Cycle.objects.filter(workspace_id=workspace_id, position__isnull=False).order_by("position", "pk")
+    return found.filter(words__contains=query.lower()) if query else found
+
+
+class Snapshot(NamedTuple):
+    """What the state files say now; None for one that is missing or malformed."""
+
+    tasks: TasksDocument | None
+    decisions: list[Any]
+
+
+def snapshot(root: str) -> Snapshot:
+    """The tasks' file and the decisions, as they are on disk; malformed files are passed over.
+
+    Raises STATE_UNAVAILABLE.
+    """
+    with Directory(root) as directory:
+        content, decided = directory.read(schemas.TASKS.path), directory.read(DECISIONS)
+    tasks = None
+    if content is not None:
+        try:
+            tasks = schemas.TASKS.parse(content)
+        except NexusError:
+            tasks = None
+    decisions = _listed(decided)
+    if decisions is None:
+        decisions = list(tasks["decisions"]) if tasks else []
+    return Snapshot(tasks, decisions)
+
+
+def _listed(content: bytes | None) -> list[Any] | None:
+    """The list of decisions that a file holds, bare or below `decisions`; None where it holds none."""
+    try:
+        document = json.loads(content or b"null")
+    except (ValueError, RecursionError):
+        return None
+    found = document.get("decisions") if isinstance(document, dict) else document
+    usable = isinstance(found, list) and not unstorable({"": found}, lambda _: inf)
+    return found if usable else None
