@@ -100,7 +100,7 @@ def task_list(p: OfProject, caller: Caller) -> TaskPage:
 
 
 class TaskUpdate(OfProject):
-    id: int
+    id: Reference
     status: Literal["pending", "in_progress", "completed"]
 
 
