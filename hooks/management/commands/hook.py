@@ -13,6 +13,7 @@ from core.config import CoreSettings
 from core.database import store
 from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
+from hooks.harness import PLANNING
 from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, tell_of_password
 
 
@@ -71,10 +72,8 @@ class Command(NexusCommand):
         if options["action"] == "uninstall":
             edit = configuration.drop_hooks(client)
         else:
-            identity = ["--agent-id", agent_id] if agent_id else []
-            edit = configuration.put_hooks(
-                client, clients.hook_command(program(), client, [*identity, *settings_flags()])
-            )
+            given = [*(["--agent-id", agent_id] if agent_id else []), *([PLANNING] if options["planning"] else [])]
+            edit = configuration.put_hooks(client, clients.hook_command(program(), client, [*given, *settings_flags()]))
         known = clients.CLIENTS[client]
         path = known.user_hooks if options["scope"] == "user" else known.project_hooks
         assert path is not None, "every client of HOOKED has both"

@@ -1,0 +1,21 @@
+"""What this app does when something happens in a coding harness; in projects that keep a plan, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+
+from core.harness_events import HANDLERS, NOTHING, Happening, HarnessEvent, Said
+
+
+def handle(what: Happening) -> Said:
+    """Act on the project's `.nexus`, where it has one or the hook was installed to make it. Raises NexusError."""
+    if not (what.wanted or os.path.isdir(os.path.join(what.root, ".nexus", "state"))):  # noqa: PTH112  # a tenth of pathlib's time
+        return NOTHING
+    if what.event is HarnessEvent.PRE_TOOL_USE and not (what.agent_type or what.settings.planning_gate_edits):
+        return NOTHING  # most calls of all, and the main agent may do anything
+    from planning import turns
+
+    return turns.handle(what)
+
+
+HANDLERS.append(handle)
