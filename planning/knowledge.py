@@ -44,7 +44,7 @@ def keep_rule(directory: Directory, subject: str, text: str) -> str:
         raise ValueError(f"{subject!r} is no file's name; use letters, digits, '-' and '.'")
     path = f"{RULES}/{subject}.md"
     there, content = directory.read(path) or b"", _content(text)
-    if content not in there.split(b"\n\n") and not there.endswith(content):
+    if b"\n\n" + content + b"\n" not in b"\n\n" + there + b"\n":
         directory.write(path, there + (b"\n" if there else b"") + content)
     return path
 
