@@ -48,7 +48,7 @@ edited = st.dictionaries(
 def naive(
     tier: str | None, policy: str | None, agent: str, assigned: str | None, files: list[str], tracker: Any, known: Any
 ) -> set[str | None]:
-    """The ids that may be resumed; {None} where a fresh agent is started. Said case by case, as the contract says it."""
+    """The ids that may be resumed, {None} where a fresh agent is started: case by case, as the contract says it."""
     if policy == "fresh" or (policy is None and tier not in ("bounded", "persistent")):
         return {None}
     done = [entry for entry in tracker if entry["status"] == "completed"]
