@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from planning import schemas
+from planning import notices, schemas
 from planning.models import STREAM, Board, Cycle, Issue, Plan, Task
 from planning.schemas import CycleEntry, HistoryDocument, IssueEntry, PlanDocument, StateFile, TaskEntry, TasksDocument
 
@@ -131,7 +131,7 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: date
         },
     )
     Issue.objects.filter(plan_id=workspace_id).exclude(number__in=numbers).delete()
-    for position, entry in enumerate(document["issues"]):
+    for position, entry in enumerate(document["issues"], start=1):
         issue = known.get(entry["id"]) or Issue(plan_id=workspace_id, number=entry["id"])
         if issue.decision != entry.get("decision"):
             issue.decided_by, issue.decided_at = None, None
@@ -144,6 +144,7 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: date
 
 def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:
     known = {task.number: task for task in Task.objects.current(workspace_id)}
+    startable = notices.ready(workspace_id)
     if document is None:
         Board.objects.filter(pk=workspace_id).delete()
     else:
@@ -156,9 +157,11 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
         gone.closed_at = gone.updated_at = moment
         gone.save(update_fields=["closed_at", "updated_at"])
         told(workspace_id, "task.removed", None, moment, task=gone, source="file")
-    for position, entry in enumerate(entries.values()):
+    for position, entry in enumerate(entries.values(), start=1):
         task = known.get(entry["id"])
-        if task is not None and task.position == position and task_entry(task) == entry:
+        if task is not None and task_entry(task) == entry:
+            if task.position != position:
+                Task.objects.filter(pk=task.pk).update(position=position)
             continue
         new = task is None
         if task is None:
@@ -172,6 +175,9 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
         task.save(force_insert=new)
         what = "task.added" if new else "task.completed" if before != task.status == "completed" else "task.updated"
         told(workspace_id, what, None, moment, task=task, source="file")
+        if not new and before != task.status:
+            notices.tell_holder(task, None, moment)
+    notices.tell_ready(workspace_id, startable, None, moment)
 
 
 def _take_in_history(workspace_id: str, document: HistoryDocument | None, moment: datetime) -> None:

@@ -133,10 +133,11 @@ class _Look:
                 continue
             content = self.directory.read(path)
             self.digests[path] = _digest(content)
-            if not _is_ours(rows.get(path), self.digests[path], self.crashed):
+            if _is_ours(rows.get(path), self.digests[path], self.crashed):
+                if kept.stamped:
+                    _stamps[self.place.root, path] = stamp, self.digests[path]
+            elif content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
                 self.foreign[path] = None if content is None else kept.file.parse(content)
-            elif kept.stamped:
-                _stamps[self.place.root, path] = stamp, self.digests[path]
         self._rows = rows
 
     @property

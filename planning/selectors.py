@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
 from core.operations.errors import NexusError
+from core.operations.validation import unstorable
 from planning import rules, schemas
 from planning.directory import Directory
 from planning.models import Cycle, Task, TaskStatus
@@ -85,4 +87,5 @@ def _listed(content: bytes | None) -> list[Any] | None:
     except (ValueError, RecursionError):
         return None
     found = document.get("decisions") if isinstance(document, dict) else document
-    return found if isinstance(found, list) else None
+    usable = isinstance(found, list) and not unstorable({"": found}, lambda _: inf)
+    return found if usable else None

@@ -18,8 +18,7 @@ from core.clock import now
 from core.database import write
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import Code, NexusError, invalid
-from inbox import services as mail
-from planning import documents, mirror, rules
+from planning import documents, mirror, notices, rules
 from planning.branch import branch_of
 from planning.directory import Directory
 from planning.documents import told
@@ -241,7 +240,7 @@ def add(
         known = dict(current.values_list("number", "deps"))
         if len(known) >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
-        number = max(known, default=0) + 1
+        number, before = max(known, default=0) + 1, notices.ready(workspace_id)
         task = Task.objects.create(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
@@ -254,9 +253,7 @@ def add(
             **new._asdict(),
         )
         told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
-        status = dict(current.values_list("number", "status"))
-        if number in rules.ready({number: task.deps}, status):
-            _tell_ready(task, by, change.moment)
+        notices.tell_ready(workspace_id, before, by.name, change.moment)
         deps = {**known, number: task.deps}
     return task, warnings(deps, number)
 
@@ -267,7 +264,8 @@ def warnings(deps: rules.Deps, number: int) -> list[str]:
     if strange := rules.unknown(deps, number):
         found.append(f"There is no task {', '.join(map(str, strange[:20]))}: until one has that id, this is not ready.")
     if circle := rules.cycle_of(deps, number):
-        found.append(f"The tasks {' → '.join(map(str, circle[:20]))} wait for each other: none of them becomes ready.")
+        way = " → ".join(map(str, [*circle[:20], circle[0]]))
+        found.append(f"{way} is a circle: none of these tasks becomes ready while each waits for the next.")
     return found
 
 
@@ -283,54 +281,21 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
         task = Task.objects.current(workspace_id).filter(number=number).first() if number > 0 else None
         if task is None:
             raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
-        holder = task.held_by
-        _set_status(task, status, by, change.moment)
-        if holder is not None and holder != by.name:
-            mail.notify(
-                workspace_id=workspace_id,
-                from_agent_id=by.name or "nexus",
-                recipient=holder,
-                subject=f"Your task {task.number} is {status} now",
-                body=f"{by.name or 'Somebody'} changed “{task.title[:200]}”, which you hold by a handoff.",
-                moment=change.moment,
-            )
+        _set_status(task, status, by.name, change.moment)
+        notices.tell_holder(task, by.name, change.moment)
     return task
 
 
-def _set_status(task: Task, status: str, by: Actor, moment: datetime) -> None:
+def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Inside a change: the status, its event, and word of what became ready by it."""
     if task.status == status:
         return
-    before = _ready_numbers(task.workspace_id)
+    before = notices.ready(task.workspace_id)
     task.status, task.updated_at = status, moment
     task.save(update_fields=["status", "updated_at"])
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
-    told(task.workspace_id, what, by.name, moment, task=task, status=status)
-    for fresh in Task.objects.current(task.workspace_id).filter(number__in=_ready_numbers(task.workspace_id) - before):
-        _tell_ready(fresh, by, moment)
-
-
-def _ready_numbers(workspace_id: str) -> set[int]:
-    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status"))
-    deps = {number: needed for number, needed, _ in rows}
-    return set(rules.ready(deps, {number: status for number, _, status in rows}))
-
-
-def _tell_ready(task: Task, by: Actor, moment: datetime) -> None:
-    """Inside a change: an event, and word to the agent whose task it is, unless that did it."""
-    told(task.workspace_id, "task.ready", by.name, moment, task=task, owner=task.owner)
-    owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != by.name)
-    for owner in owners:
-        if mail.notify(
-            workspace_id=task.workspace_id,
-            from_agent_id=by.name or "nexus",
-            recipient=owner,
-            subject=f"Task {task.number} is ready: {task.title[:200]}",
-            body=f"{task.context[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, "
-            'status="in_progress") starts it.',
-            moment=moment,
-        ):
-            return
+    told(task.workspace_id, what, actor, moment, task=task, status=status)
+    notices.tell_ready(task.workspace_id, before, actor, moment)
 
 
 # Tasks that handoffs carry: what `handoffs.work` is given of this app
@@ -356,7 +321,7 @@ def follow_handoff(
         return
     task.held_by = holder
     task.save(update_fields=["held_by"])
-    _set_status(task, status, Actor(actor), moment)
+    _set_status(task, status, actor, moment)
     mirror.follow(place)
 
 

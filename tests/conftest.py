@@ -29,6 +29,7 @@ Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
 T = TypeVar("T")
+REAL_PROCESSES = ("acceptance", "browser")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,7 +52,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only.
 
-    What is marked as SQLite's alone is skipped on PostgreSQL.
+    What is marked as SQLite's alone is skipped on PostgreSQL. What drives real processes, on a machine that others
+    load, is run once more when it fails: the summary tells, and it is a fault to find.
     """
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
@@ -59,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER and item.get_closest_marker("sqlite"):
             item.add_marker(pytest.mark.skip("on SQLite alone"))
+        if item.path.parent.name in REAL_PROCESSES:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -20,7 +20,7 @@ BEFORE = 200  # answered messages before the hub is killed
 def send(hub: Hub, project: str, number: int, answered: list[str]) -> None:
     """Send messages until the hub is gone; what was answered is noted."""
     target = {"strategy": "direct", "agent_id": "reader"}
-    with httpx.Client(base_url=hub.url, timeout=30) as client:
+    with httpx.Client(base_url=hub.url) as client:
         while True:
             subject = f"{number}/{len(answered)}"
             message = {"project_root": project, "from_agent_id": f"a{number}", "subject": subject, "body": "b"}
@@ -35,7 +35,7 @@ def send(hub: Hub, project: str, number: int, answered: list[str]) -> None:
 def follow(hub: Hub, cursor: int, seen: list[tuple[int, str]], until: int | None = None) -> None:
     """Note (event id, message id) of every message from `cursor` on, until the hub is gone or `until` is reached."""
     try:
-        with httpx.stream("GET", f"{hub.url}/api/v1/stream?type=message.created&cursor={cursor}", timeout=30) as answer:
+        with httpx.stream("GET", f"{hub.url}/api/v1/stream?type=message.created&cursor={cursor}") as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
                     event: dict[str, Any] = json.loads(line.removeprefix("data: "))

@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from core.instance import running
-from tests.acceptance.hub import ROOT, Hub, free_port, serving, start
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub, free_port, serving, start
 
 
 def refused(*flags: str) -> str:
     """What `serve` says when it does not start; it must end with exit code 1."""
     command = [sys.executable, "manage.py", "serve", *flags]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
     assert ended.returncode == 1, ended.stdout
     assert "Traceback" not in ended.stderr
     return ended.stderr
@@ -86,7 +86,7 @@ def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(tmp_path: Path, nu
         wait = {"project_root": str(tmp_path), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
 
         def park(hub: Hub = hub, answers: list[httpx.Response] = answers, wait: dict[str, object] = wait) -> None:
-            answers.append(httpx.post(f"{hub.url}/api/v1/operations/event_wait", json=wait, timeout=60))
+            answers.append(httpx.post(f"{hub.url}/api/v1/operations/event_wait", json=wait))
 
         parking = threading.Thread(target=park)
         parking.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.hub import ROOT, Hub, start
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub, start
 from tests.browser import scene
 from tests.browser.conftest import Ids
 from tests.browser.scene import Does
@@ -37,7 +37,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
         expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text("3")
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=START_SECONDS)
     assert demo.returncode == 0, output
     page.goto("/admin/")
     expect(page.locator(".nx-bars title").last).not_to_have_text("0 messages, 0 min ago")
@@ -60,7 +60,7 @@ def test_it_keeps_the_focus_while_it_updates(page: Page, team: Ids, do: Does) ->
     card.focus()
     offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public"}
     do("handoff_create", **offer, target={"strategy": "role", "role": "fresh"}, payload="x")
-    expect(page.get_by_role("link", name="role fresh")).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("link", name="role fresh")).to_be_visible()
     expect(card).to_be_focused()
 
 
@@ -74,7 +74,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
     expect(page.locator("#waiting")).to_contain_text("new")
     assert shown(page) == before
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("while paused 2", exact=True)).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("while paused 2", exact=True)).to_be_visible()
     ids = shown(page)
     assert ids == list(range(ids[0], ids[-1] - 1, -1))
 
@@ -97,7 +97,7 @@ def test_it_does_not_grow_and_does_not_fall_behind(page: Page, team: Ids, do: Do
             pool.map(lambda number: say(do, team["root"], f"flood {number}"), range(KEPT // 2 - 20))
         )  # two events each
     say(do, team["root"], "the last one")
-    expect(page.get_by_text("the last one", exact=True)).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("the last one", exact=True)).to_be_visible()
     ids = shown(page)
     assert len(ids) <= KEPT
     assert ids == list(range(ids[0], ids[-1] - 1, -1))
@@ -117,7 +117,7 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(browser: Br
         expect(page.locator("[data-live]")).to_contain_text("Connection lost")
         hub = start(tmp_path / "home", "--port", port)
         say(scene.over_rest(hub.url), str(root), "after the return")
-        expect(page.get_by_text("after the return", exact=True)).to_be_visible(timeout=20_000)
+        expect(page.get_by_text("after the return", exact=True)).to_be_visible()
         expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
         ids = shown(page)
         assert ids == list(range(ids[0], ids[-1] - 1, -1))

@@ -44,14 +44,6 @@ ROWS: dict[str, dict[str, Any]] = {
         "last_heartbeat_at": THEN,
     },
     "channels": {"channel_id": "chn_1", "workspace_id": WORKSPACE, "name": "general", "created_at": THEN},
-    "tasks": {
-        "task_id": "tsk_1",
-        "workspace_id": WORKSPACE,
-        "title": "Read",
-        "status": "open",
-        "created_by": "ana",
-        "created_at": THEN,
-    },
     "artifacts": {
         "artifact_id": "art_1",
         "workspace_id": WORKSPACE,

@@ -1,0 +1,58 @@
+"""Who is told, in a change's transaction: the owner of a task that became ready, the holder of one that changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from coordination.log.emit import emit
+from inbox import services as mail
+from planning import rules
+from planning.models import STREAM, Task
+
+NOBODY = "nexus"  # the sender where no agent acted: an operator, or a file
+
+
+def ready(workspace_id: str) -> set[int]:
+    """The tasks of the open cycle that could begin."""
+    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status"))
+    return set(rules.ready({row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}))
+
+
+def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: datetime) -> None:
+    """Tell of every task that could not begin before and can now: the log, and its owner unless that did it."""
+    fresh = ready(workspace_id) - before
+    if not fresh:
+        return
+    for task in Task.objects.current(workspace_id).filter(number__in=fresh):
+        emit(
+            workspace_id=workspace_id,
+            stream=STREAM,
+            type="task.ready",
+            actor=actor,
+            payload={"task_id": task.number, "title": task.title[:200], "owner": task.owner},
+            moment=moment,
+        )
+        subject = f"Task {task.number} is ready"
+        owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != actor)
+        any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first who is there
+
+
+def tell_holder(task: Task, actor: str | None, moment: datetime) -> None:
+    """Tell the agent that holds a task by a handoff what became of it, unless that did it."""
+    if task.held_by is not None and task.held_by != actor:
+        who = actor or "Somebody"
+        _write(task, task.held_by, f"Your task {task.number} is {task.status} now", f"{who} changed it.", actor, moment)
+
+
+def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
+    """Whether it reached the recipient, who must be registered."""
+    return bool(
+        mail.notify(
+            workspace_id=task.workspace_id,
+            from_agent_id=actor or NOBODY,
+            recipient=recipient,
+            subject=f"{subject}: {task.title[:200]}",
+            body=f"{body[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, status=…) moves it.",
+            moment=moment,
+        )
+    )
