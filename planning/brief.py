@@ -88,7 +88,7 @@ def unfinished(state: State) -> str:
     left = []
     if state.open:
         left.append(
-            f"{len(state.open)} tasks are not completed: go on with them next time, or archive with task_close."
+            f"Tasks not completed: {len(state.open)}. Go on with them next time, or archive them with task_close."
         )
     if state.topic is not None:
         left.append(f"The plan “{line(state.topic)}” is still active: task_close archives it, plan_start replaces it.")
@@ -119,7 +119,7 @@ def _shown(what: str, entries: Sequence[str]) -> list[str]:
     if not entries:
         return []
     more = f"; and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return [f"{what}: {'; '.join(entries[:SHOWN])}{more}."]
+    return [f"{what}: {'; '.join(entries[:SHOWN])}{more}"]
 
 
 def _listed(entries: Sequence[str]) -> list[str]:

@@ -51,7 +51,7 @@ def _decide(what: Happening, directory: Directory, found: Found) -> str:
         raise ValueError(f"write the decision on issue {issue.id} ({line(issue.title)}) behind it.")
     decided = {"project_root": what.root, "issue_id": issue.id, "summary": found.rest}
     left = what.perform("plan_decide", decided).get("remaining") or []
-    return f"Issue {issue.id} ({line(issue.title)}) is decided as the user says; {len(left)} are left to decide."
+    return f"Issue {issue.id} ({line(issue.title)}) is decided as the user says. Left to decide: {len(left)}."
 
 
 def _keep_lesson(what: Happening, directory: Directory, found: Found) -> str:

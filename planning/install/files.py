@@ -128,21 +128,25 @@ def applied(changes: Iterable[Change], directory: Path) -> Iterator[None]:
     """Make the changes; when that fails, or what is done inside, everything is put back as it was.
 
     A `directory` of agents that is left empty goes, and the client's around it.
-    Raises CONFIG_ERROR, naming the file, for one that cannot be written or is no longer what it was.
+    Two at once need a lock: each would take what the other wrote for its own to put back. Raises CONFIG_ERROR, naming
+    the file, for one that cannot be written or is no longer what it was.
     """
-    begun: list[Change] = []
+    made: list[Change] = []
     try:
         for change in changes:
-            begun.append(change)
             try:
-                if _read(change.file) != change.before:
+                now = _read(change.file)
+                if now == change.after:
+                    continue  # another of these was here first
+                if now != change.before:
                     _refuse(change.file, "was changed by somebody else meanwhile; run this again")
                 _put(change.file, change.after)
+                made.append(change)
             except OSError as error:
                 _refuse(change.file, f"cannot be written ({type(error).__name__})")
         yield
     except BaseException:
-        for change in reversed(begun):
+        for change in reversed(made):
             with contextlib.suppress(OSError):
                 if _read(change.file) == change.after:
                     _put(change.file, change.before)

@@ -142,7 +142,7 @@ def test_it_warns_of_what_is_unfinished_at_the_end_and_clears_the_session_away(l
     lead.nexus.plan("Which?")
     lead.nexus.task()
     warning = lead.say(END).warning
-    assert "1 tasks are not completed" in warning and "“Parser” is still active" in warning
+    assert "Tasks not completed: 1." in warning and "“Parser” is still active" in warning
     assert sorted(file.name for file in lead.nexus.state.glob("*.json")) == ["plan.json", "tasks.json"]
     assert lead.say(END).warning == warning  # twice is once
 
@@ -170,9 +170,9 @@ def test_it_tells_how_far_plan_and_tasks_are(lead: Session) -> None:
     lead.knows("memory/cache.md")
     assert lead.say(MESSAGE, prompt="Go on").context.splitlines() == [
         "[nexus] Plan: Parser. 1 of 2 issues are decided.",
-        "To decide: 2. How?.",
+        "To decide: 2. How?",
         "[nexus] Tasks: 0 completed, 0 in progress, 2 pending.",
-        "Ready: 1. Write [engineer].",
+        "Ready: 1. Write [engineer]",
         "[nexus] Files: 1 in .nexus/memory, 0 in .nexus/context, 0 in .nexus/rules.",
     ]
 

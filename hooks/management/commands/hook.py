@@ -30,6 +30,7 @@ class Command(NexusCommand):
     examples = (
         "examples:\n"
         "  nexus hook install --client claude-code --agent-id builder\n"
+        "  nexus hook install --client claude-code --planning         with a plan: at every point of a session\n"
         "  nexus hook uninstall --client claude-code\n"
         "  nexus hook --client text --agent-id builder        what any other harness can call\n"
         "  nexus hook signal-file --agent-id builder          a file whose time changes when something waits\n"

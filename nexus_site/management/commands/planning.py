@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
+from filelock import FileLock
 
 from core.cli import Group, add_project_root
+from core.config import CoreSettings
 from core.logs import redact
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.registry import TOOLSETS
 from core.verbs import Verb, VerbsCommand
 from hooks import clients, configuration
+from hooks.harness import PLANNING
 from hooks.setup import add_setup_options, program, project, settings_flags, tell_of_password, write
+from hooks.signal_files import private_directory
 from planning.catalog.bundled import DIRECTORY
 from planning.catalog.capability_map import disallowed
 from planning.catalog.loader import Catalog, load
@@ -27,6 +31,7 @@ from planning.install import files
 from planning.install.files import Change, Plan
 from planning.install.render import CLIENTS, Surroundings, render
 
+LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = (
     "This client has no hooks that call a command: tags, the resume decision and the gates are not at work in it."
 )
@@ -53,8 +58,18 @@ class Setup:
         return [*self.agents.changes, *self.emptied, *([self.hooks] if self.hooks else [])]
 
     def apply(self) -> None:
-        """Make all changes, or none. Raises CONFIG_ERROR."""
-        with files.applied([*self.agents.changes, *self.emptied], self.directory):
+        """Make all changes, or none, one process at a time. Raises CONFIG_ERROR."""
+        lock = CoreSettings.current().home / LOCK
+        try:
+            private_directory(lock.parent)
+            one_at_a_time = FileLock(lock, mode=0o600).acquire()
+        except OSError as error:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"{lock} cannot be written ({type(error).__name__}). Nothing was changed.",
+                {"file": str(lock)},
+            ) from None
+        with one_at_a_time, files.applied([*self.agents.changes, *self.emptied], self.directory):
             if self.hooks:
                 write(self.hooks)  # with a backup, as `nexus hook install` does
 
@@ -135,8 +150,9 @@ class Command(VerbsCommand):
 
         def put(document: Any) -> None:
             line = configuration.installed(document, client)
-            ours = clients.hook_command(program(), client, settings_flags())
-            configuration.put_hooks(client, line if line and _is_named(line) else ours)(document)
+            ours = clients.hook_command(program(), client, [PLANNING, *settings_flags()])
+            kept = f"{_without_planning(line)} {PLANNING}" if line and _is_named(line) else None
+            configuration.put_hooks(client, kept or ours)(document)
 
         if client in clients.HOOKED:
             tell_of_password(self)
@@ -148,6 +164,7 @@ class Command(VerbsCommand):
         def drop(document: Any) -> None:
             line = configuration.installed(document, client)
             if line and _is_named(line):
+                configuration.put_hooks(client, _without_planning(line))(document)
                 notes.append(KEPT)
             elif line:
                 configuration.drop_hooks(client)(document)
@@ -162,7 +179,7 @@ class Command(VerbsCommand):
             self.print_json(_told(setup, options))
             return 0
         for change in setup.changes:
-            self.stdout.write(redact(change.diff))
+            self.stdout.write(_harmless(redact(change.diff)))
         for file, why in setup.agents.left.items():
             self.stderr.write(f"{file} is left as it is: {why}.")
         for note in setup.notes:
@@ -176,6 +193,11 @@ class Command(VerbsCommand):
             setup.apply()
             self.stdout.write(f"Changed {count} files.")
         return 0
+
+
+def _harmless(text: str) -> str:
+    """A text of somebody's catalog as a terminal shows it: all of it, and nothing that it takes for a command."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else f"\\x{ord(letter):02x}" for letter in text)
 
 
 def _add_catalog(parser: CommandParser) -> None:
@@ -220,6 +242,11 @@ def _is_named(line: str) -> bool:
     return "--agent-id" in shlex.split(line)
 
 
+def _without_planning(line: str) -> str:
+    """Hooks' command line as it is for mail alone."""
+    return shlex.join(word for word in shlex.split(line) if word != PLANNING)
+
+
 def _setup(
     options: Mapping[str, Any],
     root: Path,
@@ -236,8 +263,10 @@ def _setup(
         known = clients.CLIENTS[name]
         path = known.user_hooks if of_user else known.project_hooks
         assert path is not None, "every client of HOOKED has both"
-        hooks = configuration.plan(clients.locate(path, root), "json", edit)
-        if hooks.diff and json.loads(hooks.after) == ({"version": 1} if name == "cursor" else {}):
+        file = clients.locate(path, root)
+        hooks = configuration.plan(file, "json", edit)
+        holds_nothing = hooks.diff and json.loads(hooks.after) == ({"version": 1} if name == "cursor" else {})
+        if holds_nothing and not file.is_symlink():  # what a link leads to is kept elsewhere, on purpose
             emptied = Change(hooks.file, hooks.before, None)
     elif wanted:
         notes.append(NO_HOOKS)
@@ -279,5 +308,6 @@ def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
             raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. Nothing was changed.", {"file": str(file)}) from None
         if isinstance(entry, dict):
             # No key and no header: the agent's file says which server, and Codex adds the rest of its entry.
-            return {name: entry[name] for name in ("command", "args", "url") if name in entry} or None
+            address = {name: entry[name] for name in ("command", "args", "url") if name in entry}
+            return address if address and redact(str(address)) == str(address) else None
     return None
