@@ -19,6 +19,7 @@ from core.harness_events import NOTHING, Happening, HarnessEvent, Said
 from core.operations.errors import NexusError
 from planning import brief, schemas, state
 from planning.directory import Directory
+from planning.errors import PlanningCode
 from planning.harness_events import handle
 from tests.planning.conftest import Project
 
@@ -213,7 +214,7 @@ def test_it_says_so_when_a_decision_is_refused(lead: Session) -> None:
     lead.nexus.plan("Which?")
 
     def refuse(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise NexusError(schemas.PlanningCode.STATE_BUSY, "Another process works on it.")
+        raise NexusError(PlanningCode.STATE_BUSY, "Another process works on it.")
 
     told = lead.say(MESSAGE, prompt="[d] SQLite", perform=refuse).context
     assert "[d] was not carried out: Another process works on it." in told
