@@ -6,7 +6,7 @@ from datetime import datetime
 
 from coordination.log.emit import emit
 from inbox import services as mail
-from planning import rules
+from planning import rules, selectors
 from planning.models import STREAM, Task
 
 NOBODY = "nexus"  # the sender where no agent acted: an operator, or a file
@@ -14,16 +14,15 @@ NOBODY = "nexus"  # the sender where no agent acted: an operator, or a file
 
 def ready(workspace_id: str) -> set[int]:
     """The tasks of the open cycle that could begin."""
-    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status"))
-    return set(rules.ready({row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}))
+    return set(rules.ready(*selectors.dependencies(workspace_id)))
 
 
 def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: datetime) -> None:
     """Tell of every task that could not begin before and can now: the log, and its owner unless that did it."""
-    fresh = ready(workspace_id) - before
-    if not fresh:
-        return
-    for task in Task.objects.current(workspace_id).filter(number__in=fresh):
+    for number in rules.ready(*selectors.dependencies(workspace_id)):
+        task = None if number in before else selectors.numbered(workspace_id, number)
+        if task is None:
+            continue
         emit(
             workspace_id=workspace_id,
             stream=STREAM,

@@ -9,6 +9,7 @@ from math import inf
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from core.operations.errors import NexusError
@@ -157,4 +158,4 @@ TRACKER: StateFile[list[TrackedAgent]] = StateFile("state/agent-tracker.json", l
 
 def text_of(document: Any) -> bytes:
     """A document as every consumer writes it: two spaces, no escapes beyond JSON's own, a newline at the end."""
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+    return to_json(document, indent=2) + b"\n"

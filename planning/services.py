@@ -16,9 +16,10 @@ from coordination.services import agents, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
+from core.database.prepared import Select, Slot, Update, insert
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import Code, NexusError, invalid
-from planning import documents, mirror, notices, rules
+from planning import documents, mirror, notices, rules, selectors
 from planning.branch import branch_of
 from planning.directory import Directory
 from planning.documents import told
@@ -32,6 +33,17 @@ MOST_TASKS = 10_000  # of a cycle
 ARTIFACTS = "state/artifacts"
 EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 LOOP = 3  # edits of one file in a cycle
+DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
+
+_issues = Select(lambda: Issue.objects.filter(plan_id=Slot("plan_id"), number=Slot("number")))
+_undecided = Select(
+    lambda: Issue.objects.filter(plan_id=Slot("plan_id"), status=IssueStatus.PENDING).order_by("position", "number")
+)
+_decide = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in DECIDED})
+_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
+_keep_status = Update(
+    lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
+)
 
 
 @dataclass(frozen=True)
@@ -142,8 +154,8 @@ def decide(
             if given is not None:
                 setattr(issue, name, given)
         issue.decided_by, issue.decided_at = by.name, change.moment
-        issue.save()
-        left = list(plan.issues.filter(status=IssueStatus.PENDING).order_by("position", "number"))
+        _decide(**{name: getattr(issue, name) for name in ("pk", *DECIDED)})
+        left = _undecided(plan_id=plan.pk)
         told(
             plan.workspace_id,
             "plan.decided",
@@ -158,14 +170,14 @@ def decide(
 
 
 def _active(place: Place) -> Plan:
-    plan = Plan.objects.filter(pk=place.workspace_id).first()
+    plan = documents.active_plan(place.workspace_id)
     if plan is None:
         raise NexusError(Code.NOT_FOUND, "No active plan session")
     return plan
 
 
 def _issue(plan: Plan, issue_id: int) -> Issue:
-    issue = plan.issues.filter(number=issue_id).first() if issue_id > 0 else None
+    issue = _issues.first(plan_id=plan.pk, number=issue_id) if issue_id > 0 else None
     if issue is None:
         raise NexusError(Code.NOT_FOUND, f"Issue {issue_id} not found", {"issue_id": issue_id})
     return issue
@@ -231,30 +243,31 @@ def add(
     json_within_limit([*new, goal, decisions], "context")
     with _changing(project_root, by) as change:
         workspace_id = change.place.workspace_id
-        board, _ = Board.objects.get_or_create(workspace_id=workspace_id)
+        board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
         if goal is not None or decisions:
             board.goal = board.goal if goal is None else goal
             board.decisions = [*board.decisions, *(decisions or [])]
             board.save()
-        current = Task.objects.current(workspace_id)
-        known = dict(current.values_list("number", "deps"))
-        if len(known) >= MOST_TASKS:
+        deps, status = selectors.dependencies(workspace_id)
+        if len(deps) >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
-        number, before = max(known, default=0) + 1, notices.ready(workspace_id)
-        task = Task.objects.create(
+        number, before = max(deps, default=0) + 1, set(rules.ready(deps, status))
+        (last,) = _last.first(workspace_id=workspace_id) or (0,)
+        task = Task(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
             number=number,
-            position=(current.aggregate(last=Max("position"))["last"] or 0) + 1,
+            position=last + 1,
             stamp=stamp(change.moment),
             created_by=by.name,
             created_at=change.moment,
             updated_at=change.moment,
             **new._asdict(),
         )
+        insert(task)
         told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
         notices.tell_ready(workspace_id, before, by.name, change.moment)
-        deps = {**known, number: task.deps}
+        deps[number] = task.deps
     return task, warnings(deps, number)
 
 
@@ -276,9 +289,9 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
     """
     with _changing(project_root, by) as change:
         workspace_id = change.place.workspace_id
-        if not Board.objects.filter(pk=workspace_id).exists():
+        if documents.open_board(workspace_id) is None:
             raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-        task = Task.objects.current(workspace_id).filter(number=number).first() if number > 0 else None
+        task = selectors.numbered(workspace_id, number)
         if task is None:
             raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
         _set_status(task, status, by.name, change.moment)
@@ -292,7 +305,7 @@ def _set_status(task: Task, status: str, actor: str | None, moment: datetime) ->
         return
     before = notices.ready(task.workspace_id)
     task.status, task.updated_at = status, moment
-    task.save(update_fields=["status", "updated_at"])
+    _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     told(task.workspace_id, what, actor, moment, task=task, status=status)
     notices.tell_ready(task.workspace_id, before, actor, moment)
@@ -303,7 +316,7 @@ def _set_status(task: Task, status: str, actor: str | None, moment: datetime) ->
 
 def find(*, workspace_id: str, number: int) -> Task:
     """The task of the open cycle. Raises NOT_FOUND."""
-    task = Task.objects.current(workspace_id).filter(number=number).first()
+    task = selectors.numbered(workspace_id, number)
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"task_id": number})
     return task

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from django.db import connection, transaction
-from httpx._config import DEFAULT_TIMEOUT_CONFIG
+from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
+from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
@@ -36,6 +38,8 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 for phase in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, phase, 180)
+# Every call of httpx makes itself ready for TLS, which no test uses: once will do, it takes 25 ms.
+vars(httpx_transport)["create_ssl_context"] = cache(create_ssl_context)
 
 
 def pytest_configure() -> None:
@@ -47,6 +51,11 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many workers again as there are cores: many a test waits for processes, and uses none meanwhile."""
+    return (os.cpu_count() or 1) * 3 // 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

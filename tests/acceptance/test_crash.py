@@ -46,9 +46,7 @@ def follow(hub: Hub, cursor: int, seen: list[tuple[int, str]], until: int | None
         return
 
 
-def test_every_answered_write_survives_sigkill_and_listeners_resume(tmp_path: Path) -> None:
-    project, home = tmp_path / "project", tmp_path / "home"
-    project.mkdir()
+def test_every_answered_write_survives_sigkill_and_listeners_resume(home: Path, project: str) -> None:
     hub = start(home)
     second = None
     try:
@@ -56,8 +54,7 @@ def test_every_answered_write_survives_sigkill_and_listeners_resume(tmp_path: Pa
         answered: list[list[str]] = [[] for _ in range(CLIENTS)]
         seen: list[tuple[int, str]] = []
         threads = [
-            threading.Thread(target=send, args=(hub, str(project), number, notes))
-            for number, notes in enumerate(answered)
+            threading.Thread(target=send, args=(hub, project, number, notes)) for number, notes in enumerate(answered)
         ]
         threads.append(threading.Thread(target=follow, args=(hub, 0, seen)))
         for thread in threads:

@@ -21,7 +21,7 @@ from tests.acceptance.processes import environment, nexus
 from tests.acceptance.test_two_hubs import until
 from tests.postgres import Cluster, database_of, programs
 
-NETWORK = "10.213.77."
+NETWORK = f"10.213.{os.getpid() % 256}."  # suites beside each other each have their own
 DATABASE, HUB, AGENT = (f"{NETWORK}{number}" for number in (1, 2, 3))
 
 

@@ -19,9 +19,9 @@ PATHS = ["/admin/", "/admin/mail/", "/admin/inbox/message/", "/api/v1/agents", "
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(home: Path) -> Iterator[Hub]:
     """A hub of its own, whose home is ours to move."""
-    hub = start(tmp_path / "home")
+    hub = start(home)
     yield hub
     hub.process.kill()
     hub.process.wait()

@@ -239,7 +239,7 @@ def test_it_keeps_the_old_store_when_a_step_dies_half_way(home: Home, nexus: Nex
     after = max(name for app, name in STEPS if app == "coordination")
     before = (home.sql("SELECT * FROM message_deliveries"), home.sql("SELECT * FROM sqlite_master"))
     later = tmp_path / "later"  # the next version, with a step that dies
-    skip = shutil.ignore_patterns("__pycache__", "static", "locale")
+    skip = shutil.ignore_patterns("static", "locale")
     for name in (
         "core",
         "coordination",

@@ -69,6 +69,15 @@ def test_it_takes_the_removal_right_after_its_own_write(nexus: Project) -> None:
     assert nexus.read("state/plan.json") is None
 
 
+def test_it_removes_no_history_that_is_empty(nexus: Project) -> None:
+    nexus.write("history.json", {"cycles": []})
+    nexus.plan("Which?")
+    assert nexus.call("history_search")["total"] == 0
+    assert nexus.read("history.json") == {"cycles": []}
+    nexus.call("task_close")
+    assert len(nexus.read("history.json")["cycles"]) == 1
+
+
 def test_it_knows_what_another_machine_wrote_into_the_same_directory(
     nexus: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
