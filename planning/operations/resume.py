@@ -18,9 +18,9 @@ from planning.toolset import operation
 
 
 class ResumeDecide(OfProject):
-    id: Annotated[int, Field(description="The task.")]
+    id: int
     agent: Annotated[
-        str | None, Field(min_length=1, max_length=255, description="A type or an instance; default: its owner.")
+        str | None, Field(min_length=1, max_length=255, description="Type or instance; default: its owner.")
     ] = None
 
 
@@ -32,7 +32,7 @@ class ResumeDecision(TypedDict):
 
 @operation(ResumeDecide, *READING, Code.NOT_FOUND, slow=True, read_only=True)
 def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
-    """Whether to resume an agent's session (`agent_id`) for a task, or to start afresh."""
+    """Whether to resume a session (`agent_id`) for a task or to start afresh."""
     place = workspaces.locate(p.project_root)
     mirror.take_in(place)
     board = documents.tasks_document(place.workspace_id)

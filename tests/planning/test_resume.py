@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from core.operations import runner
 from core.operations.caller import Caller
+from mcp_bridge.tools import tool
 from planning import edits, reuse, state
 from planning.edits import Edit
 from planning.resume import decide
@@ -215,3 +217,11 @@ def test_it_knows_the_tiers_of_the_nine_roles() -> None:
         for role in ("tester", "reviewer", "architect", "designer", "postdoc", "strategist", "researcher")
     }
     assert [role for role, what in resumed.items() if what == "fresh"] == ["tester", "reviewer"]
+
+
+def test_it_takes_little_of_an_agents_context_with_the_other_tools_of_planning() -> None:
+    shown = [
+        one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in map(tool, PLANNING.operations.values())
+    ]
+    assert len(shown) == 12
+    assert len(PLANNING.instructions()) + sum(len(json.dumps(one, ensure_ascii=False)) for one in shown) <= 7_000
