@@ -45,7 +45,7 @@ class Happening:
     message: str = ""  # what a subagent said at its end
     tool: str = ""
     files: tuple[str, ...] = ()  # that the tool is about
-    failed: bool = False  # the tool's result is an error
+    failed: bool = False  # the tool's result is an error, or the subagent broke off
     # An operation by name with its arguments, as the hook's agent, in a Django that is started for it; its data. Raises
     # NexusError.
     perform: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = field(default=_unavailable, compare=False)

@@ -84,6 +84,8 @@ def _handled(settings: Any, call: Call, start_django: Callable[[], None]) -> Sai
     for handler in HANDLERS:
         try:
             said.append(handler(happening))
+        except TimeoutError:
+            raise  # the harness has waited enough
         except Exception as error:
             _complain(error)
     return Said(*("\n".join(filter(None, texts)) for texts in zip(*said, strict=True))) if said else NOTHING

@@ -92,7 +92,8 @@ def _text(payload: Mapping[str, Any], *names: str) -> str:
 
 
 def _failed(payload: Mapping[str, Any]) -> bool:
-    if payload.get("hook_event_name") in ("PostToolUseFailure", "postToolUseFailure"):
+    failing = ("PostToolUseFailure", "postToolUseFailure")
+    if payload.get("hook_event_name") in failing or payload.get("status") in ("error", "aborted"):
         return True
     response = payload.get("tool_response")
     return isinstance(response, Mapping) and bool(response.get("error") or response.get("is_error"))

@@ -9,8 +9,9 @@ from core.harness_events import HANDLERS, NOTHING, Happening, HarnessEvent, Said
 
 def handle(what: Happening) -> Said:
     """Act on the project's `.nexus`, where it has one or the hook was installed to make it. Raises NexusError."""
-    if not (what.wanted or os.path.isdir(os.path.join(what.root, ".nexus", "state"))):  # noqa: PTH112  # a tenth of pathlib's time
-        return NOTHING
+    place = f"{what.root}/.nexus"
+    if not (what.wanted or os.path.isdir(f"{place}/state")) or place == str(what.settings.home):  # noqa: PTH112  # a tenth of pathlib's time
+        return NOTHING  # the last is a user's own home, where Nexus keeps its store
     if what.event is HarnessEvent.PRE_TOOL_USE and not (what.agent_type or what.settings.planning_gate_edits):
         return NOTHING  # most calls of all, and the main agent may do anything
     from planning import turns

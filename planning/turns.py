@@ -87,7 +87,7 @@ def _complete(what: Happening, directory: Directory) -> Said:
     own = [task for task in active if task.owner_agent_id == entry["agent_id"]]
     of_type = [task for task in active if task.owner == entry["agent_type"] and not task.owner_agent_id]
     task = own[0] if own else of_type[0] if len(of_type) == 1 else None  # of several, nobody says which
-    if task is None:
+    if task is None or what.failed:
         return NOTHING
     what.perform("task_update", {"project_root": what.root, "id": task.id, "status": "completed"})
     if task.acceptance and not any(_checks(entry["agent_type"]) for entry in sessions):

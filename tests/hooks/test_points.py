@@ -106,7 +106,8 @@ def test_it_tells_whether_a_tool_failed(heard: list[Happening]) -> None:
     say(hook_event_name="PostToolUseFailure", error="no")
     say("--client", "gemini", hook_event_name="AfterTool", tool_response={"error": {"message": "no"}})
     say(hook_event_name="PostToolUse", tool_response={"filePath": "a"})
-    assert [what.failed for what in heard] == [True, True, True, False]
+    say("--client", "cursor", hook_event_name="subagentStop", status="aborted")
+    assert [what.failed for what in heard] == [True, True, True, False, True]
 
 
 NAMES = ["hook_event_name", "prompt", "tool_name", "tool_input", "source", "agent_id", "task", "x"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.operations import runner
 from core.operations.caller import Caller
-from mcp_bridge.tools import tool
+from mcp_bridge.tools import tools
 from planning import edits, reuse, state
 from planning.edits import Edit
 from planning.resume import decide
@@ -220,8 +220,6 @@ def test_it_knows_the_tiers_of_the_nine_roles() -> None:
 
 
 def test_it_takes_little_of_an_agents_context_with_the_other_tools_of_planning() -> None:
-    shown = [
-        one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in map(tool, PLANNING.operations.values())
-    ]
+    shown = [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in tools((PLANNING,))]
     assert len(shown) == 12
     assert len(PLANNING.instructions()) + sum(len(json.dumps(one, ensure_ascii=False)) for one in shown) <= 7_000

@@ -35,7 +35,7 @@ class Session:
 
     def __init__(self, nexus: Project) -> None:
         self.nexus = nexus
-        self.settings = SimpleNamespace(planning_gate_edits=False)
+        self.settings = SimpleNamespace(planning_gate_edits=False, home=nexus.root.parent / "home")
         self.performed: list[tuple[str, Mapping[str, Any]]] = []
 
     def say(self, event: HarnessEvent, /, **fields: Any) -> Said:
@@ -87,6 +87,14 @@ def at_one_moment() -> Iterator[None]:
 def test_it_leaves_projects_alone_that_keep_no_plan(lead: Session, event: HarnessEvent) -> None:
     assert lead.say(event, wanted=False, prompt="[m] Keep this", agent_type="tester", tool="Edit") == NOTHING
     assert list(lead.nexus.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("event", list(HarnessEvent))
+def test_it_takes_the_home_of_nexus_for_no_projects_directory(lead: Session, event: HarnessEvent) -> None:
+    lead.settings.home = lead.nexus.root / ".nexus"
+    (lead.settings.home / "state").mkdir(parents=True)
+    assert lead.say(event, prompt="[m] Keep this", agent_type="tester", tool="Edit") == NOTHING
+    assert [path.name for path in lead.settings.home.rglob("*")] == ["state"]
 
 
 def test_it_acts_where_there_is_a_plan_already(lead: Session) -> None:
@@ -277,7 +285,8 @@ def test_it_takes_a_prompt_of_any_length(lead: Session) -> None:
 @given(st.text() | st.text(alphabet="[]:mdrule plan`\n./"))
 def test_it_makes_something_of_every_prompt(tmp_path_factory: pytest.TempPathFactory, prompt: str) -> None:
     root = tmp_path_factory.mktemp("project")
-    what = Happening(MESSAGE, "claude-code", str(root), SimpleNamespace(), wanted=True, heard=True, prompt=prompt)
+    own = SimpleNamespace(home=root / "home")
+    what = Happening(MESSAGE, "claude-code", str(root), own, wanted=True, heard=True, prompt=prompt)
     assert len(handle(what).context) <= brief.LONGEST
     assert {file.name for file in root.iterdir()} <= {".nexus"}
 
@@ -381,6 +390,24 @@ def test_it_completes_only_the_task_that_is_surely_its(lead: Session) -> None:
         "in_progress",
         "completed",
     ]
+
+
+def test_it_leaves_the_task_of_a_subagent_that_broke_off(lead: Session) -> None:
+    lead.say(START)
+    lead.nexus.task("Mend", owner="engineer")
+    lead.nexus.call("task_update", id=1, status="in_progress")
+    lead.say(SPAWN, agent_type="engineer", agent_id="e1")
+    lead.say(COMPLETE, agent_type="engineer", agent_id="e1", failed=True)
+    assert (lead.performed, lead.tracked()[0]["status"]) == ([], "completed")
+
+
+def test_it_tells_a_note_once_to_a_lead_that_uses_tools_in_parallel(lead: Session) -> None:
+    lead.say(START)
+    lead.nexus.plan("Which?")
+    lead.say(COMPACT, heard=False)
+    with ThreadPoolExecutor(8) as used:
+        told = list(used.map(lambda _: lead.say(AFTER, tool="Read").context, range(8)))
+    assert sorted(map(bool, told)) == [False] * 7 + [True]
 
 
 def test_it_counts_how_often_a_subagent_was_resumed_and_says_whom_to_resume(lead: Session) -> None:
