@@ -17,6 +17,7 @@ from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
 from core.limits import json_within_limit, within_limit
+from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid
 from inbox import services as mail
 from planning import documents, mirror, rules
@@ -41,6 +42,12 @@ class Actor:
 
     name: str | None = None
     record: Callable[[], None] = lambda: None
+    operator: bool = False
+
+    @property
+    def signature(self) -> str | None:
+        """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
+        return OPERATOR_AGENT if self.operator and self.name is None else self.name
 
 
 def stamp(moment: datetime) -> str:
@@ -142,7 +149,7 @@ def decide(
         for name, given in (("how_agents", how_agents), ("how_summary", how_summary), ("how_agent_ids", how_agent_ids)):
             if given is not None:
                 setattr(issue, name, given)
-        issue.decided_by, issue.decided_at = by.name, change.moment
+        issue.decided_by, issue.decided_at = by.signature, change.moment
         issue.save()
         left = list(plan.issues.filter(status=IssueStatus.PENDING).order_by("position", "number"))
         told(
@@ -277,24 +284,56 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
     Raises NOT_FOUND with the contract's words, and what every change does.
     """
     with _changing(project_root, by) as change:
-        workspace_id = change.place.workspace_id
-        if not Board.objects.filter(pk=workspace_id).exists():
-            raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-        task = Task.objects.current(workspace_id).filter(number=number).first() if number > 0 else None
-        if task is None:
-            raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
-        holder = task.held_by
+        task = _task(change.place, number)
         _set_status(task, status, by, change.moment)
-        if holder is not None and holder != by.name:
-            mail.notify(
-                workspace_id=workspace_id,
-                from_agent_id=by.name or "nexus",
-                recipient=holder,
-                subject=f"Your task {task.number} is {status} now",
-                body=f"{by.name or 'Somebody'} changed “{task.title[:200]}”, which you hold by a handoff.",
-                moment=change.moment,
-            )
+        _tell_holder(task, f"Your task {task.number} is {status} now", by, change.moment)
     return task
+
+
+def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor) -> tuple[Task, list[str]]:
+    """Change fields of a task of the cycle, by name as NewTask has them; the task, and what is wrong with its `deps`.
+
+    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and what every change does.
+    """
+    json_within_limit(list(given.values()), next(iter(given), "title"))
+    with _changing(project_root, by) as change:
+        task = _task(change.place, number)
+        before = _ready_numbers(task.workspace_id)
+        changed = [name for name, value in given.items() if getattr(task, name) != value]
+        if changed:
+            for name in changed:
+                setattr(task, name, given[name])
+            task.updated_at = change.moment
+            task.save(update_fields=[*changed, "updated_at"])
+            told(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
+            _tell_holder(task, f"Your task {task.number} was changed: {', '.join(changed)}", by, change.moment)
+            if {"owner", "owner_agent_id"} & set(changed):
+                before.discard(number)  # to whom it goes, it is news
+            _tell_fresh(task.workspace_id, before, by, change.moment)
+        deps = dict(Task.objects.current(task.workspace_id).values_list("number", "deps"))
+    return task, warnings(deps, number)
+
+
+def _task(place: Place, number: int) -> Task:
+    if not Board.objects.filter(pk=place.workspace_id).exists():
+        raise NexusError(Code.NOT_FOUND, "tasks.json not found")
+    task = Task.objects.current(place.workspace_id).filter(number=number).first() if number > 0 else None
+    if task is None:
+        raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
+    return task
+
+
+def _tell_holder(task: Task, subject: str, by: Actor, moment: datetime) -> None:
+    """Inside a change: word to the agent that holds the task by a handoff, unless it made the change."""
+    if task.held_by is not None and task.held_by != by.name:
+        mail.notify(
+            workspace_id=task.workspace_id,
+            from_agent_id=by.name or "nexus",
+            recipient=task.held_by,
+            subject=subject,
+            body=f"{by.name or 'Somebody'} changed “{task.title[:200]}”, which you hold by a handoff.",
+            moment=moment,
+        )
 
 
 def _set_status(task: Task, status: str, by: Actor, moment: datetime) -> None:
@@ -306,7 +345,12 @@ def _set_status(task: Task, status: str, by: Actor, moment: datetime) -> None:
     task.save(update_fields=["status", "updated_at"])
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     told(task.workspace_id, what, by.name, moment, task=task, status=status)
-    for fresh in Task.objects.current(task.workspace_id).filter(number__in=_ready_numbers(task.workspace_id) - before):
+    _tell_fresh(task.workspace_id, before, by, moment)
+
+
+def _tell_fresh(workspace_id: str, before: set[int], by: Actor, moment: datetime) -> None:
+    """Inside a change: word of every task that is ready and was not among `before`."""
+    for fresh in Task.objects.current(workspace_id).filter(number__in=_ready_numbers(workspace_id) - before):
         _tell_ready(fresh, by, moment)
 
 
