@@ -209,8 +209,6 @@ def fitted(text: str, units: float = UNITS) -> str:
 
 
 def _unit(letter: str) -> float:
-    if unicodedata.east_asian_width(letter) in "WF":
+    if unicodedata.east_asian_width(letter) in "WF" or letter in "mwMW@%—…⟨⟩":
         return 2.0
-    if letter in "mwMW@%—…⟨⟩":
-        return 1.7
     return 1.3 if letter.isupper() else 0.0 if unicodedata.combining(letter) else 1.0
