@@ -5,11 +5,14 @@ RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
-ON_POSTGRES := tests/inbox tests/handoffs tests/topics $(patsubst %,tests/core/test_%.py,postgres waiter) \
+ON_POSTGRES := tests/inbox tests/handoffs tests/topics \
+	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys schema streams tail upsert_races) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
+# The files in their order, the long ones of real processes first: a last one alone would keep the other cores idle.
+IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: serve demo test clean
+.PHONY: serve demo test types suite clean
 
 serve: $(RUN)
 	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
@@ -21,11 +24,16 @@ test: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/djangofmt --check templates
+	$(MAKE) --no-print-directory --jobs=2 types suite
+
+types:
 	$(VENV)/bin/mypy .
 	$(VENV)/bin/lint-imports
 	NEXUS_HOME=$$(mktemp -d) $(VENV)/bin/python manage.py makemigrations --check --dry-run
-	$(VENV)/bin/pytest -n auto --dist loadfile
-	$(if $(POSTGRES)$(CI),NEXUS_TEST_STORE=postgresql $(VENV)/bin/pytest -n auto --dist loadfile $(ON_POSTGRES),\
+
+suite:
+	$(VENV)/bin/pytest $(IN_PARALLEL)
+	$(if $(POSTGRES)$(CI),NEXUS_TEST_STORE=postgresql $(VENV)/bin/pytest $(IN_PARALLEL) $(ON_POSTGRES),\
 		@echo "No PostgreSQL here: what tests the store ran on SQLite alone.")
 
 $(VENV)/bin/pip:

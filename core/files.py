@@ -37,6 +37,15 @@ def replace(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = 
         new.replace(path)
 
 
+def diff(path: Path, before: str | None, after: str | None) -> str:
+    """A change of a file for people to read, None for no file; empty when there is none."""
+    import difflib  # a hook starts without it
+
+    old, new = ((text or "").splitlines(keepends=True) for text in (before, after))
+    old_name, new_name = ("/dev/null" if text is None else str(path) for text in (before, after))
+    return "".join(difflib.unified_diff(old, new, old_name, new_name))
+
+
 def publish(path: Path, destination: Path) -> None:
     """Give a finished file its name, atomically and durably. Raises FileExistsError when the name is taken."""
     sync(path)

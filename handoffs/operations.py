@@ -18,7 +18,7 @@ from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from core.operations.parameters import Id, Limit, Params, parse_cursor
+from core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.shapes import Time
 from handoffs import selectors, services
@@ -47,7 +47,9 @@ class HandoffCreate(Params):
         Field(description="Who sees it: public, the whole workspace; else whom the target admits."),
     ]
     payload: Annotated[Any, Field(description="The work: a string, or any JSON kept as its text.")] = None
-    task_id: Annotated[int | None, Field(description="The planned task it carries, of the open cycle.")] = None
+    task_id: Annotated[
+        int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")
+    ] = None
     session_id: Id | None = None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import json
 import re
 import stat
@@ -37,14 +36,7 @@ class Change:
     @property
     def diff(self) -> str:
         """The change for people to read; empty when there is none."""
-        return "".join(
-            difflib.unified_diff(
-                (self.before or "").splitlines(keepends=True),
-                self.after.splitlines(keepends=True),
-                str(self.file) if self.before is not None else "/dev/null",
-                str(self.file),
-            )
-        )
+        return files.diff(self.file, self.before, self.after)
 
 
 def plan(file: Path, format: Format, edit: Edit) -> Change:
@@ -63,8 +55,8 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
         edit(document)
     except _WrongShape as problem:
         _refuse(file, str(problem))
-    if document == untouched and before is not None:
-        return Change(file, before, before)
+    if document == untouched:
+        return Change(file, before, before or "")
     with contextlib.suppress(ValueError, RecursionError):
         after = clients.dump(format, document, _indent(before or ""))
         if _plain(_parse(file, format, after.encode().decode())) == _plain(document):
@@ -165,6 +157,20 @@ def drop_hooks(client: str) -> Edit:
             del document["hooks"]
 
     return edit
+
+
+def installed(document: Document, client: str) -> str | None:
+    """The command line of Nexus's hooks in a document; None where there are none."""
+    hooks = document.get("hooks")
+    groups = (
+        [group for one in hooks.values() if isinstance(one, list) for group in one] if isinstance(hooks, dict) else []
+    )
+    for group in filter(lambda one: isinstance(one, dict), groups):
+        inner = group.get("hooks")
+        for handler in (group, *(inner if isinstance(inner, list) else ())):
+            if isinstance(handler, dict) and clients.is_ours(handler.get("command"), client):
+                return str(handler["command"])
+    return None
 
 
 def _without_ours(group: Any, client: str) -> list[Any]:

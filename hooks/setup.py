@@ -80,7 +80,12 @@ def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool)
     if not yes and not command.ask(f"Write this to {change.file}?"):
         command.stdout.write("Nothing was written.")
         return
+    backup = write(change)
+    command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))
+
+
+def write(change: configuration.Change) -> Path | None:
+    """Write a change; the backup's path, None for a new file. Raises CONFIG_ERROR."""
     # A backup in a repository would be committed with the next `git add`.
     in_repository = repository.would_track(change.file)
-    backup = configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
-    command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))
+    return configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)

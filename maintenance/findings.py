@@ -115,21 +115,17 @@ class ServerExamination(Examination):
 
     def names(self) -> set[str]:
         relations = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
-        return {name for (name,) in self.rows(relations)} | self._triggers()
+        triggers = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal"
+        return {name for query in (relations, triggers) for (name,) in self.rows(query)}
 
     def faulty_triggers(self) -> dict[str, Callable[[], None]]:
-        there = self._triggers()
-        return {
-            name: self.repair(statement)
-            for name, statement in database_objects("postgresql").items()
-            if name not in there
-        }
+        from core.database.postgres import schema
+
+        triggers = database_objects("postgresql")
+        return {name: self.repair(triggers[name]) for name in schema.absent(self.rows(schema.TRIGGERS), triggers)}
 
     def repair(self, *statements: str) -> Callable[[], None]:
         return partial(_write, statements)
-
-    def _triggers(self) -> set[str]:
-        return {name for (name,) in self.rows("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal")}
 
 
 def _write(statements: tuple[str, ...]) -> None:

@@ -36,3 +36,15 @@ class PlanningConfig(NexusAppConfig):
 
     def clock_columns(self) -> Mapping[str, str]:
         return {"plan_tasks": "updated_at"}
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "plan_status": "nexus plan",
+            "history_search": "nexus plan history",
+            "task_list": "nexus tasks",
+            "task_add": "nexus tasks add",
+            "task_update": "nexus tasks update",
+        }
+
+    def words(self) -> Mapping[str, str]:
+        return {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}

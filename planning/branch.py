@@ -29,5 +29,5 @@ def _first_line(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.readline(LONGEST).strip()
-    except OSError:
+    except (OSError, ValueError):  # a worktree's file may name anything, a path with NUL too
         return ""

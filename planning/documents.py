@@ -11,12 +11,31 @@ from typing import Any, cast
 
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from planning import schemas
+from core.database.prepared import Select, Slot
+from planning import notices, schemas
 from planning.models import STREAM, Board, Cycle, Issue, Plan, Task
 from planning.schemas import CycleEntry, HistoryDocument, IssueEntry, PlanDocument, StateFile, TaskEntry, TasksDocument
 
 ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
 TASK_FIELDS = ("approach", "acceptance", "risk", "plan_issue", "owner", "owner_agent_id", "owner_reuse_policy")
+# An entry's fields in their order, each with its column.
+ISSUE_COLUMNS = {"id": "number", **{name: name for name in ("title", "status", *ISSUE_FIELDS)}}
+TASK_COLUMNS = {
+    "id": "number",
+    **{name: name for name in ("title", "context", "status", "deps", *TASK_FIELDS)},
+    "created_at": "stamp",
+}
+
+_plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
+_issues = Select(
+    lambda: (
+        Issue.objects.filter(plan_id=Slot("workspace_id"))
+        .order_by("position", "number")
+        .values_list(*ISSUE_COLUMNS.values())
+    )
+)
+_board = Select(lambda: Board.objects.filter(pk=Slot("workspace_id")))
+_tasks = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list(*TASK_COLUMNS.values()))
 
 
 @dataclass(frozen=True)
@@ -31,43 +50,46 @@ class Kept:
 
 def issue_entry(issue: Issue) -> IssueEntry:
     """An issue as its file has it."""
-    entry = {"id": issue.number, "title": issue.title, "status": issue.status, **_given(issue, ISSUE_FIELDS)}
-    return cast(IssueEntry, entry)
+    return cast(IssueEntry, _entry(ISSUE_COLUMNS, [getattr(issue, column) for column in ISSUE_COLUMNS.values()]))
 
 
 def task_entry(task: Task) -> TaskEntry:
     """A task as its file has it."""
-    entry = {
-        "id": task.number,
-        "title": task.title,
-        "context": task.context,
-        "status": task.status,
-        "deps": task.deps,
-        **_given(task, TASK_FIELDS),
-    }
-    return cast(TaskEntry, entry if task.stamp is None else {**entry, "created_at": task.stamp})
+    return cast(TaskEntry, _entry(TASK_COLUMNS, [getattr(task, column) for column in TASK_COLUMNS.values()]))
 
 
-def _given(row: Any, fields: Iterable[str]) -> dict[str, Any]:
-    return {field: value for field in fields if (value := getattr(row, field)) is not None}
+def _entry(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def active_plan(workspace_id: str) -> Plan | None:
+    """The plan that is active; None without one."""
+    return _plan.first(workspace_id=workspace_id)
 
 
 def plan_document(workspace_id: str) -> PlanDocument | None:
-    """The plan that is active; None without one."""
-    plan = Plan.objects.filter(pk=workspace_id).first()
+    """The plan that is active, as its file has it; None without one."""
+    plan = active_plan(workspace_id)
     if plan is None:
         return None
-    issues = [issue_entry(issue) for issue in plan.issues.order_by("position", "number")]
+    issues = [_entry(ISSUE_COLUMNS, row) for row in _issues(workspace_id=workspace_id)]
     document: dict[str, Any] = {"id": plan.number, "topic": plan.topic, "issues": issues}
-    return cast(PlanDocument, {**document, **_given(plan, ("research_summary",)), "created_at": plan.created_at})
+    if plan.research_summary is not None:
+        document["research_summary"] = plan.research_summary
+    return cast(PlanDocument, {**document, "created_at": plan.created_at})
+
+
+def open_board(workspace_id: str) -> Board | None:
+    """What the tasks of the cycle that is open have in common; None without any."""
+    return _board.first(workspace_id=workspace_id)
 
 
 def tasks_document(workspace_id: str) -> TasksDocument | None:
-    """The tasks of the cycle that is open; None without any."""
-    board = Board.objects.filter(pk=workspace_id).first()
+    """The tasks of the cycle that is open, as their file has them; None without any."""
+    board = open_board(workspace_id)
     if board is None:
         return None
-    tasks = [task_entry(task) for task in Task.objects.current(workspace_id)]
+    tasks = [_entry(TASK_COLUMNS, row) for row in _tasks(workspace_id=workspace_id)]
     return cast(TasksDocument, {"goal": board.goal, "decisions": board.decisions, "tasks": tasks})
 
 
@@ -131,7 +153,7 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: date
         },
     )
     Issue.objects.filter(plan_id=workspace_id).exclude(number__in=numbers).delete()
-    for position, entry in enumerate(document["issues"]):
+    for position, entry in enumerate(document["issues"], start=1):
         issue = known.get(entry["id"]) or Issue(plan_id=workspace_id, number=entry["id"])
         if issue.decision != entry.get("decision"):
             issue.decided_by, issue.decided_at = None, None
@@ -144,6 +166,7 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: date
 
 def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:
     known = {task.number: task for task in Task.objects.current(workspace_id)}
+    startable = notices.ready(workspace_id)
     if document is None:
         Board.objects.filter(pk=workspace_id).delete()
     else:
@@ -156,9 +179,11 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
         gone.closed_at = gone.updated_at = moment
         gone.save(update_fields=["closed_at", "updated_at"])
         told(workspace_id, "task.removed", None, moment, task=gone, source="file")
-    for position, entry in enumerate(entries.values()):
+    for position, entry in enumerate(entries.values(), start=1):
         task = known.get(entry["id"])
-        if task is not None and task.position == position and task_entry(task) == entry:
+        if task is not None and task_entry(task) == entry:
+            if task.position != position:
+                Task.objects.filter(pk=task.pk).update(position=position)
             continue
         new = task is None
         if task is None:
@@ -172,6 +197,9 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
         task.save(force_insert=new)
         what = "task.added" if new else "task.completed" if before != task.status == "completed" else "task.updated"
         told(workspace_id, what, None, moment, task=task, source="file")
+        if not new and before != task.status:
+            notices.tell_holder(task, None, moment)
+    notices.tell_ready(workspace_id, startable, None, moment)
 
 
 def _take_in_history(workspace_id: str, document: HistoryDocument | None, moment: datetime) -> None:

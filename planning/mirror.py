@@ -22,6 +22,7 @@ from coordination.services import workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
+from core.database.prepared import Select, Slot, Update, insert
 from core.operations.errors import NexusError
 from planning import schemas
 from planning.directory import Directory
@@ -35,6 +36,8 @@ BESIDE_PATIENCE = 0.2  # seconds that a handoff's call waits for the files of it
 
 FILES: Mapping[str, Kept] = {kept.file.path: kept for kept in KEPT_FILES}
 
+_mirrored = Select(lambda: MirroredFile.objects.filter(workspace_id=Slot("workspace_id"), machine=Slot("machine")))
+_keep_ours = Update(lambda: MirroredFile.objects.filter(pk=Slot("row")), ours=Slot("ours"), behind=Slot("behind"))
 _stamps: dict[tuple[str, str], tuple[str, str]] = {}  # by root and path: a large file's stamp, and the digest it had
 
 
@@ -99,8 +102,7 @@ def follow(place: Place) -> None:
     row = _rows(place.workspace_id).get(schemas.TASKS.path)
     if row is not None:  # else nothing was written here yet, and the first call writes it all
         text = FILES[schemas.TASKS.path].text(place.workspace_id)
-        row.ours, row.behind = [*row.ours, _digest(text)][-KEPT:], True
-        row.save(update_fields=["ours", "behind"])
+        _keep_ours(row=row.pk, ours=[*row.ours, _digest(text)][-KEPT:], behind=True)
         transaction.on_commit(partial(_follow, place))
 
 
@@ -129,14 +131,15 @@ class _Look:
         rows = _rows(self.place.workspace_id)
         for path, kept in FILES.items():
             stamp = self.directory.stamp(path) if kept.stamped else ""
-            if kept.stamped and _stamps.get((self.place.root, path)) == (stamp, _newest(rows.get(path))):
+            if path in rows and kept.stamped and _stamps.get((self.place.root, path)) == (stamp, _newest(rows[path])):
                 continue
             content = self.directory.read(path)
             self.digests[path] = _digest(content)
-            if not _is_ours(rows.get(path), self.digests[path], self.crashed):
+            if _is_ours(rows.get(path), self.digests[path], self.crashed):
+                if kept.stamped:
+                    _stamps[self.place.root, path] = stamp, self.digests[path]
+            elif content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
                 self.foreign[path] = None if content is None else kept.file.parse(content)
-            elif kept.stamped:
-                _stamps[self.place.root, path] = stamp, self.digests[path]
         self._rows = rows
 
     @property
@@ -157,18 +160,20 @@ class _Look:
             if path not in self.digests and not change.archived:
                 continue
             found, row = self.digests.get(path), rows.get(path)
-            if kept.stamped and found == _newest(row) and not change.archived and path not in self.foreign:
+            known = row is not None and found == _newest(row)
+            if kept.stamped and known and not change.archived and path not in self.foreign:
                 continue  # many megabytes, and nothing new
             text = kept.text(self.place.workspace_id)
             digest = _digest(text)
-            if digest != found:
+            if text is None and found and kept.stamped:
+                digest = found  # the history is never removed, be it empty
+            elif digest != found:
                 texts[path] = text
             ours = list(dict.fromkeys([_newest(row) if found is None else found, digest]))
             if row is None:
-                row = MirroredFile(workspace_id=self.place.workspace_id, machine=machine(), name=path)
-            if row.ours != ours or row.behind:
-                row.ours, row.behind = ours, False
-                row.save()
+                insert(MirroredFile(workspace_id=self.place.workspace_id, machine=machine(), name=path, ours=ours))
+            elif row.ours != ours or row.behind:
+                _keep_ours(row=row.pk, ours=ours, behind=False)
         return texts
 
 
@@ -178,8 +183,7 @@ def machine() -> str:
 
 
 def _rows(workspace_id: str) -> dict[str, MirroredFile]:
-    rows = MirroredFile.objects.filter(workspace_id=workspace_id, machine=machine())
-    return {row.name: row for row in rows}
+    return {row.name: row for row in _mirrored(workspace_id=workspace_id, machine=machine())}
 
 
 def _newest(row: MirroredFile | None) -> str:

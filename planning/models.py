@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
+from core.database.prepared import Slot
 
 STREAM = "planning"  # of the log
 
@@ -93,7 +94,7 @@ class Board(models.Model):
 class TaskQuerySet(models.QuerySet["Task"]):
     """Tasks by cycle."""
 
-    def current(self, workspace_id: str) -> TaskQuerySet:
+    def current(self, workspace_id: str | Slot) -> TaskQuerySet:
         """Of the cycle that is open, in their order."""
         return self.filter(workspace_id=workspace_id, closed_at=None).order_by("position", "number")
 

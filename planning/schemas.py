@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
+from math import inf
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from core.operations.errors import NexusError
+from core.operations.validation import unstorable
 from planning.errors import PlanningCode
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
-Number = Annotated[int, Field(ge=1, le=2**53)]
+MOST = 2**53  # what every consumer reads exactly
+Number = Annotated[int, Field(ge=1, le=MOST)]
+Reference = Annotated[int, Field(ge=-MOST, le=MOST)]  # to an issue or a task, which need not be there
 
 
 class IssueEntry(TypedDict):
@@ -47,11 +52,11 @@ class TaskEntry(TypedDict):
     title: str
     context: str
     status: Literal["pending", "in_progress", "completed"]
-    deps: list[int]
+    deps: list[Reference]
     approach: NotRequired[str]
     acceptance: NotRequired[str]
     risk: NotRequired[str]
-    plan_issue: NotRequired[int]
+    plan_issue: NotRequired[Reference]
     owner: NotRequired[str]
     owner_agent_id: NotRequired[str]
     owner_reuse_policy: NotRequired[Literal["fresh", "resume_if_same_artifact", "resume"]]
@@ -121,6 +126,8 @@ class StateFile(Generic[T]):
             raise self.fault(f"{where or 'the document'}: {first['msg']}") from None
         except (ValueError, RecursionError) as error:
             raise self.fault(f"it is no JSON: {error}"[:200]) from None
+        if b"\\u" in content and unstorable({"": document}, lambda _: inf):
+            raise self.fault("a text in it holds a NUL character or a lone surrogate, which no store takes")
         numbers = [entry["id"] for entry in _numbered(parsed)]
         if len(set(numbers)) < len(numbers):
             raise self.fault("an id stands in it twice")
@@ -151,4 +158,4 @@ TRACKER: StateFile[list[TrackedAgent]] = StateFile("state/agent-tracker.json", l
 
 def text_of(document: Any) -> bytes:
     """A document as every consumer writes it: two spaces, no escapes beyond JSON's own, a newline at the end."""
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+    return to_json(document, indent=2) + b"\n"

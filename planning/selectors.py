@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
+from core.database.prepared import Select, Slot
 from core.operations.errors import NexusError
+from core.operations.validation import unstorable
 from planning import rules, schemas
 from planning.directory import Directory
 from planning.models import Cycle, Task, TaskStatus
 from planning.schemas import TasksDocument
 
 DECISIONS = "state/decisions.json"  # which some consumers write
+
+_waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
+_held = Select(
+    lambda: Task.objects.current(Slot("workspace_id")).exclude(held_by=None).values_list("number", "held_by")
+)
+_numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
 
 
 class Progress(NamedTuple):
@@ -40,10 +49,20 @@ def progress(tasks: TasksDocument) -> Progress:
     )
 
 
+def numbered(workspace_id: str, number: int) -> Task | None:
+    """The task of the open cycle with this number."""
+    return _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
+
+
+def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """By task of the open cycle, what it waits for, and its status."""
+    rows = _waiting(workspace_id=workspace_id)
+    return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
+
+
 def holders(workspace_id: str) -> dict[int, str]:
     """By task of the open cycle, the agent that holds it by a handoff."""
-    held = Task.objects.current(workspace_id).exclude(held_by=None)
-    return {number: holder for number, holder in held.values_list("number", "held_by") if holder}
+    return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
 
 
 def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
@@ -90,4 +109,5 @@ def _listed(content: bytes | None) -> list[Any] | None:
     except (ValueError, RecursionError):
         return None
     found = document.get("decisions") if isinstance(document, dict) else document
-    return found if isinstance(found, list) else None
+    usable = isinstance(found, list) and not unstorable({"": found}, lambda _: inf)
+    return found if usable else None

@@ -16,11 +16,11 @@ from coordination.services import agents, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
+from core.database.prepared import Select, Slot, Update, insert
 from core.limits import json_within_limit, within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid
-from inbox import services as mail
-from planning import documents, mirror, rules
+from planning import documents, mirror, notices, rules, selectors
 from planning.branch import branch_of
 from planning.directory import Directory
 from planning.documents import told
@@ -34,6 +34,17 @@ MOST_TASKS = 10_000  # of a cycle
 ARTIFACTS = "state/artifacts"
 EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 LOOP = 3  # edits of one file in a cycle
+DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
+
+_issues = Select(lambda: Issue.objects.filter(plan_id=Slot("plan_id"), number=Slot("number")))
+_undecided = Select(
+    lambda: Issue.objects.filter(plan_id=Slot("plan_id"), status=IssueStatus.PENDING).order_by("position", "number")
+)
+_decide = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in DECIDED})
+_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
+_keep_status = Update(
+    lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
+)
 
 
 @dataclass(frozen=True)
@@ -150,8 +161,8 @@ def decide(
             if given is not None:
                 setattr(issue, name, given)
         issue.decided_by, issue.decided_at = by.signature, change.moment
-        issue.save()
-        left = list(plan.issues.filter(status=IssueStatus.PENDING).order_by("position", "number"))
+        _decide(**{name: getattr(issue, name) for name in ("pk", *DECIDED)})
+        left = _undecided(plan_id=plan.pk)
         told(
             plan.workspace_id,
             "plan.decided",
@@ -166,14 +177,14 @@ def decide(
 
 
 def _active(place: Place) -> Plan:
-    plan = Plan.objects.filter(pk=place.workspace_id).first()
+    plan = documents.active_plan(place.workspace_id)
     if plan is None:
         raise NexusError(Code.NOT_FOUND, "No active plan session")
     return plan
 
 
 def _issue(plan: Plan, issue_id: int) -> Issue:
-    issue = plan.issues.filter(number=issue_id).first() if issue_id > 0 else None
+    issue = _issues.first(plan_id=plan.pk, number=issue_id) if issue_id > 0 else None
     if issue is None:
         raise NexusError(Code.NOT_FOUND, f"Issue {issue_id} not found", {"issue_id": issue_id})
     return issue
@@ -239,32 +250,31 @@ def add(
     json_within_limit([*new, goal, decisions], "context")
     with _changing(project_root, by) as change:
         workspace_id = change.place.workspace_id
-        board, _ = Board.objects.get_or_create(workspace_id=workspace_id)
+        board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
         if goal is not None or decisions:
             board.goal = board.goal if goal is None else goal
             board.decisions = [*board.decisions, *(decisions or [])]
             board.save()
-        current = Task.objects.current(workspace_id)
-        known = dict(current.values_list("number", "deps"))
-        if len(known) >= MOST_TASKS:
+        deps, status = selectors.dependencies(workspace_id)
+        if len(deps) >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
-        number = max(known, default=0) + 1
-        task = Task.objects.create(
+        number, before = max(deps, default=0) + 1, set(rules.ready(deps, status))
+        (last,) = _last.first(workspace_id=workspace_id) or (0,)
+        task = Task(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
             number=number,
-            position=(current.aggregate(last=Max("position"))["last"] or 0) + 1,
+            position=last + 1,
             stamp=stamp(change.moment),
             created_by=by.name,
             created_at=change.moment,
             updated_at=change.moment,
             **new._asdict(),
         )
+        insert(task)
         told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
-        status = dict(current.values_list("number", "status"))
-        if number in rules.ready({number: task.deps}, status):
-            _tell_ready(task, by, change.moment)
-        deps = {**known, number: task.deps}
+        notices.tell_ready(workspace_id, before, by.name, change.moment)
+        deps[number] = task.deps
     return task, warnings(deps, number)
 
 
@@ -274,7 +284,8 @@ def warnings(deps: rules.Deps, number: int) -> list[str]:
     if strange := rules.unknown(deps, number):
         found.append(f"There is no task {', '.join(map(str, strange[:20]))}: until one has that id, this is not ready.")
     if circle := rules.cycle_of(deps, number):
-        found.append(f"The tasks {' → '.join(map(str, circle[:20]))} wait for each other: none of them becomes ready.")
+        way = " → ".join(map(str, [*circle[:20], circle[0]]))
+        found.append(f"{way} is a circle: none of these tasks becomes ready while each waits for the next.")
     return found
 
 
@@ -285,8 +296,8 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
     """
     with _changing(project_root, by) as change:
         task = _task(change.place, number)
-        _set_status(task, status, by, change.moment)
-        _tell_holder(task, f"Your task {task.number} is {status} now", by, change.moment)
+        _set_status(task, status, by.name, change.moment)
+        notices.tell_holder(task, by.name, change.moment)
     return task
 
 
@@ -298,83 +309,41 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
     json_within_limit(list(given.values()), next(iter(given), "title"))
     with _changing(project_root, by) as change:
         task = _task(change.place, number)
-        before = _ready_numbers(task.workspace_id)
         changed = [name for name, value in given.items() if getattr(task, name) != value]
         if changed:
+            before = notices.ready(task.workspace_id)
+            if {"owner", "owner_agent_id"} & set(changed):
+                before.discard(number)  # to whom it goes now, it is news
             for name in changed:
                 setattr(task, name, given[name])
             task.updated_at = change.moment
             task.save(update_fields=[*changed, "updated_at"])
             told(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
-            _tell_holder(task, f"Your task {task.number} was changed: {', '.join(changed)}", by, change.moment)
-            if {"owner", "owner_agent_id"} & set(changed):
-                before.discard(number)  # to whom it goes, it is news
-            _tell_fresh(task.workspace_id, before, by, change.moment)
-        deps = dict(Task.objects.current(task.workspace_id).values_list("number", "deps"))
+            notices.tell_holder(task, by.name, change.moment, changed)
+            notices.tell_ready(task.workspace_id, before, by.name, change.moment)
+        deps, _ = selectors.dependencies(task.workspace_id)
     return task, warnings(deps, number)
 
 
 def _task(place: Place, number: int) -> Task:
-    if not Board.objects.filter(pk=place.workspace_id).exists():
+    if documents.open_board(place.workspace_id) is None:
         raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-    task = Task.objects.current(place.workspace_id).filter(number=number).first() if number > 0 else None
+    task = selectors.numbered(place.workspace_id, number)
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
     return task
 
 
-def _tell_holder(task: Task, subject: str, by: Actor, moment: datetime) -> None:
-    """Inside a change: word to the agent that holds the task by a handoff, unless it made the change."""
-    if task.held_by is not None and task.held_by != by.name:
-        mail.notify(
-            workspace_id=task.workspace_id,
-            from_agent_id=by.name or "nexus",
-            recipient=task.held_by,
-            subject=subject,
-            body=f"{by.name or 'Somebody'} changed “{task.title[:200]}”, which you hold by a handoff.",
-            moment=moment,
-        )
-
-
-def _set_status(task: Task, status: str, by: Actor, moment: datetime) -> None:
+def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Inside a change: the status, its event, and word of what became ready by it."""
     if task.status == status:
         return
-    before = _ready_numbers(task.workspace_id)
+    before = notices.ready(task.workspace_id)
     task.status, task.updated_at = status, moment
-    task.save(update_fields=["status", "updated_at"])
+    _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
-    told(task.workspace_id, what, by.name, moment, task=task, status=status)
-    _tell_fresh(task.workspace_id, before, by, moment)
-
-
-def _tell_fresh(workspace_id: str, before: set[int], by: Actor, moment: datetime) -> None:
-    """Inside a change: word of every task that is ready and was not among `before`."""
-    for fresh in Task.objects.current(workspace_id).filter(number__in=_ready_numbers(workspace_id) - before):
-        _tell_ready(fresh, by, moment)
-
-
-def _ready_numbers(workspace_id: str) -> set[int]:
-    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status"))
-    deps = {number: needed for number, needed, _ in rows}
-    return set(rules.ready(deps, {number: status for number, _, status in rows}))
-
-
-def _tell_ready(task: Task, by: Actor, moment: datetime) -> None:
-    """Inside a change: an event, and word to the agent whose task it is, unless that did it."""
-    told(task.workspace_id, "task.ready", by.name, moment, task=task, owner=task.owner)
-    owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != by.name)
-    for owner in owners:
-        if mail.notify(
-            workspace_id=task.workspace_id,
-            from_agent_id=by.name or "nexus",
-            recipient=owner,
-            subject=f"Task {task.number} is ready: {task.title[:200]}",
-            body=f"{task.context[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, "
-            'status="in_progress") starts it.',
-            moment=moment,
-        ):
-            return
+    told(task.workspace_id, what, actor, moment, task=task, status=status)
+    notices.tell_ready(task.workspace_id, before, actor, moment)
 
 
 # Tasks that handoffs carry: what `handoffs.work` is given of this app
@@ -382,7 +351,7 @@ def _tell_ready(task: Task, by: Actor, moment: datetime) -> None:
 
 def find(*, workspace_id: str, number: int) -> Task:
     """The task of the open cycle. Raises NOT_FOUND."""
-    task = Task.objects.current(workspace_id).filter(number=number).first()
+    task = selectors.numbered(workspace_id, number)
     if task is None:
         raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"task_id": number})
     return task
@@ -400,7 +369,7 @@ def follow_handoff(
         return
     task.held_by = holder
     task.save(update_fields=["held_by"])
-    _set_status(task, status, Actor(actor), moment)
+    _set_status(task, status, actor, moment)
     mirror.follow(place)
 
 

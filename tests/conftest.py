@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from django.db import connection, transaction
-from httpx._config import DEFAULT_TIMEOUT_CONFIG
+from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
+from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
@@ -29,12 +31,15 @@ Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
 T = TypeVar("T")
+REAL_PROCESSES = ("acceptance", "browser")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 for phase in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, phase, 180)
+# Every call of httpx makes itself ready for TLS, which no test uses: once will do, it takes 25 ms.
+vars(httpx_transport)["create_ssl_context"] = cache(create_ssl_context)
 
 
 def pytest_configure() -> None:
@@ -48,10 +53,16 @@ def pytest_configure() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many workers again as there are cores: many a test waits for processes, and uses none meanwhile."""
+    return (os.cpu_count() or 1) * 3 // 2
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only.
 
-    What is marked as SQLite's alone is skipped on PostgreSQL.
+    What is marked as SQLite's alone is skipped on PostgreSQL. What drives real processes, on a machine that others
+    load, is run once more when it fails: the summary tells, and it is a fault to find.
     """
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
@@ -59,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER and item.get_closest_marker("sqlite"):
             item.add_marker(pytest.mark.skip("on SQLite alone"))
+        if item.path.parent.name in REAL_PROCESSES:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:

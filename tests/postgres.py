@@ -12,13 +12,14 @@ import contextlib
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Self
+
+from tests.ports import free_port
 
 OLDEST = 14
 USER = "nexus"
@@ -46,7 +47,7 @@ class Cluster:
 
     def __init__(self, settings: Sequence[str] = FAST, *, host: str = "127.0.0.1") -> None:
         self.host, self.settings = host, settings
-        self.port = _free_port()
+        self.port = free_port()
         self.home: Path | None = None
 
     @property
@@ -113,13 +114,6 @@ def _owner() -> str | None:
     if os.geteuid():
         return None
     return "postgres" if programs() and Path("/var/lib/postgresql").exists() else "nobody"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _server() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from benchmarks.soak import ROOT
+from tests.ports import free_port
 
 START_SECONDS = 180  # a bound against hanging, not a figure
 
@@ -35,9 +35,7 @@ class Servers:
         self.clock = scratch / "clock"
         self.set_clock(0)
         self.log: TextIO = (scratch / "log").open("a")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.hub: subprocess.Popen[bytes] | None = None
 

@@ -12,7 +12,17 @@ from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
-from django.db.models import CharField, Expression, Field, ForeignKey, IntegerField, Model, QuerySet, TextField
+from django.db.models import (
+    CharField,
+    Expression,
+    Field,
+    ForeignKey,
+    IntegerField,
+    JSONField,
+    Model,
+    QuerySet,
+    TextField,
+)
 from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
 
@@ -90,6 +100,7 @@ class Update:
     def __init__(self, build: Callable[[], QuerySet[Any]], **changes: Any) -> None:
         self._build, self._changes = build, changes
         self._statement: tuple[str, tuple[Any, ...]] | None = None
+        self._preparations: dict[str, Callable[[Any], Any]] = {}  # by slot
 
     def __call__(self, **values: Any) -> int:
         """How many rows it changed."""
@@ -100,12 +111,18 @@ class Update:
         if self._statement is None:
             query = cast("UpdateQuery", self._build().query.chain(UpdateQuery))
             query.add_update_values(self._changes)
+            slots = {name: value.name for name, value in self._changes.items() if isinstance(value, Slot)}
+            fields = {slot: query.get_meta().get_field(name) for name, slot in slots.items()}
+            self._preparations = {
+                slot: _preparation(field) for slot, field in fields.items() if isinstance(field, JSONField)
+            }
             self._statement = query.get_compiler(connection=connection).as_sql()
         sql, parameters = self._statement
         changed = 0
         with connection.cursor() as cursor:
             for values in bindings:
-                cursor.execute(sql, _bound(parameters, values))
+                prepared = {slot: prepare(values[slot]) for slot, prepare in self._preparations.items()}
+                cursor.execute(sql, _bound(parameters, {**values, **prepared}))
                 changed += cursor.rowcount
         return changed
 

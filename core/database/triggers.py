@@ -30,16 +30,27 @@ def postgres_triggers(parts: Mapping[str, tuple[str, str, str]]) -> dict[str, st
 
 def postgres_trigger(name: str, moment: str, body: str, *, when: str = "true") -> str:
     """A trigger of this name, made anew, with its function. `moment` is such as `AFTER INSERT ON events`; `body` is
-    PL/pgSQL that sees the rows `new` and `old`.
+    PL/pgSQL that sees the rows `new` and `old`. The condition stands in the function: PostgreSQL keeps its text as it
+    is, and puts that of a trigger in words of its own.
     """
     table = moment.split()[-1]
     each = "STATEMENT" if "TRUNCATE" in moment else "ROW"
-    return f"""
-        CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
+    source = f"""
         BEGIN
-            {body}
+            IF {when} THEN
+                {body}
+            END IF;
             IF TG_OP = 'DELETE' THEN RETURN old; ELSE RETURN new; END IF;
-        END $$;
+        END """
+    return postgres_text(
+        name, table, source, f"CREATE TRIGGER {name} {moment} FOR EACH {each} EXECUTE FUNCTION {name}()"
+    )
+
+
+def postgres_text(name: str, table: str, source: str, trigger: str) -> str:
+    """The statements that make a trigger with its function, of which PostgreSQL keeps these parts."""
+    return f"""
+        CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${source}$$;
         DROP TRIGGER IF EXISTS {name} ON {table};
-        CREATE TRIGGER {name} {moment} FOR EACH {each} WHEN ({when}) EXECUTE FUNCTION {name}()
+        {trigger}
     """

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('coordination', '0006_tasks_go_to_planning'),
+        ('coordination', '0003_deleted_agents_stored_settings'),
     ]
 
     operations = [

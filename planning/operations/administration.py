@@ -12,6 +12,7 @@ from core.operations.registry import OPERATORS_ONLY
 from planning import documents, services
 from planning.operations.common import CHANGING, OfProject, actor
 from planning.operations.tasks import MOST_DEPS, AddedTask, Text
+from planning.schemas import Reference
 from planning.toolset import operation
 
 REQUIRED = ("title", "context", "deps")  # of a task
@@ -21,11 +22,11 @@ class TaskEdit(OfProject):
     id: int
     title: Text | None = None
     context: Text | None = None
-    deps: Annotated[list[int] | None, Field(max_length=MOST_DEPS)] = None
+    deps: Annotated[list[Reference] | None, Field(max_length=MOST_DEPS)] = None
     approach: str | None = None
     acceptance: str | None = None
     risk: str | None = None
-    plan_issue: int | None = None
+    plan_issue: Reference | None = None
     owner: Annotated[str | None, Field(description="Whose it is from now on; null: nobody's.")] = None
     owner_agent_id: str | None = None
     owner_reuse_policy: Literal["fresh", "resume_if_same_artifact", "resume"] | None = None

@@ -12,7 +12,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from planning import documents, mirror, services
 from planning.operations.common import CHANGING, READING, OfProject, actor
-from planning.schemas import IssueEntry
+from planning.schemas import IssueEntry, Reference
 from planning.services import MOST_ISSUES
 from planning.toolset import operation
 
@@ -84,8 +84,8 @@ def plan_status(p: OfProject, caller: Caller) -> PlanState:
 
 
 class PlanUpdate(OfProject):
-    action: Annotated[str, Field(max_length=64, description="add, remove, edit or reopen.")]
-    issue_id: int | None = None
+    action: Annotated[str, Field(description="add, remove, edit or reopen.")]
+    issue_id: Reference | None = None
     title: str | None = None
 
 
@@ -116,7 +116,7 @@ def plan_update(p: PlanUpdate, caller: Caller) -> UpdatedPlan:
 
 
 class PlanDecide(OfProject):
-    issue_id: int
+    issue_id: Reference
     summary: Annotated[str, Field(description="The decision and its reasons.")]
     how_agents: Annotated[list[str] | None, Field(max_length=100, description="Who was asked.")] = None
     how_summary: Annotated[dict[str, str] | None, Field(max_length=100, description="By agent, what it said.")] = None

@@ -12,7 +12,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from planning import documents, mirror, selectors, services
 from planning.operations.common import CHANGING, READING, OfProject, actor
-from planning.schemas import CycleEntry, TaskEntry
+from planning.schemas import CycleEntry, Reference, TaskEntry
 from planning.services import NewTask
 from planning.toolset import operation
 
@@ -23,11 +23,11 @@ MOST_DEPS = 1_000
 class TaskAdd(OfProject):
     title: Text
     context: Text
-    deps: Annotated[list[int], Field(max_length=MOST_DEPS, description="Tasks to be completed first.")] = []
+    deps: Annotated[list[Reference], Field(max_length=MOST_DEPS, description="Tasks to be completed first.")] = []
     approach: str | None = None
     acceptance: Annotated[str | None, Field(description="When it is done.")] = None
     risk: str | None = None
-    plan_issue: Annotated[int | None, Field(description="The issue it comes from.")] = None
+    plan_issue: Annotated[Reference | None, Field(description="The issue it comes from.")] = None
     goal: Annotated[str | None, Field(description="Replaces the goal of all tasks.")] = None
     decisions: Annotated[list[str] | None, Field(max_length=1_000, description="Appended to those of all.")] = None
     owner: Annotated[str | None, Field(description="Whose it is, such as engineer.")] = None
@@ -100,7 +100,7 @@ def task_list(p: OfProject, caller: Caller) -> TaskPage:
 
 
 class TaskUpdate(OfProject):
-    id: int
+    id: Reference
     status: Literal["pending", "in_progress", "completed"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -100,14 +99,6 @@ def _drain(process: subprocess.Popen[str], lines: list[str], arrived: queue.Simp
         lines.append(line.rstrip())
         arrived.put(line)
     arrived.put(None)
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

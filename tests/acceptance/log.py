@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.acceptance.hub import START_SECONDS
 from tests.postgres import SERVER, store_of
 
 COLUMNS = "workspace_id, stream, type, actor_agent_id, payload, visibility, target, created_at"
@@ -25,7 +26,7 @@ def opened(home: Path) -> Iterator[Any]:
         ) as connection:
             yield connection
     else:
-        with closing(sqlite3.connect(home / "nexus.db", timeout=30, isolation_level=None)) as store:
+        with closing(sqlite3.connect(home / "nexus.db", timeout=START_SECONDS, isolation_level=None)) as store:
             yield store
 
 

@@ -13,6 +13,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from benchmarks.stdio import HELLO as HANDSHAKE
+from tests.acceptance.hub import START_SECONDS
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,12 @@ def nexus(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
     """Run a command to its end."""
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
     return subprocess.run(
-        command, env=environment(home, **more), text=True, capture_output=True, timeout=120, stdin=subprocess.DEVNULL
+        command,
+        env=environment(home, **more),
+        text=True,
+        capture_output=True,
+        timeout=START_SECONDS,
+        stdin=subprocess.DEVNULL,
     )
 
 

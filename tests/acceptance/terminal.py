@@ -53,6 +53,15 @@ class Terminal:
             pass
         self.type(keys)
 
+    def give(self, line: str) -> None:
+        """Type a line once the command waits for one, and return when it has read it."""
+        process = psutil.Process(self.process.pid)
+        self.answer("")
+        waits = process.num_ctx_switches().voluntary
+        self.type(line)
+        while process.num_ctx_switches().voluntary == waits:
+            pass
+
     def wait_for(self, text: str) -> None:
         """Return once the screen shows `text`."""
         while text not in self.shown:

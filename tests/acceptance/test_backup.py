@@ -19,7 +19,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from tests.acceptance.hub import ROOT, Hub
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub
 from tests.acceptance.processes import Raw
 from tests.acceptance.test_tail import Tail
 
@@ -48,7 +48,7 @@ def environ(home: Path) -> dict[str, str]:
 
 def nexus(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environ(home), text=True, capture_output=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, env=environ(home), text=True, capture_output=True, timeout=START_SECONDS)
 
 
 @dataclass
@@ -168,7 +168,7 @@ def test_every_follower_with_a_cursor_is_told_that_history_was_replaced(hub: Hub
     with (
         ThreadPoolExecutor() as pool,
         connect(f"ws://{hub.authority}/ws/events/?cursor={head}&workspace={workspace_id}") as socket,
-        httpx.stream("GET", stream, timeout=60) as listening,
+        httpx.stream("GET", stream) as listening,
         Raw(hub.home) as agent,
     ):
         lines = listening.iter_lines()

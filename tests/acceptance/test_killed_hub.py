@@ -12,7 +12,7 @@ from benchmarks.soak.run import drain, hire
 from benchmarks.soak.servers import Servers
 from tests.postgres import store_of
 
-CLIENTS, MESSAGES = 8, 60
+CLIENTS, MESSAGES = 8, 30
 
 
 async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(tmp_path: Path) -> None:

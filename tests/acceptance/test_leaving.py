@@ -18,7 +18,9 @@ import psutil
 import pytest
 
 from tests.acceptance import log
-from tests.acceptance.hub import START_SECONDS, Hub, free_port, start
+from tests.acceptance.hub import START_SECONDS, Hub, start
+from tests.conftest import Furnish
+from tests.ports import free_port
 
 CROWD, ROUNDS = 10, 2
 ROOM = 120 * 2**20  # bytes; what a round left unread, were it kept, is half as much again
@@ -43,14 +45,15 @@ RESET = struct.pack("ii", 1, 0)
 
 
 @pytest.fixture(scope="module", params=["daphne", "uvicorn"])
-def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """A hub that looks every second whether its clients take what they are sent: 6 MB of mail for bob, 8 of events."""
     where = tmp_path_factory.mktemp(request.param)
+    home = furnish(where / "home")
     if request.param == "daphne":
-        hub = start(where / "home", command=[sys.executable, "-c", DAPHNE])
+        hub = start(home, command=[sys.executable, "-c", DAPHNE])
     else:
         port = free_port()
-        hub = start(where / "home", command=[sys.executable, "-c", UVICORN, str(port)], ready="Uvicorn running")
+        hub = start(home, command=[sys.executable, "-c", UVICORN, str(port)], ready="Uvicorn running")
         hub.url = f"http://127.0.0.1:{port}"
     try:
         for agent_id in ("ann", "bob"):
@@ -135,7 +138,7 @@ def test_clients_that_do_not_read_are_dropped_and_their_memory_with_them(full: H
         if full.lines[-1].startswith("[nexus]"):  # uvicorn closes WebSockets in order, and waits for their clients
             silent += [websocket(full, "/ws/events/?cursor=0") for _ in range(CROWD)]
         assert dropped(silent) == len(silent)
-        assert httpx.get(f"{full.url}/readyz", timeout=30).status_code == 200
+        assert httpx.get(f"{full.url}/readyz").status_code == 200
         assert until(lambda: not connected(process)), "nobody is held on to"
         memory.append(process.memory_info().rss)
     assert until(lambda: process.memory_info().rss - memory[0] < ROOM), "each round leaves something behind"
@@ -153,8 +156,8 @@ def test_a_client_that_reads_slowly_gets_everything(full: Hub) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_log_of_a_normal_life_and_a_normal_end_is_silent(tmp_path: Path, project: str, number: int) -> None:
-    hub = start(tmp_path / "home")
+def test_the_log_of_a_normal_life_and_a_normal_end_is_silent(home: Path, project: str, number: int) -> None:
+    hub = start(home)
     try:
         key = hub.key("ann")
         workspace_id = hub.call("workspace_resolve", project_root=project)["workspace_id"]
@@ -205,8 +208,8 @@ launch.main(["nexus", "serve", "--port", "0"])
 """
 
 
-def test_a_hub_ends_though_something_outside_never_answers(tmp_path: Path) -> None:
-    hub = start(tmp_path / "home", command=[sys.executable, "-c", HUNG])
+def test_a_hub_ends_though_something_outside_never_answers(home: Path) -> None:
+    hub = start(home, command=[sys.executable, "-c", HUNG])
     try:
         hub.call("agent_register", agent_id="ann")
         assert hub.stop() == 0

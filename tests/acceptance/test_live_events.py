@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from tests.acceptance.hub import Hub
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.log import append
 
 MANY = 10_000
@@ -62,7 +62,7 @@ def socket_url(hub: Hub, query: str) -> str:
 
 
 def listen(connection: Connection) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(connection.recv(timeout=30))
+    message: dict[str, Any] = json.loads(connection.recv(timeout=START_SECONDS))
     return message
 
 
@@ -77,7 +77,7 @@ def test_sse_brings_each_event_once_in_order_through_random_cuts(hub: Hub, works
         cuts += 1
         left = RANDOM.randint(0, 800)
         headers = {"Last-Event-ID": str(cursor)}
-        with httpx.stream("GET", f"{hub.url}/api/v1/stream", headers=headers, timeout=30) as answer:
+        with httpx.stream("GET", f"{hub.url}/api/v1/stream", headers=headers) as answer:
             for cursor, data in messages(answer):  # the last one is where the next connection starts
                 if data is not None:
                     assert data["event_id"] == cursor

@@ -121,16 +121,21 @@ async def test_a_killed_process_loses_nothing_that_it_answered(tmp_path: Path, p
     async with client(home) as first:
         handoffs = await prepare(first, project)
 
+    over = asyncio.Event()
+
     async def lives(number: int) -> bool:
         try:
             async with client(home) as agent:
                 await send_and_race(agent, number, project, handoffs, record)
+                await over.wait()  # none is done before the killing is
+                await agent.call_tool("nexus_info", {})
         except Exception:  # its server was killed under it
             return False
         return True
 
     agents = [asyncio.create_task(lives(number)) for number in range(AGENTS)]
     await kill_some(record)
+    over.set()
     assert sum(await asyncio.gather(*agents)) == AGENTS - KILLS
     assert record.errors == []
     async with client(home) as reader:

@@ -15,7 +15,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types import INVALID_PARAMS
 
 from mcp_bridge.http import MAX_SESSIONS
-from tests.acceptance.hub import ROOT, Hub
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub
 
 HERE = Path(__file__).parent
 SCENARIOS = [
@@ -46,7 +46,7 @@ def keys(hub: Hub) -> list[str]:
 
 
 def played(command: list[str], where: Path) -> None:
-    ended = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=START_SECONDS)
     assert ended.returncode == 0 and "flow complete" in ended.stdout, ended.stdout + ended.stderr
 
 
@@ -74,7 +74,7 @@ def test_the_typescript_sdk_plays_the_example_flow_and_hears_of_its_mail(
 def test_the_conformance_suite_passes(hub: Hub, keys: list[str], scenario: str, node: Path) -> None:
     url = f"{hub.url}/mcp?api_key={keys[0]}"
     command = [str(node / "node_modules/.bin/conformance"), "server", "--url", url, "--scenario", scenario]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
     assert ended.returncode == 0 and "Passed: 0/0" not in ended.stdout, ended.stdout
 
 
@@ -92,7 +92,7 @@ def test_a_client_of_the_current_protocol_hears_of_its_mail(hub: Hub, keys: list
             await asyncio.to_thread(hub.call, "message_create", project_root=project, **message)
             return await anext(aiter(events))
 
-    assert asyncio.run(asyncio.wait_for(hear(), 30)) == ResourceUpdated(uri=uri)
+    assert asyncio.run(asyncio.wait_for(hear(), START_SECONDS)) == ResourceUpdated(uri=uri)
 
 
 def test_a_key_is_needed_and_taken_in_three_places(hub: Hub, keys: list[str]) -> None:

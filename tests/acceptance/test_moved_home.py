@@ -19,16 +19,16 @@ PATHS = ["/admin/", "/admin/mail/", "/admin/inbox/message/", "/api/v1/agents", "
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(home: Path) -> Iterator[Hub]:
     """A hub of its own, whose home is ours to move."""
-    hub = start(tmp_path / "home")
+    hub = start(home)
     yield hub
     hub.process.kill()
     hub.process.wait()
 
 
 def answers(hub: Hub) -> set[int]:
-    return {httpx.get(f"{hub.url}{path}", timeout=30).status_code for path in PATHS}
+    return {httpx.get(f"{hub.url}{path}").status_code for path in PATHS}
 
 
 @pytest.mark.parametrize("another", [False, True], ids=["nothing", "another store"])
@@ -47,7 +47,7 @@ def test_it_serves_no_store_that_nobody_else_finds_and_goes_on_when_it_is_back(h
         else:
             hub.home.mkdir()
         for _ in range(10):  # whichever thread it is that answers
-            refused = httpx.post(f"{hub.url}/api/v1/operations/agent_register", json={"agent_id": "lost"}, timeout=30)
+            refused = httpx.post(f"{hub.url}/api/v1/operations/agent_register", json={"agent_id": "lost"})
             assert (refused.status_code, refused.json()["error"]["details"]) == (503, {"cause": "moved"})
         assert answers(hub) == {503}
         assert "no longer at" in httpx.get(f"{hub.url}/readyz").json()["data"]["problem"]

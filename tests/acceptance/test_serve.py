@@ -13,13 +13,14 @@ import httpx
 import pytest
 
 from core.instance import running
-from tests.acceptance.hub import ROOT, Hub, free_port, serving, start
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving, start
+from tests.ports import free_port
 
 
 def refused(*flags: str) -> str:
     """What `serve` says when it does not start; it must end with exit code 1."""
     command = [sys.executable, "manage.py", "serve", *flags]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
     assert ended.returncode == 1, ended.stdout
     assert "Traceback" not in ended.stderr
     return ended.stderr
@@ -61,16 +62,16 @@ def test_it_tells_what_is_wrong_with_an_address(hub: Hub, tmp_path: Path) -> Non
     assert "WORKSPACE_UNRESOLVED" in refused("--home", str(tmp_path), "--project-root", str(tmp_path / "none"))
 
 
-def test_it_knows_the_project_it_was_given(tmp_path: Path) -> None:
-    for hub in serving(tmp_path / "home", "--project-root", str(tmp_path)):
+def test_it_knows_the_project_it_was_given(home: Path, tmp_path: Path) -> None:
+    for hub in serving(home, "--project-root", str(tmp_path)):
         assert [row["root_realpath"] for row in hub.call("workspace_list")["workspaces"]] == [str(tmp_path)]
 
 
-def test_it_takes_over_from_a_server_that_was_killed(tmp_path: Path) -> None:
-    first = start(tmp_path)
+def test_it_takes_over_from_a_server_that_was_killed(home: Path) -> None:
+    first = start(home)
     first.stop(signal.SIGKILL)
-    assert running(tmp_path) is None
-    for second in serving(tmp_path):
+    assert running(home) is None
+    for second in serving(home):
         assert httpx.get(f"{second.url}/readyz").status_code == 200
 
 
@@ -80,13 +81,13 @@ def test_it_makes_one_signing_key_that_only_its_owner_reads(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(tmp_path: Path, number: int) -> None:
-    for hub in serving(tmp_path / "home", "--project-root", str(tmp_path)):
+def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_path: Path, number: int) -> None:
+    for hub in serving(home, "--project-root", str(tmp_path)):
         answers: list[httpx.Response] = []
         wait = {"project_root": str(tmp_path), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
 
         def park(hub: Hub = hub, answers: list[httpx.Response] = answers, wait: dict[str, object] = wait) -> None:
-            answers.append(httpx.post(f"{hub.url}/api/v1/operations/event_wait", json=wait, timeout=60))
+            answers.append(httpx.post(f"{hub.url}/api/v1/operations/event_wait", json=wait))
 
         parking = threading.Thread(target=park)
         parking.start()
@@ -98,10 +99,10 @@ def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(tmp_path: Path, nu
         assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line]
 
 
-def test_it_runs_under_uvicorn_unchanged(tmp_path: Path) -> None:
+def test_it_runs_under_uvicorn_unchanged(home: Path) -> None:
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "nexus_site.asgi:application", "--port", str(port)]
-    hub = start(tmp_path, command=[*command, "--timeout-graceful-shutdown", "2"], ready="Uvicorn running")
+    hub = start(home, command=[*command, "--timeout-graceful-shutdown", "2"], ready="Uvicorn running")
     hub.url = f"http://127.0.0.1:{port}"
     try:
         assert httpx.get(f"{hub.url}/readyz").json()["data"]["checks"]["migrations"] is True

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.acceptance.hub import Hub
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
 
 
@@ -41,7 +41,11 @@ def test_it_plays_the_example_flow_with_either_sdk(
     flow = [python, ROOT / "tests/acceptance/example_flow.py", "stdio", project]
     server = [sys.executable, ROOT / "manage.py", "runmcp", "--home", home]
     played = subprocess.run(
-        [*map(str, flow), *map(str, server)], env=environment(home), text=True, capture_output=True, timeout=120
+        [*map(str, flow), *map(str, server)],
+        env=environment(home),
+        text=True,
+        capture_output=True,
+        timeout=START_SECONDS,
     )
     assert played.returncode == 0, played.stderr
     assert "flow complete" in played.stdout
@@ -111,7 +115,7 @@ def test_it_answers_a_line_that_is_no_json(lasting: Raw) -> None:
 
 def test_it_writes_nothing_but_protocol_to_stdout_and_ends_when_stdin_closes(server: Raw) -> None:
     server.call("nexus_info", {})
-    stdout, _ = server.process.communicate(timeout=30)
+    stdout, _ = server.process.communicate(timeout=START_SECONDS)
     assert stdout == b""
     assert server.process.returncode == 0
 
@@ -123,7 +127,7 @@ def test_it_ends_cleanly_on_a_signal_even_while_a_call_waits(server: Raw, projec
     server.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode())
     assert server.call("inbox_count", {"agent_id": "a"}, number=2)["ok"], "a parked wait blocks nobody"
     server.process.send_signal(number)
-    assert server.process.wait(30) == 0
+    assert server.process.wait(START_SECONDS) == 0
 
 
 @pytest.mark.parametrize(
@@ -207,7 +211,7 @@ async def test_it_tells_of_mail_that_another_process_sends(home: Path, project: 
                     "target": {"strategy": "direct", "agent_id": "ann"},
                 },
             )
-            assert await asyncio.wait_for(anext(aiter(mail)), 20) == ResourceUpdated(uri="nexus://inbox/ann")
+            assert await asyncio.wait_for(anext(aiter(mail)), START_SECONDS) == ResourceUpdated(uri="nexus://inbox/ann")
 
 
 def test_it_tells_clients_of_the_older_handshake_too(home: Path, project: str) -> None:

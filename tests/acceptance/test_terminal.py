@@ -20,8 +20,8 @@ def last(screen: Terminal) -> list[str]:
 
 
 @pytest.mark.parametrize("end", [CTRL_C, signal.SIGTERM])
-def test_an_agents_server_says_what_it_is_and_ends_at_once(tmp_path: Path, end: str | signal.Signals) -> None:
-    with Terminal(tmp_path, "runmcp") as screen:
+def test_an_agents_server_says_what_it_is_and_ends_at_once(home: Path, end: str | signal.Signals) -> None:
+    with Terminal(home, "runmcp") as screen:
         screen.wait_for("Ctrl-C ends this.\n")
         assert "speaks MCP" in screen.shown and "nexus connect --client" in screen.shown
         if isinstance(end, str):
@@ -32,8 +32,8 @@ def test_an_agents_server_says_what_it_is_and_ends_at_once(tmp_path: Path, end: 
         assert len(last(screen)) <= 3
 
 
-def test_an_agents_server_ends_with_its_input(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "runmcp") as screen:
+def test_an_agents_server_ends_with_its_input(home: Path) -> None:
+    with Terminal(home, "runmcp") as screen:
         screen.wait_for("Ctrl-C ends this.\n")
         screen.type(CTRL_D)
         assert screen.end() == 0
@@ -55,17 +55,18 @@ def test_it_ends_at_a_question(tmp_path: Path, command: list[str], keys: str, co
 
 def test_it_drops_a_message_that_was_being_typed(tmp_path: Path) -> None:
     send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
-    for keys, code, said in (("half\n" + CTRL_C, 130, "Interrupted"), (CTRL_D, 1, "No text was typed")):
+    for line, keys, code, said in (("half\n", CTRL_C, 130, "Interrupted"), ("", CTRL_D, 1, "No text was typed")):
         with Terminal(tmp_path / "home", *send) as screen:
             screen.wait_for("Ctrl-C drops it.\n")
+            if line:
+                screen.give(line)
             screen.answer(keys)
             assert screen.end() == code
             assert said in last(screen)[-1]
     assert nexus(tmp_path / "home", "inbox", "bob").returncode != 0
 
 
-def test_it_sends_what_was_typed(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+def test_it_sends_what_was_typed(home: Path, tmp_path: Path) -> None:
     nexus(home, "agents", "create", "bob")
     send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
     with Terminal(home, *send) as screen:
@@ -91,8 +92,8 @@ def test_it_ends_while_it_still_starts(tmp_path: Path) -> None:
         assert last(screen)[-1] == "[nexus] Interrupted."
 
 
-def test_a_hub_ends_well(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "serve", "--port", "0") as screen:
+def test_a_hub_ends_well(home: Path) -> None:
+    with Terminal(home, "serve", "--port", "0") as screen:
         screen.wait_for("[nexus] Ready")
         screen.type(CTRL_C)
         assert screen.end() == 0

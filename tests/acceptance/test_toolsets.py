@@ -18,7 +18,7 @@ from mcp_types import ToolListChangedNotification
 
 from tests import toy_app
 from tests.acceptance import hub as hubs
-from tests.acceptance.hub import Hub
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.test_mcp_http import HELLO, JSON_RPC
 
 TOYS = {"toy_add", "toy_list"}
@@ -158,7 +158,7 @@ def test_the_agents_stored_choice_counts_where_none_is_made(hub: Hub, key: str, 
 def test_a_session_over_http_adds_a_toolset_to_itself_alone(hub: Hub, key: str) -> None:
     mine, other = Session(hub, key), Session(hub, key)
     assert mine.told["capabilities"]["tools"]["listChanged"] is True
-    with httpx.stream("GET", mine.url, headers={**mine.headers, "accept": "text/event-stream"}, timeout=30) as stream:
+    with httpx.stream("GET", mine.url, headers={**mine.headers, "accept": "text/event-stream"}) as stream:
         assert mine.call("toolset_enable", name="toy")["data"]["tools"] == ["toy_add", "toy_list"]
         assert any("notifications/tools/list_changed" in line for line in stream.iter_lines() if "data:" in line)
     assert mine.tools() > TOYS and mine.call("toy_list") == {"toys": []}
@@ -173,7 +173,7 @@ def test_without_sessions_a_toolset_is_added_to_the_key(hub: Hub, key: str) -> N
             assert client.protocol_version >= "2026"
             async with client.listen(tools_list_changed=True) as events:
                 await client.call_tool("toolset_enable", {"name": "toy"})
-                event = await asyncio.wait_for(anext(aiter(events)), 30)
+                event = await asyncio.wait_for(anext(aiter(events)), START_SECONDS)
             return event, await toolsets_of(client), await toolsets_of(other)
 
     assert asyncio.run(added()) == (ToolsListChanged(), {"coordination", "toy"}, {"coordination"})
@@ -199,7 +199,7 @@ async def test_a_stdio_process_adds_a_toolset_to_itself(command: Path, tmp_path:
         if mode == "auto":
             async with client.listen(tools_list_changed=True) as events:
                 await client.call_tool("toolset_enable", {"name": "toy"})
-                assert await asyncio.wait_for(anext(aiter(events)), 30) == ToolsListChanged()
+                assert await asyncio.wait_for(anext(aiter(events)), START_SECONDS) == ToolsListChanged()
         else:
             await client.call_tool("toolset_enable", {"name": "toy"})
             assert any(isinstance(message, ToolListChangedNotification) for message in heard)

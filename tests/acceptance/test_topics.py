@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from benchmarks.crowd import Got, crowd, violations
-from tests.acceptance.hub import Hub
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import ROOT, Raw, environment
 from tests.acceptance.test_toolsets import Session
 
@@ -63,7 +63,7 @@ async def test_a_client_of_agent_bus_does_its_work_and_comes_back_after_a_kill(h
             (heard,) = (await waiting)["received"]
             assert (heard["reply_to"], heard["sender"]) == (answer["reply_to"], "blue-heron")
             reviewer.process.send_signal(signal.SIGKILL)
-            reviewer.process.wait(30)
+            reviewer.process.wait(START_SECONDS)
         await call(author, "sync", topic_id=topic, outbox=[{"content_markdown": "Changed."}], wait_seconds=0)
         with Raw(home, "--toolsets", "topics") as reviewer:
             reviewer.greet()
@@ -121,7 +121,7 @@ async def test_a_session_over_http_is_a_peer_and_a_key_over_rest_is_one(hub_besi
 
     def rest(tool: str, /, **arguments: Any) -> httpx.Response:
         url = f"{hub_beside.url}/api/v1/topics/operations/{tool}"
-        return httpx.post(url, json=arguments, headers={"x-api-key": key}, timeout=40)
+        return httpx.post(url, json=arguments, headers={"x-api-key": key})
 
     topic = rest("topic_create", name="cache").json()["topic_id"]
     token = rest("topic_join", topic_id=topic, agent_name="over-rest").json()["reclaim_token"]
@@ -152,7 +152,7 @@ async def test_a_poll_that_a_rest_client_gave_up_loses_nothing(hub_beside: Hub, 
     key = hub_beside.key("builder")
     url = f"{hub_beside.url}/api/v1/topics/operations/"
     headers = {"x-api-key": key}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=40) as http:
+    async with httpx.AsyncClient(base_url=url, headers=headers) as http:
         topic = (await http.post("topic_create", json={"name": "cache"})).json()["topic_id"]
         token = (await http.post("topic_join", json={"topic_id": topic, "agent_name": "ann"})).json()["reclaim_token"]
         async with Client(f"{hub_beside.url}/mcp/topics?api_key={key}", mode="legacy") as other:
@@ -207,6 +207,6 @@ def test_a_person_watches_a_topic_from_a_shell(home: Path) -> None:
                 say("now")
                 assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
                 watching.send_signal(signal.SIGINT)
-                assert watching.wait(30) == 130
+                assert watching.wait(START_SECONDS) == 130
             finally:
                 watching.kill()

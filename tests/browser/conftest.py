@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from tests.acceptance.hub import START_SECONDS, Hub, start
 from tests.browser import scene
@@ -68,13 +68,22 @@ def do(hub: Hub) -> scene.Does:
     return scene.over_rest(hub.url)
 
 
-@pytest.fixture
-def page(browser: Browser, hub: Hub) -> Iterator[Page]:
-    """A window on the hub. The test fails when a script failed or the policy was violated."""
+@pytest.fixture(scope="module")
+def context(browser: Browser, hub: Hub) -> Iterator[BrowserContext]:
+    """What the windows of a module share: scripts, styles and fonts are fetched and compiled once."""
     context = browser.new_context(base_url=hub.url, viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(START_SECONDS * 1000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, hub: Hub) -> Iterator[Page]:
+    """A window on the hub, as on a first visit. The test fails when a script failed or the policy was violated."""
     page = context.new_page()
+    forget = {"origin": hub.url, "storageTypes": "cookies,local_storage"}
+    context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
     faults: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
@@ -94,7 +103,8 @@ def page(browser: Browser, hub: Hub) -> Iterator[Page]:
     page.on("dialog", asked)
     page.on("request", requested)
     yield page
-    context.close()
+    for opened in context.pages:
+        opened.close()
     assert faults == []
 
 
@@ -109,7 +119,8 @@ def findings(axe: str) -> Callable[..., list[str]]:
     """What axe-core finds serious or critical on a page, by all of its rules or by some."""
 
     def run(page: Page, *rules: str) -> list[str]:
-        page.evaluate(axe)
+        if not page.evaluate("'axe' in window"):
+            page.evaluate(axe)
         only = {"runOnly": list(rules)} if rules else {}
         result: Any = page.evaluate("o => axe.run(document, o)", {"resultTypes": ["violations"], **only})
         return [

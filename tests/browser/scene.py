@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import httpx
 
+from tests.acceptance.hub import START_SECONDS
+
 TEAM = {
     "planner": ("planner", ["planning"]),
     "builder-1": ("worker", ["python", "tests"]),
@@ -150,7 +152,7 @@ def topics_over_rest(url: str) -> Does:
     """Operations of topics called over a hub's REST, as the operator of this machine; they answer bare objects."""
 
     def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
-        answer = httpx.post(f"{url}/api/v1/topics/operations/{operation}", json=arguments, timeout=30)
+        answer = httpx.post(f"{url}/api/v1/topics/operations/{operation}", json=arguments, timeout=START_SECONDS)
         assert answer.status_code == 200, answer.text
         data: dict[str, Any] = answer.json()
         return data
@@ -162,7 +164,7 @@ def over_rest(url: str, path: str = "operations") -> Does:
     """Operations called over a hub's REST, as the operator of this machine."""
 
     def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
-        envelope = httpx.post(f"{url}/api/v1/{path}/{operation}", json=arguments, timeout=30).json()
+        envelope = httpx.post(f"{url}/api/v1/{path}/{operation}", json=arguments, timeout=START_SECONDS).json()
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data

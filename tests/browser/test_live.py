@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,12 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.hub import ROOT, Hub, start
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub, start
 from tests.browser import scene
 from tests.browser.conftest import Ids
 from tests.browser.scene import Does
+from tests.conftest import Furnish
+from tests.ports import free_port
 
 KEPT = 300
 
@@ -37,7 +40,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
         expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text("3")
-        output, _ = demo.communicate(timeout=60)
+        output, _ = demo.communicate(timeout=START_SECONDS)
     assert demo.returncode == 0, output
     page.goto("/admin/")
     expect(page.locator(".nx-bars title").last).not_to_have_text("0 messages, 0 min ago")
@@ -60,8 +63,21 @@ def test_it_keeps_the_focus_while_it_updates(page: Page, team: Ids, do: Does) ->
     card.focus()
     offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public"}
     do("handoff_create", **offer, target={"strategy": "role", "role": "fresh"}, payload="x")
-    expect(page.get_by_role("link", name="role fresh")).to_be_visible(timeout=10_000)
+    expect(page.get_by_role("link", name="role fresh")).to_be_visible()
     expect(card).to_be_focused()
+
+
+def test_it_updates_nothing_under_a_button_that_is_down(page: Page, team: Ids, do: Does) -> None:
+    page.goto("/admin/board/")
+    page.locator(f"#card-{team['open']}").hover()
+    with page.expect_response(lambda answer: "x-requested-with" in answer.request.headers) as update:
+        page.mouse.down()
+        offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public"}
+        do("handoff_create", **offer, target={"strategy": "role", "role": "late"}, payload="x")
+    update.value.finished()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(f"/admin/board/{team['open']}/"))
 
 
 def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, team: Ids, do: Does) -> None:
@@ -74,7 +90,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
     expect(page.locator("#waiting")).to_contain_text("new")
     assert shown(page) == before
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("while paused 2", exact=True)).to_be_visible(timeout=10_000)
+    expect(page.get_by_text("while paused 2", exact=True)).to_be_visible()
     ids = shown(page)
     assert ids == list(range(ids[0], ids[-1] - 1, -1))
 
@@ -97,15 +113,17 @@ def test_it_does_not_grow_and_does_not_fall_behind(page: Page, team: Ids, do: Do
             pool.map(lambda number: say(do, team["root"], f"flood {number}"), range(KEPT // 2 - 20))
         )  # two events each
     say(do, team["root"], "the last one")
-    expect(page.get_by_text("the last one", exact=True)).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("the last one", exact=True)).to_be_visible()
     ids = shown(page)
     assert len(ids) <= KEPT
     assert ids == list(range(ids[0], ids[-1] - 1, -1))
 
 
-def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(browser: Browser, tmp_path: Path) -> None:
-    hub = start(tmp_path / "home")
-    port = str(hub.address[1])
+def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(
+    browser: Browser, tmp_path: Path, furnish: Furnish
+) -> None:
+    port = str(free_port())  # on which it comes back
+    hub = start(furnish(tmp_path / "home"), "--port", port)
     try:
         root = tmp_path / "parser"
         root.mkdir()
@@ -115,9 +133,9 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(browser: Br
         expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
         hub.stop()
         expect(page.locator("[data-live]")).to_contain_text("Connection lost")
-        hub = start(tmp_path / "home", "--port", port)
+        hub = start(hub.home, "--port", port)
         say(scene.over_rest(hub.url), str(root), "after the return")
-        expect(page.get_by_text("after the return", exact=True)).to_be_visible(timeout=20_000)
+        expect(page.get_by_text("after the return", exact=True)).to_be_visible()
         expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
         ids = shown(page)
         assert ids == list(range(ids[0], ids[-1] - 1, -1))

@@ -11,12 +11,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.acceptance.hub import Hub, serving
 from tests.acceptance.processes import nexus
+from tests.conftest import Furnish
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path, furnish: Furnish) -> Iterator[Hub]:
     """A hub that trusts nobody without a login."""
-    yield from serving(tmp_path / "home", "--host", "0.0.0.0")
+    yield from serving(furnish(tmp_path / "home"), "--host", "0.0.0.0")
 
 
 def log_in(page: Page, hub: Hub) -> None:

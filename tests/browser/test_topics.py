@@ -47,7 +47,7 @@ def test_it_shows_what_is_said_as_it_is_said_and_stays_at_the_end(page: Page, to
     expect(page.get_by_text("line 59", exact=True)).to_be_in_viewport()
     page.evaluate("window.stayed = true")
     speak(do, topic, "just now")
-    expect(page.get_by_text("just now", exact=True)).to_be_in_viewport(timeout=10_000)
+    expect(page.get_by_text("just now", exact=True)).to_be_in_viewport()
     expect(page.get_by_role("region", name="Peers")).to_contain_text("zoe-just now")
     shown = page.locator(".nx-said > li").evaluate_all("rows => rows.map((row) => Number(row.id.slice(2)))")
     assert shown == list(range(shown[0], 65)) and page.evaluate("window.stayed")
@@ -59,7 +59,7 @@ def test_it_leaves_one_where_one_reads(page: Page, topic: Ids, do: Does) -> None
     live(page)
     page.locator(".nx-stream").evaluate("pane => { pane.scrollTop = 0; }")
     speak(do, topic, "below")
-    expect(page.get_by_text("below", exact=True)).to_be_attached(timeout=10_000)
+    expect(page.get_by_text("below", exact=True)).to_be_attached()
     assert page.locator(".nx-stream").evaluate("pane => pane.scrollTop") == 0
 
 
@@ -88,7 +88,7 @@ def test_it_opens_a_topic_and_joins_it_without_a_word(page: Page, do: Does) -> N
     expect(peers).to_contain_text("operator")
     live(page)
     speak(do, {"topic": page.url.rstrip("/").rpartition("/")[2]}, "first words")
-    peers.get_by_role("button", name="Mark read to #1").click(timeout=10_000)
+    peers.get_by_role("button", name="Mark read to #1").click()
     expect(peers.locator("li", has_text="operator")).to_contain_text("up to date")
     expect(peers.get_by_role("button")).to_have_count(0)
 

@@ -22,6 +22,8 @@ from coordination.toolset import run
 from core.clock import now
 from core.config import CoreSettings, parse, resolve, without_password
 from core.database import commits, store, write
+from core.database.postgres import django_settings
+from core.database.postgres.address import parameters
 from core.database.postgres.errors import failure, is_busy, is_lost
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -79,6 +81,12 @@ def test_it_takes_one_place_for_the_store() -> None:
 )
 def test_it_shows_a_url_without_what_is_secret(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_it_tells_the_server_its_own_name_whatever_the_url_says() -> None:
+    config = resolve({}, {"database_url": "postgresql://u@h/x?application_name=mine&sslmode=require"}).settings
+    for told in (parameters(config), django_settings(config)["OPTIONS"]):
+        assert (told["application_name"], told["sslmode"]) == ("nexus", "require")
 
 
 def test_it_lists_the_setting_without_the_password(db: None, configure: Callable[..., None]) -> None:
@@ -322,9 +330,21 @@ def test_it_refuses_a_store_of_a_newer_version(other: psycopg.Connection[Any], t
 
 @postgresql
 @pytest.mark.django_db(transaction=True)
-def test_it_makes_a_lost_trigger_anew(other: psycopg.Connection[Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TRIGGER events_refuse_update ON events",
+        "ALTER TABLE events DISABLE TRIGGER events_refuse_update",
+        "DROP TRIGGER events_refuse_update ON events; CREATE TRIGGER events_refuse_update BEFORE UPDATE OF stream "
+        "ON events FOR EACH ROW EXECUTE FUNCTION events_refuse_update()",
+        "CREATE OR REPLACE FUNCTION events_refuse_update() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "BEGIN RETURN new; END $$",
+    ],
+    ids=["dropped", "disabled", "of another moment", "of another function"],
+)
+def test_it_makes_a_trigger_anew_that_is_not_as_it_should_be(other: psycopg.Connection[Any], change: str) -> None:
     assert not store().pending()
-    other.execute("DROP TRIGGER events_refuse_update ON events")
+    other.execute(change.encode())
     assert store().pending()
     store().prepare()
     assert not store().pending()

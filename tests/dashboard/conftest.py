@@ -21,7 +21,7 @@ from topics import connections
 
 def planning(operation: str, /, **arguments: Any) -> dict[str, Any]:
     """Call an operation of planning."""
-    return runner.perform(PLANNING, Caller(transport="test"), operation, arguments).result()
+    return dict(runner.perform(PLANNING, Caller(transport="test"), operation, arguments).result())
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_it_tells_circles_and_dependencies_that_there_are_not_beside_the_drawing
     project.task("Five", deps=[4])
     project.task("Six", deps=[99])
     text = page(browser)
-    assert "The tasks 4 → 5 wait for each other" in text and "Not drawn, as they have no order: 4, 5." in text
+    assert "4 → 5 → 4 is a circle" in text and "Not drawn, as they have no order: 4, 5." in text
     assert "Task 6 waits for 99, which there is not" in text
 
 
@@ -313,7 +313,7 @@ def test_it_tells_the_new_owner_of_a_ready_task_and_the_holder_of_a_change(proje
     Task.objects.filter(number=2).update(held_by="bob")
     run_edit(project, id=2, deps=[])
     subjects = [row["subject"] for row in do("inbox_pull", agent_id="bob")["messages"]]
-    assert subjects == ["Your task 2 was changed: deps"]
+    assert subjects == ["Your task 2 was changed (deps): Write the reader"]
     assert Event.objects.filter(type="task.ready", payload__task_id=2).exists()
 
 

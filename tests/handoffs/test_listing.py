@@ -263,6 +263,7 @@ class TestWhoMayLook:
             "claimed_by": "bob",
             "lease_expires_at": "2026-03-01T12:05:01.000000Z",
             "payload": '{"page": 1}',
+            "task_id": None,
             "result": None,
             "rejected_reason": None,
             "created_at": "2026-03-01T12:00:00.000000Z",

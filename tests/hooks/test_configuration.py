@@ -212,6 +212,11 @@ def test_it_refuses_when_the_file_changed_after_it_was_shown(tmp_path: Path) -> 
     assert file.read_text() == '{"mine": 1}'
 
 
+@pytest.mark.parametrize("edit", [configuration.drop_hooks("codex"), configuration.drop_server("cursor")])
+def test_it_makes_no_file_to_take_something_out_of(tmp_path: Path, edit: Edit) -> None:
+    assert configuration.plan(tmp_path / "settings.json", "json", edit).diff == ""
+
+
 def test_it_makes_a_new_file_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "new" / "mcp.json"
     entry = clients.server_entry("cursor", url="http://127.0.0.1:1/mcp", key="nxs_secret")

@@ -44,14 +44,6 @@ ROWS: dict[str, dict[str, Any]] = {
         "last_heartbeat_at": THEN,
     },
     "channels": {"channel_id": "chn_1", "workspace_id": WORKSPACE, "name": "general", "created_at": THEN},
-    "tasks": {
-        "task_id": "tsk_1",
-        "workspace_id": WORKSPACE,
-        "title": "Read",
-        "status": "open",
-        "created_by": "ana",
-        "created_at": THEN,
-    },
     "artifacts": {
         "artifact_id": "art_1",
         "workspace_id": WORKSPACE,
@@ -247,7 +239,7 @@ def test_it_keeps_the_old_store_when_a_step_dies_half_way(home: Home, nexus: Nex
     after = max(name for app, name in STEPS if app == "coordination")
     before = (home.sql("SELECT * FROM message_deliveries"), home.sql("SELECT * FROM sqlite_master"))
     later = tmp_path / "later"  # the next version, with a step that dies
-    skip = shutil.ignore_patterns("__pycache__", "static", "locale")
+    skip = shutil.ignore_patterns("static", "locale")
     for name in (
         "core",
         "coordination",

@@ -17,11 +17,11 @@ DEFAULTS = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "client_encoding": "utf8",
-    "application_name": "nexus",
 }
+NAME = {"application_name": "nexus"}  # by which who takes the store's place knows its users: no URL gives another
 
 
 def parameters(config: CoreSettings) -> dict[str, Any]:
-    """The parameters of libpq, by name: what the URL says, and our defaults for the rest."""
+    """The parameters of libpq, by name: what the URL says, our defaults for the rest, and our name."""
     assert config.database_url is not None
-    return {**DEFAULTS, **conninfo_to_dict(config.database_url)}
+    return {**DEFAULTS, **conninfo_to_dict(config.database_url), **NAME}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from core.config import CoreSettings, without_password
 from core.database.migrations import refuse_newer, shipped_migrations
 from core.database.postgres.address import parameters
 from core.database.postgres.errors import UNREACHABLE, failure, is_lost
+from core.database.triggers import postgres_text
 from core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,11 @@ STATE = """
     SELECT current_setting('server_version_num')::int / 10000, pg_encoding_to_char(encoding), datcollate,
         coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), pg_is_in_recovery()
     FROM pg_database WHERE datname = current_database()
+"""
+TRIGGERS = """
+    SELECT tgname, tgrelid::regclass::text, prosrc, pg_get_triggerdef(t.oid, true)
+    FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
+    WHERE NOT tgisinternal AND tgenabled <> 'D' AND pg_table_is_visible(tgrelid)
 """
 BYTEWISE = {"C", "POSIX", "C.UTF-8", "C.UTF8", "C.utf8", "ucs_basic"}
 CREATE = "CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'"
@@ -51,7 +57,10 @@ def prepare() -> None:
 
 
 def pending() -> bool:
-    """Whether a migration of this version is not applied, or a trigger is missing. Raises as `prepare` does."""
+    """Whether a migration of this version is not applied, or a trigger not as it should be.
+
+    Raises as `prepare` does.
+    """
     with direct() as server:
         version, encoding, collation, may_create, standby = _row(server, STATE)
         if version < OLDEST:
@@ -65,11 +74,17 @@ def pending() -> bool:
         known = _row(server, "SELECT to_regclass('django_migrations') IS NOT NULL")[0]
         applied = set(server.execute("SELECT app, name FROM django_migrations").fetchall()) if known else set()
         refuse_newer(where(), applied)
-        there = {name for (name,) in server.execute("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal")}
-        waiting = bool(shipped_migrations() - applied) or not set(database_objects("postgresql")) <= there
+        incomplete = bool(absent(server.execute(TRIGGERS), database_objects("postgresql")))
+        waiting = incomplete or bool(shipped_migrations() - applied)
         if waiting and not may_create:
             raise _unfit("may not be changed by this user: it cannot create tables. Make the user the database's owner")
         return waiting
+
+
+def absent(there: Iterable[tuple[Any, ...]], objects: Mapping[str, str]) -> list[str]:
+    """Which triggers, by name, a store does not have, or has with another text. `there` are the rows of TRIGGERS."""
+    present = {row[0]: postgres_text(*row).split() for row in there}
+    return [name for name, statements in objects.items() if present.get(name) != statements.split()]
 
 
 def install(objects: Mapping[str, str]) -> None:

@@ -13,6 +13,12 @@ const busy = (region) =>
   region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")
   || region.contains(document.getSelection()?.anchorNode) && !document.getSelection().isCollapsed;
 
+// What is exchanged between the press of a button and its release is not clicked: that is waited for.
+let pressed = false;
+["pointerdown", "pointermove", "pointerup", "pointercancel"].forEach((kind) => {
+  document.addEventListener(kind, (event) => { pressed = event.buttons > 0; });
+});
+
 function exchange(region, fresh) {
   const focused = region.contains(document.activeElement) ? document.activeElement : null;
   const key = focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
@@ -32,6 +38,7 @@ async function load(url, only) {
   if (!response.ok) throw new Error(response.statusText);
   if (response.redirected) throw new Error("another page"); // the login's, once one is logged out
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  while (pressed) await new Promise((done) => setTimeout(done, 50));
   if (here !== location.href) return; // the person went on meanwhile: this is the picture of another place
   for (const region of document.querySelectorAll("[data-region]")) {
     const fresh = page.getElementById(region.id);

@@ -1,0 +1,305 @@
+"""`nexus planning`: a catalog's agents in a coding client, with the hooks. It joins two apps, so it stands here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+from filelock import FileLock
+
+from core.cli import Group, add_project_root
+from core.config import CoreSettings
+from core.logs import redact
+from core.operations.errors import Code, NexusError, invalid
+from core.operations.registry import TOOLSETS
+from core.verbs import Verb, VerbsCommand
+from hooks import clients, configuration
+from hooks.setup import add_setup_options, program, project, settings_flags, tell_of_password, write
+from hooks.signal_files import private_directory
+from planning.catalog.bundled import DIRECTORY
+from planning.catalog.capability_map import disallowed
+from planning.catalog.loader import Catalog, load
+from planning.install import files
+from planning.install.files import Change, Plan
+from planning.install.render import CLIENTS, Surroundings, render
+
+LOCK = "planning-install.lock"  # in the home
+NO_HOOKS = (
+    "This client has no hooks that call a command: tags, the resume decision and the gates are not at work in it."
+)
+NO_SERVER = (
+    "Codex withholds tools of ours only from agents whose file says how the server is reached, and its entry was not "
+    "found: run `nexus connect --client codex` and then this again. The hooks' gate refuses those calls meanwhile."
+)
+KEPT = "The hooks were installed for an agent of their own (--agent-id); `nexus hook` changes them."
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that is to be done, and what there is to say of it."""
+
+    directory: Path  # of the agents
+    agents: Plan
+    emptied: tuple[Change, ...]  # the file of the hooks, where nothing but them was in it
+    hooks: configuration.Change | None
+    notes: tuple[str, ...]
+
+    @property
+    def changes(self) -> list[Change | configuration.Change]:
+        """Every change, the hooks' last."""
+        return [*self.agents.changes, *self.emptied, *([self.hooks] if self.hooks else [])]
+
+    def apply(self) -> None:
+        """Make all changes, or none, one process at a time. Raises CONFIG_ERROR."""
+        lock = CoreSettings.current().home / LOCK
+        try:
+            private_directory(lock.parent)
+            one_at_a_time = FileLock(lock, mode=0o600).acquire()
+        except OSError as error:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"{lock} cannot be written ({type(error).__name__}). Nothing was changed.",
+                {"file": str(lock)},
+            ) from None
+        with one_at_a_time, files.applied([*self.agents.changes, *self.emptied], self.directory):
+            if self.hooks:
+                write(self.hooks)  # with a backup, as `nexus hook install` does
+
+
+class Command(VerbsCommand):
+    group = Group.CLIENTS
+    help = "List a catalog's agents, and install them in a coding client. Without a verb it lists them."
+    examples = (
+        "examples:\n"
+        "  nexus planning\n"
+        "  nexus planning install --client claude-code\n"
+        "  nexus planning uninstall --client claude-code"
+    )
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb(
+                "list",
+                "List the agents of a catalog: what they are for, how long they are kept, what they may not do.",
+                self.list,
+                _add_catalog,
+                ["nexus planning list", "nexus planning list --catalog ~/nexus-core --json"],
+            ),
+            Verb(
+                "install",
+                "Write a catalog's agents, and the hooks, into a client's files. Shows the change first and asks.\n"
+                "A file of another's making, and one that was changed by hand, is left as it is.\n"
+                "With --json and without --yes it only tells what it would do.",
+                self.install,
+                _add_install,
+                [
+                    "nexus planning install --client claude-code",
+                    "nexus planning install --client codex --scope user --yes",
+                    "nexus planning install --client gemini --also writer=no_shell_exec",
+                    "nexus planning install --client cursor --json                what would be done; --yes does it",
+                ],
+            ),
+            Verb(
+                "uninstall",
+                "Take away what install wrote. Shows the change first and asks; what was changed by hand stays.",
+                self.uninstall,
+                _add_client,
+                ["nexus planning uninstall --client claude-code"],
+            ),
+        )
+
+    def run(self, **options: Any) -> None:
+        """Nothing here concerns the store."""
+        self.act(options)
+
+    def list(self, options: Mapping[str, Any]) -> int:
+        agents = _catalog(options).manifest.agents
+        if options["json"]:
+            self.print_json({"agents": [agent.model_dump(mode="json", exclude_unset=True) for agent in agents]})
+        else:
+            self.print_table(
+                ["AGENT", "CATEGORY", "KEPT", "MODEL", "MAY NOT"],
+                [[agent.id, agent.category, agent.resume_tier, agent.model_tier, ", ".join(agent.capabilities)]
+                 for agent in agents],
+            )  # fmt: skip
+        return 0
+
+    def install(self, options: Mapping[str, Any]) -> int:
+        client, root = options["client"], project(options)
+        catalog, also = _catalog(options), _additions(options["also"])
+        if strange := set(also) - set(catalog.agent_bodies):
+            raise invalid(f"--also: the catalog has no agent {min(strange)!r}.", field="also")
+        around = Surroundings(
+            sorted({name for toolset in TOOLSETS.values() for name, each in toolset.operations.items() if each.tool}),
+            _codex_server(root, options["scope"]) if client == "codex" else None,
+        )
+        wanted = {}
+        for agent in catalog.manifest.agents:
+            withheld = disallowed(agent, client, catalog.manifest.blocked_classes, also[agent.id])
+            text = render(client, agent, catalog.agent_bodies[agent.id], withheld, around)
+            wanted[agent.id + CLIENTS[client].suffix] = files.marked(text)
+        notes = [NO_SERVER] if client == "codex" and around.server is None else []
+
+        def put(document: Any) -> None:
+            line = configuration.installed(document, client)
+            ours = clients.hook_command(program(), client, settings_flags())
+            configuration.put_hooks(client, line if line and _is_named(line) else ours)(document)
+
+        if client in clients.HOOKED:
+            tell_of_password(self)
+        return self._carry_out(options, _setup(options, root, wanted, put, notes))
+
+    def uninstall(self, options: Mapping[str, Any]) -> int:
+        client, notes = options["client"], []
+
+        def drop(document: Any) -> None:
+            line = configuration.installed(document, client)
+            if line and _is_named(line):
+                notes.append(KEPT)
+            elif line:
+                configuration.drop_hooks(client)(document)
+
+        setup = _setup(options, project(options), {}, drop, notes)
+        return self._carry_out(options, setup)
+
+    def _carry_out(self, options: Mapping[str, Any], setup: Setup) -> int:
+        if options["json"]:
+            if options["yes"]:
+                setup.apply()
+            self.print_json(_told(setup, options))
+            return 0
+        for change in setup.changes:
+            self.stdout.write(_harmless(redact(change.diff)))
+        for file, why in setup.agents.left.items():
+            self.stderr.write(f"{file} is left as it is: {why}.")
+        for note in setup.notes:
+            self.stderr.write(note)
+        count = len(setup.changes)
+        if not count:
+            self.stdout.write("Nothing needs a change.")
+        elif not options["yes"] and not self.ask(f"Make these changes to {count} files?"):
+            self.stdout.write("Nothing was changed.")
+        else:
+            setup.apply()
+            self.stdout.write(f"Changed {count} files.")
+        return 0
+
+
+def _harmless(text: str) -> str:
+    """A text of somebody's catalog as a terminal shows it: all of it, and nothing that it takes for a command."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else f"\\x{ord(letter):02x}" for letter in text)
+
+
+def _add_catalog(parser: CommandParser) -> None:
+    parser.add_argument("--catalog", type=Path, metavar="DIR", help="a catalog of the published layout; default: ours")
+
+
+def _add_client(parser: CommandParser) -> None:
+    parser.add_argument("--client", choices=tuple(CLIENTS), required=True, help="the client to set up")
+    add_project_root(parser)
+    add_setup_options(parser)
+
+
+def _add_install(parser: CommandParser) -> None:
+    _add_client(parser)
+    _add_catalog(parser)
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="AGENT=CAPABILITY",
+        help="keep an agent from more than the catalog does; may be given again",
+    )
+
+
+def _catalog(options: Mapping[str, Any]) -> Catalog:
+    return load(options["catalog"] or DIRECTORY)
+
+
+def _additions(given: Iterable[str]) -> Mapping[str, list[str]]:
+    """Capabilities to add, by agent. Raises VALIDATION_ERROR."""
+    added: dict[str, list[str]] = defaultdict(list)
+    for each in given:
+        agent, equals, capability = each.partition("=")
+        if not (agent and equals and capability):
+            raise invalid(f"--also: {each[:200]!r} is not of the form AGENT=CAPABILITY.", field="also")
+        added[agent].append(capability)
+    return added
+
+
+def _is_named(line: str) -> bool:
+    """Whether hooks were installed for one agent, which only `nexus hook install` does."""
+    return "--agent-id" in shlex.split(line)
+
+
+def _setup(
+    options: Mapping[str, Any],
+    root: Path,
+    wanted: Mapping[str, str],
+    edit: configuration.Edit,
+    notes: list[str],
+) -> Setup:
+    name = options["client"]
+    client, of_user = CLIENTS[name], options["scope"] == "user"
+    directory = Path.home() / client.user if of_user else root / client.project
+    agents = files.plan(directory, client.suffix, wanted, within=None if of_user else root)
+    hooks = emptied = None
+    if name in clients.HOOKED:
+        known = clients.CLIENTS[name]
+        path = known.user_hooks if of_user else known.project_hooks
+        assert path is not None, "every client of HOOKED has both"
+        file = clients.locate(path, root)
+        hooks = configuration.plan(file, "json", edit)
+        holds_nothing = hooks.diff and json.loads(hooks.after) == ({"version": 1} if name == "cursor" else {})
+        if holds_nothing and not file.is_symlink():  # what a link leads to is kept elsewhere, on purpose
+            emptied = Change(hooks.file, hooks.before, None)
+    elif wanted:
+        notes.append(NO_HOOKS)
+    return Setup(
+        directory,
+        agents,
+        emptied=(emptied,) if emptied else (),
+        hooks=hooks if hooks and hooks.diff and not emptied else None,
+        notes=tuple(notes),
+    )
+
+
+def _told(setup: Setup, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What was done, or would be, for scripts."""
+    changes = setup.changes
+    return {
+        "client": options["client"],
+        "applied": options["yes"],
+        "written": [str(change.file) for change in changes if change.after is not None],
+        "removed": [str(change.file) for change in changes if change.after is None],
+        "unchanged": [str(file) for file in setup.agents.unchanged],
+        "left": [{"file": str(file), "why": why} for file, why in setup.agents.left.items()],
+        "notes": setup.notes,
+    }
+
+
+def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
+    """How Codex reaches Nexus, by its own configuration; None where that does not say. Raises CONFIG_ERROR."""
+    known = clients.CLIENTS["codex"]
+    for path in [known.user_file] if scope == "user" else [known.project_file, known.user_file]:
+        assert path is not None, "Codex has both"
+        file = clients.locate(path, root)
+        try:
+            entry = tomllib.loads(file.read_text("utf-8")).get(known.servers, {}).get(clients.SERVER)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, AttributeError) as error:
+            why = "is not well-formed TOML" if isinstance(error, ValueError) else "cannot be read"
+            raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. Nothing was changed.", {"file": str(file)}) from None
+        if isinstance(entry, dict):
+            # No key and no header: the agent's file says which server, and Codex adds the rest of its entry.
+            address = {name: entry[name] for name in ("command", "args", "url") if name in entry}
+            return address if address and redact(str(address)) == str(address) else None
+    return None

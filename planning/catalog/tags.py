@@ -1,0 +1,73 @@
+"""Tags in what a user writes: `[plan] …`, `[rule:tests] …`. Standard library alone: a hook looks at every prompt.
+
+A tag counts where it starts the text or follows white space, and outside of code: `matrix[d]`, `[d](a link)`, code
+fences and `inline code` hold none. It is written exactly as in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+ANY = "*"  # the variant that stands for every one
+MAX_VARIANT = 64  # characters
+FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+INLINE_CODE = re.compile(r"`[^`]*`")
+MARK = re.compile(rf"(?:^|(?<=\s))\[([a-z][a-z0-9_-]*)(?::([^\[\]\s:]{{1,{MAX_VARIANT}}}))?\](?!\()")
+
+
+class TagLike(Protocol):
+    """What is asked of a tag of a vocabulary."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def trigger(self) -> str: ...
+    @property
+    def variants(self) -> Sequence[str]: ...
+
+
+class Found(NamedTuple):
+    """A tag in a text: the tag's id, the variant that was written, and the text up to the next tag, stripped."""
+
+    tag: str
+    variant: str | None
+    rest: str
+
+
+def find_tags(text: str, tags: Iterable[TagLike]) -> list[Found]:
+    """The tags of a vocabulary that a text holds, in its order. Never raises; takes time in proportion to the text."""
+    whole = {tag.trigger: tag for tag in tags}
+    hits: list[tuple[re.Match[str], str, str | None]] = []
+    for match in MARK.finditer(_without_code(text)):
+        name, variant = match.groups()
+        if exact := whole.get(match[0]):
+            hits.append((match, exact.id, None))
+        elif variant and (tag := whole.get(f"[{name}]")) and not {variant, ANY}.isdisjoint(tag.variants):
+            hits.append((match, tag.id, variant))
+    ends = [match.start() for match, _, _ in hits] + [len(text)]
+    return [
+        Found(tag, variant, text[match.end() : end].strip())
+        for (match, tag, variant), end in zip(hits, ends[1:], strict=True)
+    ]
+
+
+def _without_code(text: str) -> str:
+    """The text with its code crossed out, as long as it was."""
+    return "\n".join(_lines_without_code(text))
+
+
+def _lines_without_code(text: str) -> Iterator[str]:
+    fence = ""  # what opened the block that a line stands in
+    for line in text.split("\n"):
+        mark = FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+            yield "x" * len(line)
+        elif mark:
+            fence = mark[1]
+            yield "x" * len(line)
+        else:
+            yield INLINE_CODE.sub(lambda code: "x" * len(code[0]), line)

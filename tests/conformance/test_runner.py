@@ -1,0 +1,398 @@
+"""What the runner reports: of fixtures that disagree, of files that are no fixtures, and of state files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.conformance.__main__ import main
+from tests.conformance.assertions import ABSENT, value_at
+from tests.conformance.loading import Fixture, load
+from tests.conformance.runner import Call, play
+from tests.conformance.validation import is_project_file, problem
+
+TASKS = ".nexus/state/tasks.json"
+TIME = "2026-03-02T08:00:00.000Z"
+DATA = {
+    "task": {"id": 2, "title": "Hang lamps", "done": False, "deps": [1, 7], "created_at": TIME, "owner": None},
+    "length": 5,
+}
+
+
+def answering(data: Mapping[str, Any] = DATA) -> Call:
+    """Tools that always succeed with the same data."""
+    return lambda tool, arguments: {"ok": True, "data": dict(data)}
+
+
+def refusing(message: str) -> Call:
+    """Tools that always refuse."""
+    return lambda tool, arguments: {"ok": False, "error": {"code": "NOT_FOUND", "message": message}}
+
+
+def writing(text: str, file: str = TASKS) -> Call:
+    """Tools that write a file into the project."""
+
+    def call(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        path = Path(arguments["project_root"], file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return {"ok": True, "data": {}}
+
+    return call
+
+
+def body(**more: Any) -> dict[str, Any]:
+    action = {"tool": "task_add", "params": {}}
+    return {"test_id": "one", "description": "One behaviour of a tool", "action": action, **more}
+
+
+def fixture(**postcondition: Any) -> Fixture:
+    return Fixture("tools/one.json", "one", body(postcondition=postcondition))
+
+
+def found_in(directory: Path, content: Any, name: str = "tools/one.json") -> list[Fixture]:
+    """What is loaded of a directory with one file."""
+    file = directory / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return list(load(directory))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("$.task.id", 2),
+        ("$.task.id", 2.0),
+        ("$.task.title", "Hang lamps"),
+        ("$['task']['done']", False),
+        ("$.task.deps[0]", 1),
+        ("$.task.deps[-1]", 7),
+        ("$.task.deps.length", 2),
+        ("$.length", 5),
+        ("$.task.owner", None),
+        ("$.task.nowhere", None),
+        ("$.task.deps[9]", None),
+        ("$.task.title.length", None),
+        ("$.task.created_at", {"type": "iso8601"}),
+        ("$.task.done", {"type": "boolean"}),
+        ("$.task.id", {"type": "number", "min": 2, "max": 2}),
+        ("$.task.deps.length", {"type": "number", "min": 1}),
+        ("$.task.title", {"type": "string", "minLength": 10, "pattern": "lamps$"}),
+    ],
+)
+def test_it_finds_what_an_assertion_expects(path: str, expected: Any, tmp_path: Path) -> None:
+    assert play(fixture(return_value={path: expected}), answering(), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "told"),
+    [
+        ("$.task.id", 1, "expected 1, found 2"),
+        ("$.task.id", True, "expected true, found 2"),
+        ("$.task.id", "2", 'expected "2", found 2'),
+        ("$.task.done", 0, "expected 0, found false"),
+        ("$.task.title", None, 'expected null, found "Hang lamps"'),
+        ("$.task.nowhere", "", 'expected "", found nothing'),
+        ("$.task.deps[2]", 7, "expected 7, found nothing"),
+        ("$.task.deps.length", 3, "expected 3, found 2"),
+        ("$.task.title", {"type": "iso8601"}, 'expected {"type": "iso8601"}, found "Hang lamps"'),
+        ("$.task.done", {"type": "number"}, 'expected {"type": "number"}, found false'),
+        ("$.task.id", {"type": "boolean"}, 'expected {"type": "boolean"}, found 2'),
+        ("$.task.id", {"type": "number", "min": 3}, 'expected {"type": "number", "min": 3}, found 2'),
+        ("$.task.id", {"type": "number", "max": 1}, 'expected {"type": "number", "max": 1}, found 2'),
+        ("$.task.id", {"type": "string"}, 'expected {"type": "string"}, found 2'),
+        (
+            "$.task.title",
+            {"type": "string", "minLength": 11},
+            'expected {"type": "string", "minLength": 11}, found "Hang lamps"',
+        ),
+        (
+            "$.task.title",
+            {"type": "string", "pattern": "^lamps"},
+            'expected {"type": "string", "pattern": "^lamps"}, found "Hang lamps"',
+        ),
+    ],
+)
+def test_it_tells_path_expected_and_found(path: str, expected: Any, told: str, tmp_path: Path) -> None:
+    assert play(fixture(return_value={path: expected}), answering(), tmp_path) == [f"{path}: {told}"]
+
+
+@pytest.mark.parametrize(
+    ("postcondition", "told"),
+    [
+        ({"error": True}, []),
+        ({"error_contains": "id 9 not"}, []),
+        ({"return_value": {"$.error": "Task id 9 not found"}}, []),
+        ({"error_contains": "no such"}, ["error: expected 'no such' in it, found 'Task id 9 not found'"]),
+        ({"return_value": {"$.error": "none"}}, ['$.error: expected "none", found "Task id 9 not found"']),
+        ({}, ["error: expected none, found NOT_FOUND: Task id 9 not found"]),
+        ({"error": False}, ["error: expected none, found NOT_FOUND: Task id 9 not found"]),
+    ],
+)
+def test_it_compares_a_refusal(postcondition: dict[str, Any], told: list[str], tmp_path: Path) -> None:
+    assert play(fixture(**postcondition), refusing("Task id 9 not found"), tmp_path) == told
+
+
+@pytest.mark.parametrize(
+    ("postcondition", "told"),
+    [
+        ({"error": True}, ["error: expected one, found none"]),
+        ({"error_contains": "gone"}, ["error: expected 'gone', found none"]),
+        (
+            {"return_value": {"$.error": "gone"}},
+            ["error: expected one, found none", '$.error: expected "gone", found nothing'],
+        ),
+    ],
+)
+def test_it_tells_that_a_call_should_have_failed(
+    postcondition: dict[str, Any], told: list[str], tmp_path: Path
+) -> None:
+    assert play(fixture(**postcondition), answering({}), tmp_path) == told
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"notes.md": {}, "plan.md": None}, []),
+        ({"notes.md": None}, ["notes.md: expected no file, found one"]),
+        ({"plan.md": {}}, ["plan.md: expected a file, found none"]),
+        ({"notes.md": {"$.a": 1}}, ["notes.md: expected JSON, found none: "]),
+    ],
+)
+def test_it_looks_for_files(files: dict[str, Any], told: list[str], tmp_path: Path) -> None:
+    problems = play(fixture(state_files=files), writing("# Notes", "notes.md"), tmp_path)
+    assert [line[: len(start)] for line, start in zip(problems, told, strict=True)] == told
+
+
+def test_it_names_the_file_that_an_assertion_is_about(tmp_path: Path) -> None:
+    asserted = fixture(state_files={"a.json": {"$.rooms": 4}})
+    assert play(asserted, writing('{"rooms": 5}', "a.json"), tmp_path) == ["a.json $.rooms: expected 4, found 5"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"goal": "", "decisions": [], "tasks": []}', []),
+        (
+            '{"goal": "", "decisions": [], "tasks": [], "owner": "x"}',
+            [f"{TASKS} breaks its schema at $: Additional properties are not allowed ('owner' was unexpected)"],
+        ),
+        (
+            '{"goal": null, "decisions": [], "tasks": []}',
+            [f"{TASKS} breaks its schema at $.goal: None is not of type 'string'"],
+        ),
+        ("{", [f"{TASKS} breaks its schema is no JSON: "]),
+    ],
+)
+def test_it_validates_every_state_file_after_a_step(text: str, told: list[str], tmp_path: Path) -> None:
+    problems = play(fixture(), writing(text), tmp_path)
+    assert [line[: len(start)] for line, start in zip(problems, told, strict=True)] == told
+
+
+def test_it_does_not_judge_a_state_file_that_a_fixture_wrote_and_nobody_changed(tmp_path: Path) -> None:
+    malformed = body(precondition={"state_files": {TASKS: {"goal": 5}}})
+    assert play(Fixture("tools/one.json", "one", malformed), answering(), tmp_path) == []
+    assert json.loads((tmp_path / TASKS).read_text()) == {"goal": 5}
+
+
+def test_it_calls_with_the_project_and_stops_at_the_first_step_that_disagrees(tmp_path: Path) -> None:
+    calls: list[tuple[str, Mapping[str, Any]]] = []
+
+    def call(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        calls.append((tool, arguments))
+        return {"ok": True, "data": {"n": len(calls)}}
+
+    steps = [
+        {"action": {"tool": "task_add", "params": {"title": "a"}}, "assert_return": {"$.n": 1}},
+        {"action": {"tool": "task_list", "params": {}}, "assert_return": {"$.n": 1}},
+        {"action": {"tool": "task_close", "params": {}}},
+    ]
+    scenario = {"test_id": "three", "description": "Three steps of a scenario", "steps": steps}
+    assert play(Fixture("s.json", "three", scenario), call, tmp_path) == ["step 2: $.n: expected 1, found 2"]
+    where = {"project_root": str(tmp_path)}
+    assert calls == [("task_add", {"title": "a", **where}), ("task_list", where)]
+
+
+def test_it_asserts_a_postcondition_after_the_last_step(tmp_path: Path) -> None:
+    steps = [{"action": {"tool": "task_list", "params": {}}}] * 2
+    scenario = {"test_id": "two", "description": "Two steps of a scenario", "steps": steps}
+    after = {"return_value": {"$.length": 4}, "state_files": {TASKS: {}}}
+    problems = play(Fixture("s.json", "two", scenario | {"postcondition": after}), answering(), tmp_path)
+    assert problems == ["step 2: $.length: expected 4, found 5", f"step 2: {TASKS}: expected a file, found none"]
+
+
+@pytest.mark.parametrize(
+    "file", ["../x", "a/../../x", "/etc/x", "..", "", ".", "C:\\x", "a\\..\\..\\x", "a\x00b", "{STATE_ROOT}/x.json"]
+)
+@pytest.mark.parametrize("where", ["precondition", "postcondition"])
+def test_it_refuses_files_outside_the_project(file: str, where: str, tmp_path: Path) -> None:
+    (hostile,) = found_in(tmp_path / "suite", body(**{where: {"state_files": {file: {}}}}))
+    project = tmp_path / "project"
+    project.mkdir()
+    assert "is not a 'project-file'" in hostile.fault
+    assert play(hostile, answering(), project) == [hostile.fault]
+    assert not list(project.iterdir()) and not (tmp_path / "x").exists()
+
+
+@given(st.text("./\\a~", max_size=8))
+def test_it_lets_no_path_lead_out_of_the_project(text: str) -> None:
+    if is_project_file(text):
+        assert Path("/project", text).resolve().is_relative_to("/project")
+        assert Path("/project", text).resolve() != Path("/project")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"postcondition": {"return_value": {"$.a": {"type": "datetime"}}}}, "'datetime' is not one of"),
+        ({"postcondition": {"return_value": {"$.a": {"type": "number", "minimum": 1}}}}, "'minimum' was unexpected"),
+        ({"postcondition": {"return_value": {"$.a": {"type": "string", "min": 1}}}}, "'number' was expected"),
+        ({"postcondition": {"return_value": {"$.a": {"type": "string", "pattern": "("}}}}, "is not a 'regex'"),
+        ({"postcondition": {"return_value": {"$.a": {}}}}, "'type' is a required property"),
+        ({"postcondition": {"return_value": {"$.a": [1]}}}, "is not of type"),
+        ({"postcondition": {"return_value": {"a.b": 1}}}, "is not a 'value-path'"),
+        ({"postcondition": {"return_value": {"$.a[*]": 1}}}, "is not a 'value-path'"),
+        ({"postcondition": {"state_files": {"a.json": {"$..b": 1}}}}, "is not a 'value-path'"),
+        ({"postcondition": {"exit_code": 0}}, "'exit_code' was unexpected"),
+        ({"precondition": {"state_files": {"a.json": "text"}}}, "is not of type"),
+        ({"action": {"tool": "task_add"}}, "'params' is a required property"),
+        ({"action": {"tool": "", "params": {}}}, "at $.action.tool"),
+        ({"steps": [{"action": {"tool": "task_add", "params": {}}}]}, "is valid under each of"),
+        ({"test_id": "Not an id"}, "does not match"),
+        ({"test_id": 5}, "is not of type"),
+    ],
+)
+def test_it_says_why_a_file_is_no_fixture(more: dict[str, Any], told: str, tmp_path: Path) -> None:
+    (found,) = found_in(tmp_path, body(**more))
+    assert told in found.fault, found.fault
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"nonsense", b'{"a": NaN}', b"\xed\xa0\x80", b"[" * 100_000])
+@pytest.mark.parametrize("name", ["tools/a.json", "elsewhere/a.json"])
+def test_it_tells_of_nonsense(text: bytes, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_bytes(text)
+    (found,) = load(tmp_path)
+    assert found.file == name and found.fault.startswith("is no JSON that can be read: ")
+
+
+@pytest.mark.parametrize("content", [5, None, "x", [], [[]], [None], {"test_id": []}, {"steps": 5}, {"steps": [5]}])
+def test_it_takes_any_json_in_a_folder_of_fixtures(content: Any, tmp_path: Path) -> None:
+    assert all(found.fault for found in found_in(tmp_path, content))
+
+
+def test_it_loads_single_fixtures_and_lists_and_passes_over_schemas(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Fixtures")
+    found_in(tmp_path, {"$schema": "https://json-schema.org/draft/2020-12/schema"}, "schema/fixture.schema.json")
+    found_in(tmp_path, body(test_id="single"), "anywhere/one.json")
+    loaded = found_in(tmp_path, [body(test_id="first"), body(test_id="second")], "tools/two.json")
+    assert [(each.file, each.test_id) for each in loaded] == [
+        ("anywhere/one.json", "single"),
+        ("tools/two.json", "first"),
+        ("tools/two.json", "second"),
+    ]
+
+
+def test_it_knows_what_only_a_harness_can_play(tmp_path: Path) -> None:
+    event = {"test_id": "spawn", "description": "x", "event": {"type": "agent_spawn"}}
+    scenario = {"test_id": "mixed", "description": "x", "steps": [{"event": {}}]}
+    assert [each.of_a_harness for each in found_in(tmp_path, [event, scenario, body()])] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("schema", "good"),
+    [
+        ("plan", {"id": 1, "topic": "t", "issues": [], "created_at": TIME}),
+        ("tasks", {"goal": "", "decisions": [], "tasks": []}),
+        ("history", {"cycles": [{"completed_at": TIME, "branch": "b", "plan": None, "tasks": []}]}),
+        ("runtime", {"teams_enabled": True, "session_started_at": TIME, "plugin_version": "1"}),
+        (
+            "agent-tracker",
+            [{"agent_type": "a", "agent_id": "b", "started_at": TIME, "resume_count": 0, "status": "running"}],
+        ),
+    ],
+)
+def test_it_knows_the_state_files(schema: str, good: Any) -> None:
+    assert problem(schema, good) is None
+    entry = good if isinstance(good, dict) else good[0]
+    for name in entry:
+        less = {key: value for key, value in entry.items() if key != name}
+        for broken in (less, {**entry, name: None}):
+            assert problem(schema, broken if isinstance(good, dict) else [broken])
+    more = {**entry, "note": ""}
+    assert problem(schema, more if isinstance(good, dict) else [more])
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"id": 0, "topic": "t", "issues": [], "created_at": TIME},
+        {"id": 1, "topic": "t", "issues": [], "created_at": "yesterday"},
+        {"id": 1, "topic": "t", "issues": [], "created_at": TIME, "research_summary": None},
+        {"id": 1, "topic": "t", "issues": [{"id": 1, "title": "t", "status": "open"}], "created_at": TIME},
+    ],
+)
+def test_it_looks_into_the_plan_of_a_cycle(plan: dict[str, Any]) -> None:
+    cycle = {"completed_at": TIME, "branch": "b", "plan": plan, "tasks": []}
+    assert problem("plan", plan) and problem("history", {"cycles": [cycle]})
+
+
+NAMES = st.from_regex(r"[a-z_][a-z_0-9]{0,4}", fullmatch=True)
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+)
+
+
+@given(DOCUMENTS, st.data())
+def test_it_finds_every_value_by_its_path(document: Any, data: st.DataObject) -> None:
+    path, value = "$", document
+    while value and isinstance(value, dict | list):
+        if isinstance(value, list):
+            assert value_at(document, f"{path}.length") == len(value)
+            index = data.draw(st.integers(-len(value), len(value) - 1))
+            path, value = f"{path}[{index}]", value[index]
+        else:
+            name = data.draw(st.sampled_from(sorted(value)))
+            path, value = f"{path}.{name}", value[name]
+    assert value_at(document, path) == value
+
+
+@given(st.text() | st.text("$.[]'\"ab019-*?@:, ()&|=<>!^#_\n", max_size=30).map("${}".format))
+@example("$" + "[0]" * 1000)
+@example("$" + ".length" * 1000)
+@example("$[?" + "(" * 490)
+@example("$[" + "9" * 490 + "]")
+@example("$.a | $.b")
+def test_it_takes_or_refuses_any_text_as_a_path(text: str) -> None:
+    broken = problem("fixture", body(postcondition={"return_value": {text: None}}))
+    if broken is None:
+        assert value_at([], text) in (ABSENT, [], 0)
+    else:
+        assert broken.startswith("at $.postcondition.return_value: ")
+
+
+@pytest.mark.parametrize("arguments", [["missing"], ["file"], ["empty"], ["suite", "-k", "nowhere"], []])
+def test_it_ends_with_2_where_there_is_nothing_to_play(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("empty").mkdir()
+    found_in(Path("suite"), body())
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2 and "error: " in capsys.readouterr().err
+
+
+def test_its_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0 and "python -m tests.conformance tests/conformance/fixtures" in capsys.readouterr().out

@@ -1,0 +1,70 @@
+"""What a file or a call may hold that no store or reader takes: refused with a code, and left as it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.planning.conftest import Project
+
+AT = "2026-01-01T00:00:00.000Z"
+TASK: dict[str, Any] = {"id": 1, "title": "Write", "context": "Why.", "status": "pending", "deps": []}
+ISSUE = {"id": 1, "title": "Which?", "status": "decided", "how_summary": {"@": "@"}}
+PLAN = {"id": 1, "topic": "@", "issues": [ISSUE], "created_at": AT}
+FILES = {
+    "state/plan.json": PLAN,
+    "state/tasks.json": {"goal": "@", "decisions": ["@"], "tasks": [TASK]},
+    "history.json": {"cycles": [{"completed_at": AT, "branch": "@", "plan": PLAN, "tasks": [TASK]}]},
+}
+EVERY_READ = ("plan_status", "task_list", "history_search")
+
+
+@pytest.mark.parametrize("sign", ["\\ud800", "\\u0000"])
+@pytest.mark.parametrize("name", FILES)
+def test_it_refuses_texts_that_no_store_takes(name: str, sign: str, nexus: Project) -> None:
+    text = json.dumps(FILES[name]).replace("@", sign)
+    nexus.write(name, text)
+    for tool in EVERY_READ:
+        code, message = nexus.refused(tool)
+        assert code == "STATE_FILE_INVALID" and name in message
+    assert (nexus.root / ".nexus" / name).read_text() == text
+
+
+def test_it_takes_escaped_texts_that_a_store_takes(nexus: Project) -> None:
+    for name, document in FILES.items():
+        nexus.write(name, json.dumps(document).replace("@", "\\ud83d\\ude00"))
+    assert nexus.call("task_list")["goal"] == nexus.call("plan_status")["topic"] == "😀"
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**70), 2**53 + 1])
+@pytest.mark.parametrize("field", ["plan_issue", "deps"])
+def test_it_refuses_numbers_that_not_everybody_reads(field: str, number: int, nexus: Project) -> None:
+    value = [number] if field == "deps" else number
+    assert nexus.refused("task_add", title="Write", context="Why.", **{field: value})[0] == "VALIDATION_ERROR"
+    nexus.write("state/tasks.json", {"goal": "", "decisions": [], "tasks": [TASK | {field: value}]})
+    assert nexus.refused("task_list")[0] == "STATE_FILE_INVALID"
+
+
+@pytest.mark.parametrize("text", ['["\\ud800"]', '["\\u0000"]', '{"decisions": [NaN]}', "[1e999]"])
+def test_it_passes_over_decisions_that_cannot_be_answered(text: str, nexus: Project) -> None:
+    nexus.task(decisions=["Ours"])
+    nexus.write("state/decisions.json", text)
+    assert nexus.call("context")["decisions"] == ["Ours"]
+
+
+def test_it_passes_over_tasks_that_cannot_be_answered(nexus: Project) -> None:
+    nexus.write("state/tasks.json", json.dumps(FILES["state/tasks.json"]).replace("@", "\\ud800"))
+    assert nexus.call("context")["activeMode"] is None
+
+
+@pytest.mark.parametrize("action", ["merge", "", "x" * 10_000])
+def test_it_calls_any_action_unknown(action: str, nexus: Project) -> None:
+    nexus.plan("Which?")
+    assert nexus.refused("plan_update", action=action) == ("VALIDATION_ERROR", "Unknown action")
+
+
+def test_it_names_a_branch_whatever_a_worktrees_file_says(nexus: Project) -> None:
+    (nexus.root / ".git").write_text("gitdir: somewhere\x00else")
+    assert nexus.call("context")["branch"] == "_default"

@@ -1,0 +1,125 @@
+"""Handoffs that carry tasks: claiming starts one, completing completes it, all in the handoff's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import time_machine
+from time_machine import Traveller
+
+from planning import mirror
+from tests.conftest import Call
+from tests.planning.conftest import Project
+
+pytestmark = pytest.mark.usefixtures("team")
+ANYBODY = {"strategy": "broadcast"}
+
+
+@pytest.fixture
+def clock() -> Iterator[Traveller]:
+    """Noon, standing still until the test moves it."""
+    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
+        yield clock
+
+
+@pytest.fixture
+def offer(call: Call, nexus: Project) -> Any:
+    """Offer a handoff, as ana, to anybody."""
+
+    def create(**more: Any) -> str:
+        given = {"project_root": str(nexus.root), "from_agent_id": "ana", "target": ANYBODY, "visibility": "public"}
+        created: str = call("handoff_create", **{**given, **more})["handoff_id"]
+        return created
+
+    return create
+
+
+def state(nexus: Project, number: int = 1) -> tuple[str, str | None]:
+    """Status and holder of a task, and that its file says the same."""
+    task = nexus.call("task_list")["tasks"][number - 1]
+    assert nexus.read("state/tasks.json")["tasks"][number - 1]["status"] == task["status"]
+    return task["status"], task.get("held_by")
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_follows_the_life_of_its_handoff(nexus: Project, call: Call, offer: Any) -> None:
+    nexus.task("Write")
+    handoff = offer(task_id=1)
+    at = {"project_root": str(nexus.root), "handoff_id": handoff}
+    assert state(nexus) == ("pending", None)
+    call("handoff_claim", **at, agent_id="bob")
+    assert nexus.read("state/tasks.json")["tasks"][0]["status"] == "in_progress"  # before any call of planning
+    assert state(nexus) == ("in_progress", "bob")
+    call("handoff_complete", **at, agent_id="bob", result="Done.")
+    assert state(nexus) == ("completed", None)
+    assert call("handoff_get", **at, agent_id="ana")["task_id"] == 1
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_is_pending_again_after_a_rejection_and_an_expiry(
+    nexus: Project, call: Call, offer: Any, clock: Any
+) -> None:
+    nexus.task("Write")
+    at = {"project_root": str(nexus.root), "handoff_id": offer(task_id=1)}
+    call("handoff_claim", **at, agent_id="bob")
+    clock.shift(3600)
+    found = call("handoff_list_available", project_root=str(nexus.root), agent_id="cleo")["handoffs"]
+    assert [row["task_id"] for row in found] == [1]
+    assert state(nexus) == ("pending", None)
+    call("handoff_claim", **at, agent_id="cleo")
+    assert state(nexus) == ("in_progress", "cleo")
+    call("handoff_reject", **at, agent_id="cleo", reason="No.")
+    assert state(nexus) == ("pending", None)
+
+
+def test_it_carries_tasks_of_the_open_cycle_alone(nexus: Project, call: Call, refused: Call, offer: Any) -> None:
+    given = {"project_root": str(nexus.root), "from_agent_id": "ana", "target": ANYBODY, "visibility": "public"}
+    assert refused("handoff_create", **given, task_id=1)["code"] == "NOT_FOUND"
+    nexus.task("Old")
+    at = {"project_root": str(nexus.root), "handoff_id": offer(task_id=1)}
+    nexus.call("task_close")
+    assert refused("handoff_create", **given, task_id=1)["code"] == "NOT_FOUND"
+    nexus.task("New")
+    call("handoff_claim", **at, agent_id="bob")  # of the former task 1
+    assert state(nexus) == ("pending", None)
+
+
+def test_it_lists_ready_tasks_only_where_one_asks(nexus: Project, call: Call, offer: Any) -> None:
+    nexus.task("Write")
+    nexus.task("Test", deps=[1])
+    plain, first, second = offer(), offer(task_id=1), offer(task_id=2)
+
+    def listed(**more: Any) -> list[str]:
+        page = call("handoff_list_available", project_root=str(nexus.root), agent_id="bob", **more)
+        return [row["handoff_id"] for row in page["handoffs"]]
+
+    assert listed() == [plain, first, second]
+    assert listed(ready_only=True) == [plain, first]
+    nexus.call("task_update", id=1, status="completed")
+    assert listed(ready_only=True) == [plain, second]
+
+
+def test_it_tells_the_holder_that_somebody_changed_the_task(nexus: Project, call: Call, offer: Any) -> None:
+    nexus.task("Write")
+    call("handoff_claim", project_root=str(nexus.root), handoff_id=offer(task_id=1), agent_id="bob")
+    before = call("inbox_count", agent_id="bob")["unread"]
+    nexus.call("task_update", id=1, status="pending", agent="cleo")
+    assert call("inbox_count", agent_id="bob")["unread"] == before + 1
+    nexus.call("task_update", id=1, status="in_progress", agent="bob")
+    assert call("inbox_count", agent_id="bob")["unread"] == before + 1
+
+
+@pytest.mark.usefixtures("committed")
+def test_its_files_follow_with_the_next_call_where_they_could_not(
+    nexus: Project, call: Call, offer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nexus.task("Write")
+    handoff = offer(task_id=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(mirror, "_follow", lambda place: None)
+        call("handoff_claim", project_root=str(nexus.root), handoff_id=handoff, agent_id="bob")
+    assert nexus.read("state/tasks.json")["tasks"][0]["status"] == "pending"
+    assert state(nexus) == ("in_progress", "bob")
