@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from coordination.log.emit import emit
@@ -36,11 +37,13 @@ def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: d
         any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first who is there
 
 
-def tell_holder(task: Task, actor: str | None, moment: datetime) -> None:
-    """Tell the agent that holds a task by a handoff what became of it, unless that did it."""
+def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
+    """Tell the agent that holds a task by a handoff what became of it, unless that did it: its status, or its fields."""
     if task.held_by is not None and task.held_by != actor:
-        who = actor or "Somebody"
-        _write(task, task.held_by, f"Your task {task.number} is {task.status} now", f"{who} changed it.", actor, moment)
+        what = f"was changed ({', '.join(changed)})" if changed else f"is {task.status} now"
+        _write(
+            task, task.held_by, f"Your task {task.number} {what}", f"{actor or 'Somebody'} changed it.", actor, moment
+        )
 
 
 def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
