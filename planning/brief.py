@@ -65,6 +65,14 @@ def task(task: Task) -> str:
     return "\n".join(blocks)
 
 
+def choice(tasks: Sequence[Task]) -> str:
+    """The tasks of which an agent may have one; empty where there are none."""
+    if not tasks:
+        return ""
+    heading = f"{MARK} One of these tasks may be yours. Your assignment says which; task_list has them whole:"
+    return "\n".join([heading, *_listed([_owned(each) for each in tasks])])
+
+
 def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[Agent]) -> str:
     """All that an agent must know that lost its context: mode, plan, tasks, files, agents at work."""
     mode = "run" if state.open else "plan" if state.topic is not None else "none"

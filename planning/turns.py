@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from core.harness_events import NOTHING, Happening, HarnessEvent, Said
 from planning import brief, edits, knowledge, tagged, tracker
@@ -64,19 +64,22 @@ def _message(what: Happening, directory: Directory) -> Said:
 
 def _spawn(what: Happening, directory: Directory) -> Said:
     agent_type = what.agent_type or "unknown"
-    task = _task_of(files.read(directory), agent_type, what.agent_id, what.assignment)
     with directory.locked(PATIENCE):
         before = tracker.agents(directory)
-        tracker.started(directory, agent_type, what.agent_id or f"{agent_type}-{len(before) + 1}")
+        agent_id = what.agent_id or f"{agent_type}-{len(before) + 1}"
+        tracker.started(directory, agent_type, agent_id)
         edited = edits.history(directory.read(tracker.EDITS))
-    told = ""
-    if task is not None:
-        decision = decided(task, agent_type, before, edited)
-        which = f" {line(decision.agent_id)}" if decision.agent_id else ""
-        told = f"{MARK} This is task {task.id}. Resume decision: {decision.decision}{which}. {decision.why}"
-    return Said(
-        _joined(brief.task(task) if task else "", brief.index(knowledge.index(directory)), told) if what.heard else ""
-    )
+    if not what.heard:
+        return NOTHING
+    busy = {entry["agent_id"] for entry in before if entry["status"] == tracker.RUNNING}
+    tasks = _tasks_of(files.read(directory), agent_type, agent_id, what.assignment, busy)
+    known = brief.index(knowledge.index(directory))
+    if len(tasks) != 1:
+        return Said(_joined(brief.choice(tasks), known))
+    decision = decided(tasks[0], agent_type, before, edited)
+    which = f" {line(decision.agent_id)}" if decision.agent_id else ""
+    told = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
+    return Said(_joined(brief.task(tasks[0]), known, told))
 
 
 def _complete(what: Happening, directory: Directory) -> Said:
@@ -136,16 +139,21 @@ def _compact(what: Happening, directory: Directory) -> Said:
     return Said(_joined(text)) if what.heard else NOTHING
 
 
-def _task_of(state: State, agent_type: str, agent_id: str, assignment: str) -> Task | None:
-    """What a subagent begins: assigned to it, named to it, or of its type, where begun tasks go before ready ones."""
-    mine = [task for task in state.open if agent_id and task.owner_agent_id == agent_id]
+def _tasks_of(state: State, agent_type: str, agent_id: str, assignment: str, busy: Collection[str]) -> list[Task]:
+    """What a subagent may begin: assigned to it, or named to it, or of its type and begun, or of its type and ready.
+
+    Nothing says which of several; those are left out that another agent at work has.
+    """
     numbers = {int(number) for number in NUMBERED.findall(assignment)}
-    named = [task for task in state.open if task.id in numbers or (task.title and task.title in assignment)]
     ready = {task.id for task in state.ready}
-    of_type = [task for task in state.open if task.owner == agent_type and not task.owner_agent_id]
-    begun = [task for task in of_type if task.status == "in_progress"]
-    found = [*mine, *named, *begun, *(task for task in of_type if task.id in ready)]
-    return found[0] if found else None
+    free = [task for task in state.open if task.owner == agent_type and task.owner_agent_id not in busy]
+    choices = (
+        [task for task in state.open if task.owner_agent_id == agent_id],
+        [task for task in state.open if task.id in numbers or (task.title and task.title in assignment)],
+        [task for task in free if task.status == "in_progress"],
+        [task for task in free if task.id in ready],
+    )
+    return next(filter(None, choices), [])
 
 
 TURNS: Mapping[HarnessEvent, Callable[[Happening, Directory], Said]] = {

@@ -335,6 +335,16 @@ def test_it_finds_the_task_that_a_subagent_was_given(lead: Session, assignment: 
     assert lead.say(SPAWN, agent_type="engineer", agent_id="e1", assignment=assignment).context.startswith("TASK: Mend")
 
 
+def test_it_does_not_guess_which_of_several_tasks_a_subagent_has(lead: Session) -> None:
+    lead.nexus.task("One", owner="engineer")
+    lead.nexus.task("Two", owner="engineer", owner_agent_id="e2")
+    told = lead.say(SPAWN, agent_type="engineer", agent_id="e1").context
+    assert "TASK:" not in told
+    assert told.splitlines()[1:] == ["- 1. One [engineer]", "- 2. Two [engineer]"]
+    assert lead.say(SPAWN, agent_type="engineer", agent_id="e2").context.startswith("TASK: Two")
+    assert lead.say(SPAWN, agent_type="engineer", agent_id="e3").context.startswith("TASK: One")  # e2 is at work
+
+
 def test_it_tells_no_task_to_a_subagent_that_has_none(lead: Session) -> None:
     lead.nexus.task("Wait", owner="engineer", deps=[9])
     assert lead.say(SPAWN, agent_type="engineer", agent_id="e1").context == ""
