@@ -38,7 +38,7 @@ def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: d
 
 
 def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
-    """Tell the agent that holds a task by a handoff what became of it, unless that did it: its status, or its fields."""
+    """Tell the agent that holds a task by a handoff of its status, or of fields that changed, unless that did it."""
     if task.held_by is not None and task.held_by != actor:
         what = f"was changed ({', '.join(changed)})" if changed else f"is {task.status} now"
         _write(
