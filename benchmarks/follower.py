@@ -27,6 +27,7 @@ from tests.postgres import fresh_database
 
 KINDS = {"sender": 6, "updater": 2}
 WORKSPACES = 3
+CALLS = 40  # that each writer makes at least, however slow the machine
 PATIENCE_SECONDS = 60  # for the follower to reach the end of the log
 
 
@@ -100,7 +101,7 @@ def write_as(kind: str, seconds: float) -> None:
 
     call("agent_register", agent_id=name)
     end, turn = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+    while calls < CALLS or time.monotonic() < end:
         turn += 1
         root = str(Path(f"project-{turn % WORKSPACES}").resolve())
         if kind == "sender":

@@ -34,16 +34,15 @@ def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: d
         )
         subject = f"Task {task.number} is ready"
         owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != actor)
-        any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first who is there
+        any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first there is
 
 
 def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
-    """Tell the agent that holds a task by a handoff of its status, or of fields that changed, unless that did it."""
+    """Tell the agent that holds a task by a handoff what became of its status or its fields, unless that did it."""
     if task.held_by is not None and task.held_by != actor:
         what = f"was changed ({', '.join(changed)})" if changed else f"is {task.status} now"
-        _write(
-            task, task.held_by, f"Your task {task.number} {what}", f"{actor or 'Somebody'} changed it.", actor, moment
-        )
+        subject, body = f"Your task {task.number} {what}", f"{actor or 'Somebody'} changed it."
+        _write(task, task.held_by, subject, body, actor, moment)
 
 
 def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:

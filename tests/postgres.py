@@ -169,5 +169,8 @@ def fresh_database(home: Path, settings: Sequence[str] = FAST) -> Iterator[str]:
 
 
 def store_of(home: Path) -> dict[str, str]:
-    """What the environment of a process over `home` says about its store, in the run of this suite."""
-    return {"NEXUS_DATABASE_URL": database_of(home.resolve(), SERVER)} if SERVER else {}
+    """What the environment of a process over `home` says about its store, in the run of this suite.
+
+    No test cuts the power, so a commit to a file need not wait for the disk.
+    """
+    return {"NEXUS_DATABASE_URL": database_of(home.resolve(), SERVER)} if SERVER else {"NEXUS_DURABILITY": "normal"}

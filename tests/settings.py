@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from dataclasses import replace
 
 from tests.postgres import SERVER, url
 
@@ -11,7 +12,10 @@ if SERVER:
     NAME = f"nexus_tests_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
     os.environ["NEXUS_DATABASE_URL"] = url(NAME)
 
+from core.database import store_of
 from nexus_site.settings import *  # noqa: F403
-from nexus_site.settings import DATABASES, NEXUS
+from nexus_site.settings import NEXUS
 
+# No test cuts the power, so a commit to a file need not wait for the disk.
+DATABASES = {"default": store_of(NEXUS).django_settings(replace(NEXUS, durability="full" if SERVER else "normal"))}
 DATABASES["default"]["TEST"] = {"NAME": NAME if SERVER else NEXUS.database}

@@ -38,6 +38,7 @@ class Servers:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.hub: subprocess.Popen[bytes] | None = None
+        self.ready = False  # is the hub, and has what it needs in memory
 
     @property
     def environ(self) -> dict[str, str]:
@@ -67,12 +68,14 @@ class Servers:
     def start_hub(self) -> None:
         """Start the hub and return once it is ready."""
         command = [sys.executable, "-m", "nexus_site", "serve", "--port", str(self.port)]
+        self.ready = False
         self.hub = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + START_SECONDS
         while not self.answers():
             if self.hub.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the hub did not start; see {self.log.name}")
             time.sleep(0.1)
+        self.ready = True
 
     def answers(self, path: str = "/readyz") -> bool:
         """Whether the hub answers this page with success."""

@@ -113,8 +113,8 @@ class Troubles:
         while True:
             watched = [(process, "stdio") for process, key in self.servers.stdio_processes() if key == self.spared]
             with contextlib.suppress(psutil.Error):
-                assert self.servers.hub is not None
-                watched.append((psutil.Process(self.servers.hub.pid), "hub"))
+                if self.servers.ready and self.servers.hub is not None:
+                    watched.append((psutil.Process(self.servers.hub.pid), "hub"))
             for process, name in watched:
                 with contextlib.suppress(psutil.Error):
                     size = process.memory_info().rss

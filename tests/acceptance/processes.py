@@ -22,8 +22,9 @@ HELLO, READY = HANDSHAKE
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The environment of a process over a home of its own, and over a database of its own where the suite uses one."""
+    store = {} if "NEXUS_DATABASE_URL" in more else store_of(home)
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **store_of(home), **more}
+    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **store, **more}
 
 
 def nexus(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.soak.agents import Ledger
 from benchmarks.soak.checks import violations
 from benchmarks.soak.run import drain, hire
-from benchmarks.soak.servers import Servers
+from benchmarks.soak.servers import START_SECONDS, Servers
 from tests.postgres import store_of
 
 CLIENTS, MESSAGES = 8, 30
@@ -21,19 +22,25 @@ async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(tmp_pa
     servers = Servers(tmp_path, store_of(tmp_path / "home").get("NEXUS_DATABASE_URL"))
     ledger, stop = Ledger(), asyncio.Event()
 
-    async def work_on() -> None:
-        enough = len(ledger.sent) + MESSAGES
-        while len(ledger.sent) < enough:
-            await asyncio.sleep(0.05)
+    async def until(reached: Callable[[], object]) -> None:
+        async with asyncio.timeout(START_SECONDS):
+            while not reached():
+                await asyncio.sleep(0.05)
+
+    def whole() -> bool:
+        """Whether everybody was at work of every kind, and went on after the kill."""
+        followed = all(ledger.followed[name] for name in keys)
+        return len(ledger.sent) >= before + MESSAGES and bool(ledger.completed) and followed
 
     try:
         servers.start_hub()
         team, keys = hire(servers, ledger, on_stdio=0, over_http=CLIENTS)
         working = [asyncio.create_task(agent.live(stop)) for agent in team]
-        await work_on()
+        await until(lambda: len(ledger.sent) >= MESSAGES)
         servers.stop_hub(signal.SIGKILL)
+        before = len(ledger.sent)
         await asyncio.to_thread(servers.start_hub)
-        await work_on()
+        await until(whole)
         stop.set()
         await asyncio.gather(*working)
         drained = await drain(servers, list(keys))
@@ -42,4 +49,3 @@ async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(tmp_pa
     finally:
         servers.close()
     assert ledger.cut, "clients met the kill"
-    assert ledger.completed and all(ledger.followed[name] for name in keys)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, models, transaction
-from django.db.utils import DatabaseError
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, models, transaction
+from django.db.utils import ConnectionHandler, DatabaseError
 
 from coordination.models import (
     Agent,
@@ -23,6 +26,7 @@ from coordination.models import (
 )
 from coordination.toolset import run
 from core.clock import now
+from core.database import store
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from tests.conftest import LOCAL, Call
@@ -243,14 +247,18 @@ def test_it_refuses_a_reference_to_nothing(committed: None, rows: Any, model: ty
 
 
 @pytest.mark.sqlite
-def test_it_opens_every_connection_the_same_way(committed: None) -> None:
-    connection.close()
-    with connection.cursor() as cursor:
+@pytest.mark.parametrize(("durability", "synchronous"), [("full", 2), ("normal", 1)])
+def test_it_opens_every_connection_the_same_way(db: None, tmp_path: Path, durability: str, synchronous: int) -> None:
+    assert settings.NEXUS.durability == "full", "where nothing is said"
+    config = replace(settings.NEXUS, db_path=tmp_path / "nexus.db", durability=durability)
+    opened = ConnectionHandler({DEFAULT_DB_ALIAS: store().django_settings(config)})[DEFAULT_DB_ALIAS]
+    with opened.cursor() as cursor:
         found = {
             name: cursor.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
         }
-    assert found == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 5000, "synchronous": 2}
+    opened.close()
+    assert found == {"journal_mode": "wal", "foreign_keys": 1, "busy_timeout": 5000, "synchronous": synchronous}
 
 
 def test_it_stores_times_in_utc_and_gives_them_as_iso_8601(rows: Any, call: Call, project: str, ann: str) -> None:
