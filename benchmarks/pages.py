@@ -249,6 +249,7 @@ def fill_plan(home: str) -> dict[str, str]:
     """A plan of 60 tasks after 200 closed cycles of 50 tasks, in a project of its own; where its pages are."""
     from pathlib import Path
 
+    from coordination.services import workspaces
     from core.clock import now
     from planning import mirror, services
     from planning.documents import cycle_row
@@ -258,7 +259,7 @@ def fill_plan(home: str) -> dict[str, str]:
     root = Path(home) / "planned"
     root.mkdir()
     nobody, project = Actor(), str(root)
-    place = services.workspaces.locate(project)
+    place = workspaces.locate(project)
 
     def task(number: int) -> NewTask:
         deps = sorted({each for each in (number - 1, number // 2, number - 7) if 0 < each < number and number % 5 != 1})
