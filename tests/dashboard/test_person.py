@@ -15,6 +15,7 @@ import time_machine
 from django.contrib.auth.models import User
 from django.test import Client
 
+from planning.models import Task
 from tests.dashboard.test_dashboard import Ids, do
 
 
@@ -177,7 +178,8 @@ def test_it_tells_which_agent_cancelled_a_handoff(team: Ids, browser: Client) ->
 
 
 def test_it_says_that_there_is_nothing_yet_or_that_nothing_fits(team: Ids, browser: Client) -> None:
-    assert "No tasks yet." in shown(browser.get("/admin/coordination/task/"))
+    Task.objects.all().delete()
+    assert "No tasks yet." in shown(browser.get("/admin/planning/task/"))
     narrowed = ("coordination/session/?q=zzz", "handoffs/handoff/?status__exact=EXPIRED", "coordination/session/?p=99")
     for path in narrowed:
         page = shown(browser.get(f"/admin/{path}"))

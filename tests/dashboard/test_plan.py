@@ -507,5 +507,9 @@ def test_it_keeps_tasks_and_cycles_as_records(project: Project, browser: Browser
     cycle = Cycle.objects.get().pk
     assert "Parser" in shown(browser.get("/admin/planning/cycle/?q=pars"))
     assert f"/admin/plan/cycles/{cycle}/" in shown(browser.get(f"/admin/planning/cycle/{cycle}/change/"))
+    project.task("Of the next cycle")
+    rest = f"workspace__workspace_id__exact={place()}&closed_at__isempty=1"
+    text = shown(browser.get(f"/admin/planning/task/?{rest}"))
+    assert "Of the next cycle" in text and "Write the grammar" not in text
     assert "/admin/plan/tasks/" in shown(browser.get(f"/admin/planning/task/{Task.objects.all()[0].pk}/change/"))
     assert f"/admin/plan/?workspace={place()}" in shown(browser.get(f"/admin/coordination/workspace/{place()}/change/"))
