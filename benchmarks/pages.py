@@ -1,8 +1,9 @@
 """Server time of every page of the dashboard over a large store: `python -m benchmarks.pages [--scale 1.0]`.
 
 Fills a throwaway store with 200 agents, 200,000 messages, 500,000 events and a topic of 200,000 messages (times
-`--scale`), then asks each page several times in this process, without a network, and prints the median time, the
-worst, and the number of queries; at last what a long topic's page costs beside an empty one's and a short one's.
+`--scale`), and a plan of 60 tasks after 200 cycles of 50; then asks each page several times in this process, without a
+network, and prints the median time, the worst, and the number of queries; at last what a long topic's page costs beside
+an empty one's and a short one's.
 Exit code 1 when a page's median is over 300 ms, or the long topic's over 1.5 times the empty one's.
 """
 
@@ -41,7 +42,7 @@ def main() -> None:
 
         store().prepare()
         started = time.perf_counter()
-        known = fill(options.scale)
+        known = {**fill(options.scale), "plan": fill_plan(home)}
         print(f"filled in {time.perf_counter() - started:.0f} s: {known['counts']}")
         medians = measure(known, options.repeat)
         growth = compare(known["topics"], 4 * options.repeat)
@@ -244,6 +245,68 @@ def fill_topics(messages: int, end: datetime) -> dict[str, str]:
     return {name: f"tpc_{name}" for name in sizes}
 
 
+def fill_plan(home: str) -> dict[str, str]:
+    """A plan of 60 tasks after 200 closed cycles of 50 tasks, in a project of its own; where its pages are."""
+    from pathlib import Path
+
+    from coordination.services import workspaces
+    from core.clock import now
+    from planning import mirror, services
+    from planning.documents import cycle_row
+    from planning.models import Cycle, Task
+    from planning.services import Actor, NewTask
+
+    root = Path(home) / "planned"
+    root.mkdir()
+    nobody, project = Actor(), str(root)
+    place = workspaces.locate(project)
+
+    def task(number: int) -> NewTask:
+        deps = sorted({each for each in (number - 1, number // 2, number - 7) if 0 < each < number and number % 5 != 1})
+        context = f"Part {number} is slow, and its cache is read twice. " * 10
+        return NewTask(f"Rewrite part {number} of the parser", context, deps, *[None] * 7)
+
+    issues = [f"Which parser does part {number} have?" for number in range(10)]
+    services.start(project_root=project, topic="Parser", issues=issues, research_summary="Read.", by=nobody)
+    for number in range(1, 61):
+        services.add(project_root=project, new=task(number), goal=None, decisions=None, by=nobody)
+    for number in range(1, 6):
+        services.decide(
+            project_root=project, issue_id=number, summary="The **short** one.", how_agents=None, how_summary=None,
+            how_agent_ids=None, by=nobody,
+        )  # fmt: skip
+    with mirror.changing(place) as change:
+        entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
+        tasks = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
+        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": services.stamp(now())}
+        for position in range(1, 201):
+            cycle: Any = {"completed_at": services.stamp(now()), "branch": "main", "plan": plan, "tasks": tasks}
+            cycle_row(place.workspace_id, cycle, position).save()
+        change.archived = True
+    return {
+        "place": place.workspace_id,
+        "task": Task.objects.current(place.workspace_id)[30].pk,
+        "cycle": str(Cycle.objects.all()[0].pk),
+    }
+
+
+def _plan_pages(plan: Mapping[str, str]) -> list[str]:
+    place = plan["place"]
+    return [
+        "/admin/plan/",
+        f"/admin/plan/?workspace={place}",
+        f"/admin/plan/tasks/{plan['task']}/",
+        f"/admin/plan/cycles/{plan['cycle']}/",
+        *(
+            f"/admin/plan/history/?workspace={place}{more}"
+            for more in ("", "&q=cache", "&q=nothing-has-this", "&page=4")
+        ),
+        *(f"/admin/plan/{place}/{act}/" for act in ("start", "close", "task")),
+        "/admin/planning/task/",
+        "/admin/planning/cycle/",
+    ]
+
+
 def _topic_page(topic_id: str) -> str:
     return f"/admin/topics/{topic_id}/"
 
@@ -314,6 +377,7 @@ def pages(known: dict[str, Any]) -> list[str]:
         *(f"/admin/topics/{query}" for query in ("", "?status=open", "?q=cache", "?q=nothing-has-this", "+new/")),
         *(_topic_page(topic) for topic in known["topics"].values()),
         *(f"{long}{tail}" for tail in ("?at=100", "?before=100000", "?q=cache+part", "tail/?after=1000", "delete/")),
+        *_plan_pages(known["plan"]),
         *(f"/admin/find/?q={words}" for words in ("parser", "agent-007+lease", "nothing-has-this")),
         *(f"/admin/search/?extended=1&s={words}" for words in ("agent-007", "parser", "nothing-has-this")),
         *(f"/admin/{name}/" for name in ("speak", "settings", "retention", "help", "about")),

@@ -11,7 +11,22 @@ from django.urls import URLPattern, path, register_converter
 from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
-from dashboard.pages import agents, attention, board, events, graph, hub, mail, search, speak, topics, webhooks
+from dashboard.pages import (
+    agents,
+    attention,
+    board,
+    cycles,
+    events,
+    graph,
+    hub,
+    mail,
+    plan,
+    search,
+    speak,
+    tasks,
+    topics,
+    webhooks,
+)
 
 
 class AnyId:
@@ -71,6 +86,17 @@ PAGES = (
     Page("topic_rename", "topics/<id:topic_id>/rename/", topics.rename),
     Page("topic_export", "topics/<id:topic_id>/export/", topics.export),
     Page("topic_delete", "topics/<id:topic_id>/delete/", topics.delete),
+    Page("plan", "plan/", plan.plan, "Plan", "account_tree", "Now"),
+    Page("plan_history", "plan/history/", cycles.history, words={"history_search": "the page History of plans"}),
+    Page("plan_cycle", "plan/cycles/<int:cycle_id>/", cycles.cycle),
+    Page("plan_issue", "plan/issues/<int:issue_id>/", plan.issue),
+    Page("plan_issue_change", "plan/issues/<int:issue_id>/change/", plan.change_issue),
+    Page("task", "plan/tasks/<id:task_key>/", tasks.task),
+    Page("task_status", "plan/tasks/<id:task_key>/status/", tasks.change_status),
+    Page("plan_start", "plan/<id:workspace_id>/start/", plan.start, words={"plan_start": "New plan"}),
+    Page("plan_close", "plan/<id:workspace_id>/close/", plan.close, words={"task_close": "Close the cycle"}),
+    Page("plan_issue_new", "plan/<id:workspace_id>/issue/", plan.add_issue),
+    Page("task_new", "plan/<id:workspace_id>/task/", tasks.new, words={"task_add": "New task"}),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
     Page("event_tail", "events/tail/", events.tail),

@@ -55,6 +55,13 @@ def main() -> None:
         topics.goto("/admin/topics/")
         topics.get_by_role("link", name="cache-key").click()
         take(topics, "topic")
+        planned(url, home)
+        plan = window(browser, url, LARGE, "light")
+        plan.goto("/admin/plan/")
+        plan.get_by_role("group", name="Plans").get_by_role("link", name="parser").click()
+        take(plan, "plan")
+        plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
+        take(plan, "plan-drawing")
         browser.close()
 
 
@@ -100,6 +107,38 @@ def discussed(home: str) -> None:
         command = [sys.executable, str(ROOT / "manage.py"), *about]
         answer = subprocess.run(command, check=True, capture_output=True).stdout  # noqa: S603  # our own
         asked = asked or json.loads(answer)["message_id"]
+
+
+def planned(url: str, home: str) -> None:
+    """A plan that is half decided, with tasks that are half done."""
+    root = Path(home) / "parser"
+    root.mkdir()
+
+    def do(operation: str, **arguments: object) -> None:
+        about = {"project_root": str(root), **arguments}
+        httpx.post(f"{url}/api/v1/planning/operations/{operation}", json=about).raise_for_status()
+
+    httpx.post(
+        f"{url}/api/v1/operations/workspace_resolve", json={"project_root": str(root), "display_name": "parser"}
+    ).raise_for_status()
+    issues = ["Which grammar do we take?", "Where is the cache?"]
+    do("plan_start", topic="A parser of its own", issues=issues, research_summary="Three parsers were compared.")
+    decision = "**PEG**: it is short, and its errors name the place."
+    do("plan_decide", issue_id=1, summary=decision, how_agents=["architect"], how_summary={"architect": "Fewer rules"})
+    tasks: list[tuple[str, str, list[int]]] = [
+        ("Write the grammar", "engineer", []),
+        ("Collect examples", "tester", []),
+        ("Write the reader", "engineer", [1]),
+        ("Test the grammar", "tester", [1, 2]),
+        ("Cache what was read", "engineer", [3]),
+        ("Measure it", "tester", [4, 5]),
+        ("Document the format", "writer", [1]),
+        ("Release it", "engineer", [6, 7]),
+    ]
+    for title, owner, deps in tasks:
+        do("task_add", title=title, context="Because it was decided.", owner=owner, deps=deps)
+    for number, status in ((1, "completed"), (2, "completed"), (3, "in_progress")):
+        do("task_update", id=number, status=status)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from core.operations.errors import Code
 from core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.shapes import Time
-from handoffs import selectors, services
+from handoffs import selectors, services, work
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, handoff_row, offer_row
@@ -112,9 +112,10 @@ class HandoffListAvailable(Params):
 
 def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
     workspace_id = workspaces.locate(p.project_root).workspace_id
+    streams = {STREAM, *work.streams()} if p.ready_only else {STREAM}
 
     def interested(event: Event) -> bool:
-        return event.stream == STREAM and event.workspace_id == workspace_id
+        return event.stream in streams and event.workspace_id == workspace_id
 
     return interested
 

@@ -13,6 +13,8 @@ from core.operations.errors import not_found
 class Work(Protocol):
     """Tasks, known to agents by their number in the cycle that is open, and for good by their key."""
 
+    STREAM: str  # of the log: its events tell of tasks that can begin
+
     def find(self, workspace_id: str, task_id: int) -> str:
         """The key of a task of the open cycle. Raises NOT_FOUND."""
 
@@ -43,3 +45,8 @@ def work() -> Work:
         raise not_found("system of tasks", "planning")
     found: Work = _registered[0]()
     return found
+
+
+def streams() -> set[str]:
+    """The streams whose events tell of tasks that can begin."""
+    return {work().STREAM} if _registered else set()

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from core.operations.errors import invalid
-from hooks.harness import EVENTS, NAMES, TOOL_USED
+from hooks.harness import NAMES, PLANNING
+from hooks.points import MATCHED, POINTS
 
 SERVER = "nexus"  # the name of the entry in every client
 KEY_VARIABLE = "NEXUS_API_KEY"  # how an agent's key reaches `runmcp`
@@ -160,14 +161,15 @@ def server_entry(
 
 
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
-    """What the client's hooks file holds for `command`, by event."""
+    """What the client's hooks file holds for `command`, by event: for every point where it has PLANNING."""
+    names = list(dict.fromkeys([*NAMES[client], *(POINTS[client] if PLANNING in shlex.split(command) else ())]))
     if client == "cursor":
-        return {name: {"command": command, "timeout": HOOK_TIMEOUT} for name in NAMES[client]}
+        return {name: {"command": command, "timeout": HOOK_TIMEOUT} for name in names}
     timeout = HOOK_TIMEOUT * (1000 if client == "gemini" else 1)
     handler = {"type": "command", "command": command, "timeout": timeout}
     return {
-        name: {**({"matcher": "*"} if event == TOOL_USED else {}), "hooks": [handler]}
-        for name, event in zip(NAMES[client], EVENTS, strict=True)
+        name: {**({"matcher": "*"} if POINTS[client].get(name) in MATCHED else {}), "hooks": [handler]}
+        for name in names
     }
 
 

@@ -19,6 +19,7 @@ from core.operations.errors import Code, NexusError
 from core.operations.validation import refuse_constant
 from hooks import clients
 from hooks.clients import SERVER, Format
+from hooks.harness import PLANNING
 from hooks.signal_files import private_directory
 
 Document = Any  # a JSON object as Python reads it, or tomlkit's document
@@ -143,7 +144,7 @@ def drop_hooks(client: str) -> Edit:
             return
         hooks = _object(document, "hooks")
         found = False
-        for event in clients.hook_entries(client, ""):
+        for event in clients.hook_entries(client, PLANNING):  # with it, there are the most
             if event not in hooks:
                 continue
             before = _list(hooks, event)

@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hooks import glance, harness, memory, signal_files
+from core.harness_events import HANDLERS, NOTHING, Happening, Said
+from hooks import glance, harness, memory, points, signal_files
 from hooks.harness import SESSION_START, STOP, Call
 
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus hook` does for people
@@ -39,13 +40,58 @@ def main(configure: Configure, start_django: Callable[[], None]) -> None:
             sys.stdout.write(answer)
             sys.stdout.flush()
     except Exception as error:
-        said = " ".join(str(error).split())[:300]
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
+        _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    said = " ".join(str(error).split())[:300]
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
 
 
 def respond(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
     """What to print for a call; the empty string when there is nothing to tell."""
+    said = _handled(settings, call, start_django)
+    if said.refusal or said.warning:
+        return harness.render_aside(call, said)
+    mail = _mail(settings, call, start_django)
+    text = "\n".join(part for part in (said.context, mail) if part)
+    return harness.render(call, text) if text else ""
+
+
+def _handled(settings: Any, call: Call, start_django: Callable[[], None]) -> Said:
+    """What the apps say that listen to every point of a session. What goes wrong there keeps no mail back."""
+    if call.point is None:
+        return NOTHING
+
+    def perform(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        start_django()
+        from hooks import look
+
+        return look.perform(call, name, arguments)
+
+    happening = Happening(
+        event=call.point,
+        client=call.client,
+        root=call.root,
+        settings=settings,
+        wanted=call.planning,
+        heard=points.hears(call.client, call.name, call.point),
+        perform=perform,
+        **points.fields(call.payload),
+    )
+    said = []
+    for handler in HANDLERS:
+        try:
+            said.append(handler(happening))
+        except TimeoutError:
+            raise  # the harness has waited enough
+        except Exception as error:
+            _complain(error)
+    return Said(*("\n".join(filter(None, texts)) for texts in zip(*said, strict=True))) if said else NOTHING
+
+
+def _mail(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
     if call.event is None or (call.event == STOP and call.continued):
         return ""
     with memory.alone(settings.home, call) as alone:
@@ -103,7 +149,7 @@ def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[
     told.told = sorted(seen.waiting | fresh)  # the notice counts what it does not show
     if call.event == STOP:
         told.pressed = told.told
-    return harness.render(call, text) if text else ""
+    return text
 
 
 def _seen(settings: Any, call: Call, start_django: Callable[[], None]) -> glance.Seen:

@@ -11,9 +11,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+
+from core.harness_events import HarnessEvent, Said
+from hooks import points
 
 SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
 EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)
@@ -26,6 +29,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     "text": EVENTS,
 }
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
+PLANNING = "--planning"  # in the command of a hook that is called at every point
 MAX_ID = 255
 
 
@@ -38,6 +42,10 @@ class Call:
     root: str  # the project, resolved
     agent_id: str
     continued: bool = False  # the agent goes on because a hook kept it from stopping: do not keep it again
+    name: str | None = None  # what the client calls the point of its session
+    point: HarnessEvent | None = None  # what that means to those whom `core.harness_events` calls
+    planning: bool = False  # act on this project's plan, whether or not there is one yet
+    payload: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,6 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent-id", help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest")
     parser.add_argument("--project-root", help="the project; default: the harness's, else the working directory")
     parser.add_argument("--event", choices=EVENTS, help="the point of the session, where the input does not tell it")
+    parser.add_argument(
+        PLANNING, action="store_true", help="keep the project's .nexus directory, too, at every point of a session"
+    )
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Call:
@@ -65,6 +76,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Cal
     client = given.client or _client(name)
     own_names = dict(zip(NAMES[client], EVENTS, strict=True))
     event = given.event or (PROMPT if name is None else own_names.get(str(name)))
+    called = next((own for own, each in own_names.items() if each == event), str(name))
     root = os.path.realpath(given.project_root or _project(environ, payload))
     return Call(
         client=client,
@@ -72,6 +84,10 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Cal
         root=root,
         agent_id=given.agent_id or environ.get("NEXUS_AGENT_ID") or derived_id(client, root),
         continued=bool(payload.get("stop_hook_active") or payload.get("loop_count")),
+        name=called,
+        point=points.point(client, called, payload),
+        planning=given.planning,
+        payload=payload,
     )
 
 
@@ -88,7 +104,8 @@ def _object(text: str) -> dict[str, Any]:
 def _client(name: Any) -> str:
     if name is None:
         return "text"
-    return next((client for client, names in NAMES.items() if name in names), "claude-code")
+    known = ((client, (*names, *points.POINTS[client])) for client, names in NAMES.items())
+    return next((client for client, names in known if name in names), "claude-code")
 
 
 def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
@@ -119,6 +136,22 @@ def render(call: Call, text: str) -> str:
     elif call.event == STOP:
         answer = {"decision": "block", "reason": text}
     else:
-        name = NAMES[call.client][EVENTS.index(call.event or PROMPT)]
+        name = call.name if call.event is None else NAMES[call.client][EVENTS.index(call.event)]
         answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
+    return json.dumps(answer) + "\n"
+
+
+def render_aside(call: Call, said: Said) -> str:
+    """What to print so that the harness keeps its agent from a tool, or warns its user."""
+    if call.client == "text":
+        return said.refusal or said.warning
+    if not said.refusal:
+        answer: dict[str, Any] = {"user_message" if call.client == "cursor" else "systemMessage": said.warning}
+    elif call.client == "cursor":
+        answer = {"permission": "deny", "user_message": said.refusal, "agent_message": said.refusal}
+    elif call.client == "gemini":
+        answer = {"decision": "deny", "reason": said.refusal}
+    else:
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": said.refusal}
+        answer = {"hookSpecificOutput": {"hookEventName": call.name, **decision}}
     return json.dumps(answer) + "\n"

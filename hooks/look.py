@@ -11,8 +11,10 @@ from coordination import toolset
 from coordination.paths import workspace_id_of
 from core.config import CoreSettings
 from core.database import store
+from core.operations import runner
 from core.operations.caller import Caller, of_process
 from core.operations.errors import Code, NexusError
+from core.operations.registry import TOOLSETS
 from handoffs.selectors import next_change
 from hooks import memory, notice
 from hooks.glance import Seen
@@ -92,6 +94,16 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     return text, fresh
 
 
+def perform(call: Call, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An operation of any toolset, as the hook's agent; its data. Raises NexusError."""
+    store().prepare()
+    owner = next((each for each in TOOLSETS.values() if name in each.operations), toolset.COORDINATION)
+    return runner.perform(owner, _caller(call), name, arguments).result()
+
+
 def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
-    caller = Caller(transport="hook", agent_id=call.agent_id, connection=of_process("hook"))
-    return toolset.call(caller, name, arguments)
+    return toolset.call(_caller(call), name, arguments)
+
+
+def _caller(call: Call) -> Caller:
+    return Caller(transport="hook", agent_id=call.agent_id, connection=of_process("hook"))

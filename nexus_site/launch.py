@@ -182,9 +182,9 @@ def _hooked(arguments: list[str]) -> bool:
         _populate()
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
-    for app in APPS:
-        if find_spec(f"{app}.glance"):
-            import_module(f"{app}.glance")
+    for module in (f"{app}.{name}" for app in APPS for name in ("glance", "harness_events")):
+        if find_spec(module):
+            import_module(module)
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
     entry.main(lambda: configure(arguments), start_django)
     return True

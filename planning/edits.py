@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+KEPT = 100  # edits of one file
+
+
+class Edit(NamedTuple):
+    """One edit of a file: by whom and when (ISO 8601), as far as it is recorded."""
+
+    agent_id: str | None = None
+    at: str | None = None
 
 
 def counts(content: bytes | None) -> dict[str, int]:
@@ -38,3 +47,40 @@ def _counts(document: Any) -> dict[str, int]:
         count = value.get("count", value.get("edits")) if isinstance(value, Mapping) else value
         found[path] = len(count) if isinstance(count, list) else count if type(count) is int else 1
     return found
+
+
+def history(content: bytes | None) -> dict[str, list[Edit]]:
+    """By file, its latest edits; those of which only the number is known have neither author nor time."""
+    try:
+        document = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        document = {}
+    kept = document if isinstance(document, Mapping) else {}
+    found = {}
+    for path, count in counts(content).items():
+        edits = kept.get(path)
+        if isinstance(edits, list):
+            found[path] = [_edit(each) for each in edits[-KEPT:]]
+        else:
+            found[path] = [Edit()] * min(count, KEPT)
+    return found
+
+
+def added(content: bytes | None, paths: Iterable[str], agent_id: str, at: str) -> bytes:
+    """The file's text with one more edit of each path: `{"path": [{"agent_id", "at"}, …]}`."""
+    edits = history(content)
+    for path in paths:
+        edits[path] = [*edits.get(path, []), Edit(agent_id, at)][-KEPT:]
+    document = {path: [_entry(each) for each in those] for path, those in edits.items()}
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+
+
+def _edit(entry: Any) -> Edit:
+    if not isinstance(entry, Mapping):
+        return Edit()
+    agent_id, at = entry.get("agent_id"), entry.get("at")
+    return Edit(agent_id if isinstance(agent_id, str) else None, at if isinstance(at, str) else None)
+
+
+def _entry(edit: Edit) -> dict[str, str]:
+    return {name: value for name, value in edit._asdict().items() if value is not None}

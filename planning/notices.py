@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from coordination.log.emit import emit
@@ -33,14 +34,15 @@ def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: d
         )
         subject = f"Task {task.number} is ready"
         owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != actor)
-        any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first who is there
+        any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first there is
 
 
-def tell_holder(task: Task, actor: str | None, moment: datetime) -> None:
-    """Tell the agent that holds a task by a handoff what became of it, unless that did it."""
+def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
+    """Tell the agent that holds a task by a handoff what became of its status or its fields, unless that did it."""
     if task.held_by is not None and task.held_by != actor:
-        who = actor or "Somebody"
-        _write(task, task.held_by, f"Your task {task.number} is {task.status} now", f"{who} changed it.", actor, moment)
+        what = f"was changed ({', '.join(changed)})" if changed else f"is {task.status} now"
+        subject, body = f"Your task {task.number} {what}", f"{actor or 'Somebody'} changed it."
+        _write(task, task.held_by, subject, body, actor, moment)
 
 
 def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:

@@ -65,9 +65,14 @@ def holders(workspace_id: str) -> dict[int, str]:
     return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
 
 
-def cycles(workspace_id: str, query: str | None) -> QuerySet[Cycle]:
-    """The cycles that history.json lists, oldest first; those that have the query anywhere, whatever its case."""
-    found = Cycle.objects.filter(workspace_id=workspace_id, position__isnull=False).order_by("position", "pk")
+def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
+    """The cycles that history.json lists, oldest first; those that have the query anywhere, whatever its case.
+
+    Without a workspace, those of all.
+    """
+    found = Cycle.objects.filter(position__isnull=False).order_by("completed_at", "pk")
+    if workspace_id is not None:
+        found = found.filter(workspace_id=workspace_id).order_by("position", "pk")
     return found.filter(words__contains=query.lower()) if query else found
 
 

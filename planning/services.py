@@ -18,6 +18,7 @@ from core.clock import now
 from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import json_within_limit, within_limit
+from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid
 from planning import documents, mirror, notices, rules, selectors
 from planning.branch import branch_of
@@ -52,6 +53,12 @@ class Actor:
 
     name: str | None = None
     record: Callable[[], None] = lambda: None
+    operator: bool = False
+
+    @property
+    def signature(self) -> str | None:
+        """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
+        return OPERATOR_AGENT if self.operator and self.name is None else self.name
 
 
 def stamp(moment: datetime) -> str:
@@ -153,7 +160,7 @@ def decide(
         for name, given in (("how_agents", how_agents), ("how_summary", how_summary), ("how_agent_ids", how_agent_ids)):
             if given is not None:
                 setattr(issue, name, given)
-        issue.decided_by, issue.decided_at = by.name, change.moment
+        issue.decided_by, issue.decided_at = by.signature, change.moment
         _decide(**{name: getattr(issue, name) for name in ("pk", *DECIDED)})
         left = _undecided(plan_id=plan.pk)
         told(
@@ -288,14 +295,42 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
     Raises NOT_FOUND with the contract's words, and what every change does.
     """
     with _changing(project_root, by) as change:
-        workspace_id = change.place.workspace_id
-        if documents.open_board(workspace_id) is None:
-            raise NexusError(Code.NOT_FOUND, "tasks.json not found")
-        task = selectors.numbered(workspace_id, number)
-        if task is None:
-            raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
+        task = _task(change.place, number)
         _set_status(task, status, by.name, change.moment)
         notices.tell_holder(task, by.name, change.moment)
+    return task
+
+
+def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor) -> tuple[Task, list[str]]:
+    """Change fields of a task of the cycle, by name as NewTask has them; the task, and what is wrong with its `deps`.
+
+    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and what every change does.
+    """
+    json_within_limit(list(given.values()), next(iter(given), "title"))
+    with _changing(project_root, by) as change:
+        task = _task(change.place, number)
+        changed = [name for name, value in given.items() if getattr(task, name) != value]
+        if changed:
+            before = notices.ready(task.workspace_id)
+            if {"owner", "owner_agent_id"} & set(changed):
+                before.discard(number)  # to whom it goes now, it is news
+            for name in changed:
+                setattr(task, name, given[name])
+            task.updated_at = change.moment
+            task.save(update_fields=[*changed, "updated_at"])
+            told(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
+            notices.tell_holder(task, by.name, change.moment, changed)
+            notices.tell_ready(task.workspace_id, before, by.name, change.moment)
+        deps, _ = selectors.dependencies(task.workspace_id)
+    return task, warnings(deps, number)
+
+
+def _task(place: Place, number: int) -> Task:
+    if documents.open_board(place.workspace_id) is None:
+        raise NexusError(Code.NOT_FOUND, "tasks.json not found")
+    task = selectors.numbered(place.workspace_id, number)
+    if task is None:
+        raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
     return task
 
 

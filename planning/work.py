@@ -6,6 +6,7 @@ from datetime import datetime
 
 from coordination.services.workspaces import Place
 from planning import rules, services
+from planning.models import STREAM as STREAM  # which `handoffs.work` asks for, too
 from planning.models import Task, TaskStatus
 
 

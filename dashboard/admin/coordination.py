@@ -18,7 +18,7 @@ from dashboard.admin.records import RecordAdmin, code, link, moment
 
 @admin.register(Workspace)
 class WorkspaceAdmin(RecordAdmin):
-    list_display = ("title", "root", "created", "seen", "open_mail", "open_events", "open_graph")
+    list_display = ("title", "root", "created", "seen", "open_mail", "open_events", "open_graph", "open_plan")
     search_fields = ("display_name", "root_realpath", "workspace_id")
     ordering = ("-last_seen_at",)
     fields = (
@@ -34,6 +34,7 @@ class WorkspaceAdmin(RecordAdmin):
         "open_mail",
         "open_events",
         "open_graph",
+        "open_plan",
     )
     readonly_fields = fields
 
@@ -64,6 +65,10 @@ class WorkspaceAdmin(RecordAdmin):
     @admin.display(description="Graph")
     def open_graph(self, row: Workspace) -> str:
         return link("graph", "Graph", workspace=row.pk)
+
+    @admin.display(description="Plan")
+    def open_plan(self, row: Workspace) -> str:
+        return link("plan", "Plan", workspace=row.pk)
 
     def sessions(self, row: Workspace) -> str:
         return link("coordination_session_changelist", "Sessions here", workspace__workspace_id__exact=row.pk)

@@ -1,23 +1,27 @@
-"""Tasks as records."""
+"""Tasks and closed cycles as records."""
 
 from __future__ import annotations
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from dashboard.admin import records
 from dashboard.admin.coordination import InWorkspace
-from planning.models import Task
+from dashboard.admin.records import code, link, moment
+from planning import monitoring
+from planning.models import Cycle, Task
 
 
 @admin.register(Task)
 class TaskAdmin(InWorkspace):
     list_display = ("number", "title_text", "status", "owner", "held_by", "place", "created")
-    list_filter = ("status",)
+    list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter))
     search_fields = ("title", "task_key")
     ordering = ("-task_key",)
     fields = (
         *("task_key", "number", "title_text", "about", "status", "deps", "owner", "held_by"),
-        *("place", "created", "closed_at"),
+        *("place", "created", "closed_at", "open_task"),
     )
     readonly_fields = fields
 
@@ -28,3 +32,41 @@ class TaskAdmin(InWorkspace):
     @admin.display(description="Context")
     def about(self, row: Task) -> str:
         return records.body(row.context)
+
+    @admin.display(description="Page")
+    def open_task(self, row: Task) -> str:
+        return link("task", "The task among the others", row.pk)
+
+
+@admin.register(Cycle)
+class CycleAdmin(InWorkspace):
+    list_display = ("ended", "subject", "place", "on", "task_count")
+    search_fields = ("topic", "branch")
+    ordering = ("-pk",)
+    fields = ("ended", "subject", "place", "on", "task_count", "open_cycle", "whole")
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Cycle]:
+        found: QuerySet[Cycle] = super().get_queryset(request).defer("words", "document")
+        return found
+
+    @admin.display(description="Closed")
+    def ended(self, row: Cycle) -> str:
+        ended = monitoring.moment_of(row.completed_at)
+        return records.text(row.completed_at) if ended is None else moment(ended)
+
+    @admin.display(description="Plan")
+    def subject(self, row: Cycle) -> str:
+        return records.text(row.topic or "–")
+
+    @admin.display(description="Branch")
+    def on(self, row: Cycle) -> str:
+        return records.text(row.branch)
+
+    @admin.display(description="Page")
+    def open_cycle(self, row: Cycle) -> str:
+        return link("plan_cycle", "Plan, decisions and tasks", str(row.pk))
+
+    @admin.display(description="Document")
+    def whole(self, row: Cycle) -> str:
+        return code(row.document)

@@ -169,8 +169,15 @@ class TopicFilters(Filters):
     format = _hidden()
 
 
+class CycleFilters(PlaceFilters):
+    q = _words("Words of a plan, a decision or a task")
+    page = _number()
+
+
 class SearchFilters(Filters):
     q = _words(
-        "Words in messages, topics and events; agents, workspaces, handoffs, topics by name", size=40, autofocus=True
+        "Words in messages, topics, events, tasks and cycles; agents, workspaces, handoffs, topics by name",
+        size=40,
+        autofocus=True,
     )
     before = _number()

@@ -23,6 +23,8 @@ from dashboard.page import render
 from handoffs.models import Handoff
 from inbox.models import Message
 from inbox.search import event_ids, search
+from planning.models import STREAM as PLANNING
+from planning.models import Task
 from topics.models import Topic, TopicMessage
 
 PAGE, TAIL = 100, 200
@@ -156,6 +158,7 @@ def _concerns(row: Event) -> dict[str, Any]:
         return value if isinstance(value, str) else None
 
     agent_id = row.actor_agent_id or named("agent_id")
+    number = payload.get("task_id") if row.stream == PLANNING else None
     return {
         "agent": Agent.everyone.filter(pk=agent_id).first(),
         "message": Message.objects.filter(pk=named("message_id")).first(),
@@ -164,4 +167,5 @@ def _concerns(row: Event) -> dict[str, Any]:
         "topic": Topic.objects.filter(pk=named("topic_id")).first(),
         "said": TopicMessage.objects.filter(message_id=named("message_id")).first(),
         "artifact": Artifact.objects.filter(pk=named("artifact_id")).first(),
+        "task": Task.objects.current(row.workspace_id or "").filter(number=number).first() if number else None,
     }

@@ -18,6 +18,8 @@ from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
 from inbox.search import Hit, search
+from planning import selectors as planned
+from planning.models import Task
 from topics.models import Topic
 from topics.search import HIT_ENDS, HIT_STARTS
 from topics.search import find as find_said
@@ -40,7 +42,7 @@ class Found:
 
 
 def palette(request: HttpRequest) -> HttpResponse:
-    """What Ctrl-K shows for `?s=`: pages, agents, workspaces, handoffs, topics, messages, events."""
+    """What Ctrl-K shows for `?s=`: pages, agents, workspaces, handoffs, topics, tasks, cycles, messages, events."""
     words = request.GET.get("s", "").replace("\x00", "").strip()[:200]
     if not words:
         return HttpResponse()
@@ -106,6 +108,12 @@ def _things(words: str) -> list[Found]:
         .order_by("-created_event_id")[:EACH]
     )
     topics = Topic.objects.filter(Q(name__icontains=words) | Q(topic_id=words)).newest_first().defer("metadata")[:EACH]
+    tasks = (
+        Task.objects.filter(Q(title__icontains=words) | Q(context__icontains=words) | Q(task_key=words), closed_at=None)
+        .select_related("workspace")
+        .order_by("-task_key")[:EACH]
+    )
+    cycles = planned.cycles(None, words).reverse().select_related("workspace").defer("document", "words")[:EACH]
     return [
         *(
             Found(
@@ -142,6 +150,24 @@ def _things(words: str) -> list[Found]:
                 "forum",
             )
             for row in topics
+        ),
+        *(
+            Found(
+                f"{row.number}. {plain(row.title)}"[:100],
+                f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}",
+                reverse("admin:task", args=[row.pk]),
+                "task_alt",
+            )
+            for row in tasks
+        ),
+        *(
+            Found(
+                plain(row.topic or row.completed_at)[:100],
+                f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}",
+                reverse("admin:plan_cycle", args=[row.pk]),
+                "account_tree",
+            )
+            for row in cycles
         ),
     ]
 

@@ -28,4 +28,4 @@ def actor(caller: Caller, operation: str, **ids: str) -> Actor:
     operator = caller.operator
     if operator is None:
         return Actor(caller.agent_id)
-    return Actor(caller.agent_id, lambda: domain().record_act(operator, operation, ids))
+    return Actor(caller.agent_id, lambda: domain().record_act(operator, operation, ids), operator=True)

@@ -22,7 +22,7 @@ MOST_CYCLES = 1_000
 
 
 class HistorySearch(OfProject):
-    query: Annotated[str | None, Field(max_length=1_000, description="Found anywhere in a cycle.")] = None
+    query: Annotated[str | None, Field(max_length=1_000)] = None
     last_n: Annotated[int, Field(ge=1, le=MOST_CYCLES)] = 10
 
 

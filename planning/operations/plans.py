@@ -21,7 +21,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 class PlanStart(OfProject):
     topic: Text
-    issues: Annotated[list[Text], Field(max_length=MOST_ISSUES, description="What is to be decided, in order.")]
+    issues: Annotated[list[Text], Field(max_length=MOST_ISSUES, description="To be decided, in order.")]
     research_summary: Annotated[str, Field(description="What was found out before.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
@@ -54,7 +55,11 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
         "webhook_add", url="https://example.com/nexus", types=["operator.created"]
     )  # never called: nobody makes one
     topic = scene.talk(scene.topics_over_rest(hub.url))
-    return {**scene.play(do, root), **topic, "root": str(root), "webhook": added["webhook_id"]}
+    played = scene.play(do, root)
+    scene.plan(scene.planning_over_rest(hub.url), root)
+    pages = [httpx.get(f"{hub.url}/admin/plan/{at}") for at in (f"?workspace={played['workspace']}", "history/")]
+    planned = scene.plan_places(*(page.text for page in pages))
+    return {**played, **topic, **planned, "root": str(root), "webhook": added["webhook_id"]}
 
 
 @pytest.fixture

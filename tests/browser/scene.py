@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,6 +107,47 @@ def talk(do: Does) -> dict[str, str]:
     return {"topic": topic, "asked": asked, "said": said}
 
 
+def plan(do: Does, root: Path, tasks: int = 6) -> None:
+    """A closed cycle, and a plan with a decision and so many tasks, told by the operations of planning."""
+    place = {"project_root": str(root)}
+    do("plan_start", **place, topic="First steps", issues=["Which language?"], research_summary="")
+    do("plan_decide", **place, issue_id=1, summary="Python, **as** everybody reads it.")
+    do("task_add", **place, title="List the files", context="To know how many there are.")
+    do("task_close", **place)
+    found = "Three parsers were *compared*."
+    do(
+        "plan_start",
+        **place,
+        topic="A parser of its own",
+        issues=["Which grammar?", "Which cache?"],
+        research_summary=found,
+    )
+    do(
+        "plan_decide", **place, issue_id=1, summary="**PEG**: it is short.\n\n- fewer rules\n- one pass",
+        how_agents=["architect"], how_summary={"architect": "Errors name the place"},
+    )  # fmt: skip
+    for number in range(1, tasks + 1):
+        before = sorted(
+            {each for each in (number - 1, number // 2, number - 7) if 0 < each < number and number % 5 != 1}
+        )
+        title = f"{('Write', 'Review', 'Measure', 'Document')[number % 4]} part {number} of the parser, with its tests"
+        do("task_add", **place, title=title, context="It is **needed**.", deps=before, owner=f"builder-{number % 3}")
+    do("task_update", **place, id=1, status="completed")
+    do("task_update", **place, id=2, status="in_progress")
+
+
+def plan_places(plan: str, history: str) -> dict[str, str]:
+    """The addresses of an issue, a task and a cycle, as the pages of plan and history link them."""
+    parts = {"issue": ("issues", plan), "task": ("tasks", plan), "cycle": ("cycles", history)}
+    found = {name: re.search(rf"/admin/plan/{part}/(\w+)/", page) for name, (part, page) in parts.items()}
+    return {name: match[1] for name, match in found.items() if match}
+
+
+def planning_over_rest(url: str) -> Does:
+    """Operations of planning called over a hub's REST, as the operator of this machine."""
+    return over_rest(url, "planning/operations")
+
+
 def topics_over_rest(url: str) -> Does:
     """Operations of topics called over a hub's REST, as the operator of this machine; they answer bare objects."""
 
@@ -118,11 +160,11 @@ def topics_over_rest(url: str) -> Does:
     return do
 
 
-def over_rest(url: str) -> Does:
+def over_rest(url: str, path: str = "operations") -> Does:
     """Operations called over a hub's REST, as the operator of this machine."""
 
     def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
-        envelope = httpx.post(f"{url}/api/v1/operations/{operation}", json=arguments, timeout=START_SECONDS).json()
+        envelope = httpx.post(f"{url}/api/v1/{path}/{operation}", json=arguments, timeout=START_SECONDS).json()
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from tests.conformance.loading import Fixture, load
 from tests.conformance.runner import Git, play, server
@@ -24,7 +25,6 @@ exit codes:
   2  there is nothing to play
 """
 SIGNS = {"passed": "ok", "failed": "FAIL", "not applicable": "n/a"}
-Outcome = Literal["passed", "failed", "not applicable"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,36 +46,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{options.directory} is no directory")
     fixtures = [each for each in load(options.directory) if options.part in f"{each.file} {each.test_id}"]
     if not fixtures:
-        parser.error(f"{options.directory} holds no such fixture" if options.part else f"{options.directory} is empty")
-    told: list[dict[str, Any]] = []
-    for fixture, outcome, problems in _played(fixtures, options.git):
-        told.append({"file": fixture.file, "test_id": fixture.test_id, "outcome": outcome, "problems": problems})
-        if not options.json:
-            print(f"{SIGNS[outcome]:4}  {fixture.file}  {fixture.test_id}".rstrip())
-            for line in problems:
-                print(f"        {line}", flush=True)
-    counts = Counter(each["outcome"] for each in told)
+        named = f" with {options.part!r} in its name" if options.part else ""
+        parser.error(f"{options.directory} holds no fixture{named}")
+    played = list(_played(fixtures, options.git))
+    counts = Counter(each["outcome"] for each in played)
     summary = {outcome: counts[outcome] for outcome in SIGNS}
     if options.json:
-        print(json.dumps({**summary, "fixtures": told}, ensure_ascii=False, indent=2))
+        print(json.dumps({**summary, "fixtures": played}, ensure_ascii=False, indent=2))
     else:
+        for each in played:
+            print(f"{SIGNS[each['outcome']]:4}  {each['file']}  {each['test_id']}".rstrip())
+            for line in each["problems"]:
+                print(f"        {line}")
         print(", ".join(f"{count} {outcome}" for outcome, count in summary.items()))
     return 1 if counts["failed"] else 0
 
 
-def _played(fixtures: Sequence[Fixture], git: Git) -> Iterator[tuple[Fixture, Outcome, list[str]]]:
+def _played(fixtures: Sequence[Fixture], git: Git) -> Iterator[dict[str, Any]]:
+    """Each fixture's file, test_id, outcome and problems."""
     with tempfile.TemporaryDirectory(prefix="nexus-conformance-") as scratch:
         place = Path(scratch).resolve()
         with server(place / "home") as call:
             for number, fixture in enumerate(fixtures):
-                if fixture.of_a_harness:
-                    yield fixture, "not applicable", ["an event of a harness; only tools are played"]
-                    continue
                 project = place / f"project-{number}"
                 project.mkdir()
-                problems = play(fixture, call, project, git)
-                yield fixture, "failed" if problems else "passed", problems
+                if fixture.of_a_harness:
+                    outcome, problems = "not applicable", ["an event of a harness; only tools are played"]
+                else:
+                    problems = play(fixture, call, project, git)
+                    outcome = "failed" if problems else "passed"
+                yield {"file": fixture.file, "test_id": fixture.test_id, "outcome": outcome, "problems": problems}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

@@ -26,6 +26,10 @@ Git = Literal["none", "branch", "detached"]
 Pairs = tuple[tuple[str, Any], ...]
 
 
+class NoAnswer(Exception):
+    """A call that nothing came of, which is no refusal."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One call, and what must be true after it."""
@@ -41,7 +45,7 @@ class Step:
 
 @contextmanager
 def server(home: Path) -> Iterator[Call]:
-    """A `runmcp` process over a home, with the planning tools; gives what calls them."""
+    """A `runmcp` process over a home, with the planning tools; gives what calls them, and raises NoAnswer."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(client(home, NEXUS_TOOLSETS="planning")) as connected,
@@ -50,8 +54,8 @@ def server(home: Path) -> Iterator[Call]:
         def call(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 answer = portal.call(connected.call_tool, tool, dict(arguments), PATIENCE)
-            except MCPError as error:
-                return {"ok": False, "error": {"code": "NO_ANSWER", "message": str(error)}}
+            except (MCPError, ValueError) as error:  # a ValueError of the client: it cannot send this
+                raise NoAnswer(str(error)) from None
             return dict(answer.structured_content or {})
 
         yield call
@@ -70,7 +74,10 @@ def play(fixture: Fixture, call: Call, project: Path, git: Git = "none") -> list
     except OSError as error:
         return [f"the precondition cannot be written: {error.strerror}"]
     for step in _steps(fixture.body):
-        envelope = call(step.tool, {**step.params, "project_root": str(project)})
+        try:
+            envelope = call(step.tool, {**step.params, "project_root": str(project)})
+        except NoAnswer as error:
+            return [f"{step.label}no answer: {error}"]
         problems = [*_of_answer(step, envelope), *_of_files(step, project), *_of_schemas(project, written)]
         if problems:
             return [f"{step.label}{line}" for line in problems]

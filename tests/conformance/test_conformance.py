@@ -86,6 +86,16 @@ def test_it_tells_the_branch_of_a_repository(tool: str, tools: Call, project: st
     assert play(Fixture("a.json", "branch", asked), tools, Path(project), "branch") == []
 
 
+def test_it_takes_no_silence_for_a_refusal(tools: Call, project: str) -> None:
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    asked = asking("plan_status", error=True)
+    asked["action"]["params"] = {"deep": deep}
+    (problem,) = play(Fixture("a.json", "deep", asked), tools, Path(project))
+    assert problem.startswith("no answer: ")
+
+
 def test_the_command_reports_each_fixture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, wrong = (
         asking("plan_status", return_value={"$.active": False}),

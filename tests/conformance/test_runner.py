@@ -273,7 +273,7 @@ def test_it_says_why_a_file_is_no_fixture(more: dict[str, Any], told: str, tmp_p
     assert told in found.fault, found.fault
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"nonsense", b'{"a": NaN}', b"\xed\xa0\x80", b"[" * 100_000])
+@pytest.mark.parametrize("text", [b"", b"{", b"nonsense", b'{"a": NaN}', b"\xed\xa0\x80", b'"\\ud800"', b"[" * 100_000])
 @pytest.mark.parametrize("name", ["tools/a.json", "elsewhere/a.json"])
 def test_it_tells_of_nonsense(text: bytes, name: str, tmp_path: Path) -> None:
     path = tmp_path / name

@@ -50,9 +50,11 @@ def is_project_file(value: object) -> bool:
 
 
 def parsed(text: bytes) -> Any:
-    """A JSON document. Raises ValueError for anything else."""
+    """A JSON document. Raises ValueError for anything else, and for one with text that no wire carries."""
     try:
-        return json.loads(text.decode(), parse_constant=_refuse)
+        document = json.loads(text.decode(), parse_constant=_refuse)
+        json.dumps(document, ensure_ascii=False).encode()
+        return document
     except RecursionError:
         raise ValueError("is nested too deep") from None
 

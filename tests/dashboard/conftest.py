@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from coordination.toolset import run
+from core.operations import runner
+from core.operations.caller import Caller
+from planning.models import Cycle, Issue, Task
+from planning.toolset import PLANNING
 from tests.browser import scene
 from tests.dashboard.test_dashboard import LOCAL, OPERATOR, Ids, do
 from tests.topics.conftest import Client as Peer
 from topics import connections
+
+
+def planning(operation: str, /, **arguments: Any) -> dict[str, Any]:
+    """Call an operation of planning."""
+    return dict(runner.perform(PLANNING, Caller(transport="test"), operation, arguments).result())
 
 
 @pytest.fixture
@@ -22,7 +32,11 @@ def team(db: None, tmp_path: Path) -> Ids:
     added = run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus", "types": ["operator.created"]})["data"]
     topic = scene.talk(Peer().call)
     connections._held.clear()
-    return {**scene.play(do, root), **topic, "root": str(root), "webhook": added["webhook_id"]}
+    played = scene.play(do, root)
+    scene.plan(planning, root)
+    planned = {"issue": str(Issue.objects.all()[0].pk), "task": Task.objects.filter(closed_at=None)[0].pk}
+    planned |= {"cycle": str(Cycle.objects.get().pk)}
+    return {**played, **topic, **planned, "root": str(root), "webhook": added["webhook_id"]}
 
 
 @pytest.fixture

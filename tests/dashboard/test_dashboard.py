@@ -59,11 +59,12 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
+        *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}", "/admin/plan/history/"),
+        *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("start", "close", "task")),
+        *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
+        *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
         *("/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
-        *(
-            f"/admin/coordination/{model}/"
-            for model in ("workspace", "session", "channel", "artifact", "task", "event")
-        ),
+        *(f"/admin/coordination/{model}/" for model in ("workspace", "session", "channel", "artifact", "event")),
         *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
         f"/admin/coordination/workspace/{ids['workspace']}/change/",
         f"/admin/coordination/artifact/{ids['artifact']}/change/",
@@ -81,6 +82,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = {"agent_close_session", "handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
+    acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
     acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}

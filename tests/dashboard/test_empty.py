@@ -11,6 +11,7 @@ from django.contrib import admin
 from django.db import connection
 from django.test import Client
 from django.urls import NoReverseMatch, reverse
+from django.urls.converters import IntConverter
 
 from coordination.toolset import run
 from core.database import store
@@ -62,8 +63,8 @@ def addresses() -> tuple[list[str], list[str]]:
         try:
             plain.append(reverse(f"admin:{page.name}"))
         except NoReverseMatch:
-            (argument,) = page.pattern.regex.groupindex
-            about.append(reverse(f"admin:{page.name}", args=[1 if argument == "event_id" else "ann"]))
+            (converter,) = page.pattern.converters.values()
+            about.append(reverse(f"admin:{page.name}", args=[1 if isinstance(converter, IntConverter) else "ann"]))
     for model in admin.site._registry:
         plain.append(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"))
     more = ["events/export/?format=csv", "graph/?hours=1", "graph/?agent=ann", "mail/?lane=nobody", "search/?s=x"]

@@ -19,11 +19,13 @@ import json, sys, django
 django.setup()
 from core.database import store
 from core.operations.caller import Caller
-from coordination.toolset import run
+from core.operations import runner
+from core.operations.registry import TOOLSETS
 store().prepare()
 for line in sys.stdin:
     name, arguments = json.loads(line)
-    print(json.dumps(run(Caller("test"), name, arguments)), flush=True)
+    toolset = next(each for each in TOOLSETS.values() if name in each.operations)
+    print(json.dumps(runner.run(toolset, Caller("test"), name, arguments)), flush=True)
 """
 
 PATIENT = """

@@ -1,7 +1,8 @@
 """Whole sessions as recorded: what the harness passes, what other agents do meanwhile, and exactly what is printed.
 
 In `recorded/`, a line `hook … < input` is a call in a process of its own and the lines below it its output; a line
-`call …` is another agent. `$PROJECT`, `$MSG1`, `$HND1` stand for what differs from run to run.
+`call …` is another agent, a line `file …` shows a file below .nexus. `$PROJECT`, `$MSG1`, `$HND1`, `$TIME` stand for
+what differs from run to run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from tests.hooks.harness import Harness
 
 RECORDED = sorted(Path(__file__).with_name("recorded").glob("*.session"))
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 IDS = re.compile(r"(msg|hnd)_[0-9a-f]{32}")
 
 
@@ -23,7 +25,7 @@ def steps(text: str) -> list[tuple[str, str]]:
     """Each line of input with the output below it."""
     found: list[tuple[str, str]] = []
     for line in text.splitlines():
-        if line.startswith(("hook ", "call ")):
+        if line.startswith(("hook ", "call ", "file ")):
             found.append((line, ""))
         elif line and not line.startswith("##"):
             found[-1] = (found[-1][0], found[-1][1] + line + "\n")
@@ -44,7 +46,7 @@ class Names:
     def general(self, text: str) -> str:
         for name, value in self.known.items():
             text = text.replace(value, name)
-        return text
+        return TIME.sub("$TIME", text)
 
     def learn(self, text: str) -> None:
         for kind in ("msg", "hnd"):
@@ -62,6 +64,9 @@ def test_it_goes_as_recorded(recording: Path, harness: Harness) -> None:
         if line.startswith("call "):
             _, operation, arguments = line.split(" ", 2)
             names.learn(json.dumps(harness.call(operation, json.loads(names.filled(arguments)))))
+            continue
+        if line.startswith("file "):
+            assert names.general((harness.project / ".nexus" / line.split()[1]).read_text()) == expected, line
             continue
         options, _, text = line.partition("<")
         done = harness.hook(*shlex.split(names.filled(options))[1:], text=names.filled(text))

@@ -173,7 +173,8 @@ def test_it_brings_the_hooks_that_hook_install_brings(client: str, planning: Pla
     planning.install(client)
     other = tmp_path / "other"
     other.mkdir()
-    call_command(hook.Command(), "install", client=client, project_root=str(other), yes=True, stdout=StringIO())
+    given: dict[str, Any] = {"client": client, "project_root": str(other), "planning": True, "yes": True}
+    call_command(hook.Command(), "install", **given, stdout=StringIO())
     path = clients.CLIENTS[client].project_hooks
     assert path and (planning.root / path).read_bytes() == (other / path).read_bytes()
 

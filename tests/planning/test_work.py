@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import time_machine
+from asgiref.sync import sync_to_async
 from time_machine import Traveller
 
+from coordination.toolset import arun
+from handoffs import selectors
 from planning import mirror
-from tests.conftest import Call
+from tests.conftest import LOCAL, Call
+from tests.core.waiting import LONG
 from tests.planning.conftest import Project
 
 pytestmark = pytest.mark.usefixtures("team")
@@ -123,3 +129,26 @@ def test_its_files_follow_with_the_next_call_where_they_could_not(
         call("handoff_claim", project_root=str(nexus.root), handoff_id=handoff, agent_id="bob")
     assert nexus.read("state/tasks.json")["tasks"][0]["status"] == "pending"
     assert state(nexus) == ("in_progress", "bob")
+
+
+@pytest.mark.usefixtures("committed")
+async def test_it_wakes_who_waits_for_work_that_can_begin(
+    nexus: Project, offer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Mock(side_effect=selectors.available)
+    monkeypatch.setattr(selectors, "available", looked)
+
+    def prepare() -> None:
+        nexus.task("Write")
+        nexus.task("Test", deps=[1])
+        offer(task_id=2)
+
+    await sync_to_async(prepare)()
+    asked = {"project_root": str(nexus.root), "agent_id": "bob", "ready_only": True, "timeout_seconds": LONG}
+    poll = asyncio.create_task(arun(LOCAL, "handoff_list_available", asked))
+    async with asyncio.timeout(LONG):
+        while looked.call_count < 2:  # at first, and once it was parked
+            await asyncio.sleep(0.001)
+    await sync_to_async(nexus.call)("task_update", id=1, status="completed")
+    found = await asyncio.wait_for(poll, LONG / 2)
+    assert [row["task_id"] for row in found["data"]["handoffs"]] == [2]

@@ -13,7 +13,8 @@ from core.config import CoreSettings
 from core.database import store
 from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
-from hooks.setup import add_setup_options, carry_out, program, project, settings_flags, tell_of_password
+from hooks.harness import PLANNING
+from hooks.setup import GATE, add_setup_options, carry_out, program, project, settings_flags, tell_of_password
 
 
 class Command(NexusCommand):
@@ -29,6 +30,7 @@ class Command(NexusCommand):
     examples = (
         "examples:\n"
         "  nexus hook install --client claude-code --agent-id builder\n"
+        "  nexus hook install --client claude-code --planning         with a plan: at every point of a session\n"
         "  nexus hook uninstall --client claude-code\n"
         "  nexus hook --client text --agent-id builder        what any other harness can call\n"
         "  nexus hook signal-file --agent-id builder          a file whose time changes when something waits\n"
@@ -71,9 +73,9 @@ class Command(NexusCommand):
         if options["action"] == "uninstall":
             edit = configuration.drop_hooks(client)
         else:
-            identity = ["--agent-id", agent_id] if agent_id else []
+            given = [*(["--agent-id", agent_id] if agent_id else []), *([PLANNING] if options["planning"] else [])]
             edit = configuration.put_hooks(
-                client, clients.hook_command(program(), client, [*identity, *settings_flags()])
+                client, clients.hook_command(program(), client, [*given, *settings_flags(GATE)])
             )
         known = clients.CLIENTS[client]
         path = known.user_hooks if options["scope"] == "user" else known.project_hooks

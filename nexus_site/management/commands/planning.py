@@ -21,7 +21,8 @@ from core.operations.errors import Code, NexusError, invalid
 from core.operations.registry import TOOLSETS
 from core.verbs import Verb, VerbsCommand
 from hooks import clients, configuration
-from hooks.setup import add_setup_options, program, project, settings_flags, tell_of_password, write
+from hooks.harness import PLANNING
+from hooks.setup import GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
 from hooks.signal_files import private_directory
 from planning.catalog.bundled import DIRECTORY
 from planning.catalog.capability_map import disallowed
@@ -149,8 +150,9 @@ class Command(VerbsCommand):
 
         def put(document: Any) -> None:
             line = configuration.installed(document, client)
-            ours = clients.hook_command(program(), client, settings_flags())
-            configuration.put_hooks(client, line if line and _is_named(line) else ours)(document)
+            ours = clients.hook_command(program(), client, [PLANNING, *settings_flags(GATE)])
+            kept = f"{_without_planning(line)} {PLANNING}" if line and _is_named(line) else None
+            configuration.put_hooks(client, kept or ours)(document)
 
         if client in clients.HOOKED:
             tell_of_password(self)
@@ -162,6 +164,7 @@ class Command(VerbsCommand):
         def drop(document: Any) -> None:
             line = configuration.installed(document, client)
             if line and _is_named(line):
+                configuration.put_hooks(client, _without_planning(line))(document)
                 notes.append(KEPT)
             elif line:
                 configuration.drop_hooks(client)(document)
@@ -237,6 +240,11 @@ def _additions(given: Iterable[str]) -> Mapping[str, list[str]]:
 def _is_named(line: str) -> bool:
     """Whether hooks were installed for one agent, which only `nexus hook install` does."""
     return "--agent-id" in shlex.split(line)
+
+
+def _without_planning(line: str) -> str:
+    """Hooks' command line as it is for mail alone."""
+    return shlex.join(word for word in shlex.split(line) if word != PLANNING)
 
 
 def _setup(

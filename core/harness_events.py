@@ -1,0 +1,64 @@
+"""What apps do when something happens in a coding harness: `nexus hook` calls those that registered, each in its module
+`harness_events`. Standard library alone: most calls end without Django.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class HarnessEvent(StrEnum):
+    """The points of a session, whatever a harness calls them."""
+
+    SESSION_START = "session_start"
+    USER_MESSAGE = "user_message"
+    SUBAGENT_SPAWN = "subagent_spawn"
+    SUBAGENT_COMPLETE = "subagent_complete"
+    PRE_TOOL_USE = "pre_tool_use"
+    POST_TOOL_USE = "post_tool_use"
+    SESSION_END = "session_end"
+    CONTEXT_COMPACT = "context_compact"
+
+
+def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    raise NotImplementedError(name)
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One of them; a field that the harness does not tell is empty."""
+
+    event: HarnessEvent
+    client: str
+    root: str  # the project, resolved
+    settings: Any
+    wanted: bool = False  # whoever installed the hook wants what acts on a project to act on this one
+    heard: bool = False  # whether the agent whose event it is hears what is said now
+    prompt: str = ""  # of the user
+    goes_on: bool = False  # a session_start of a session that there was before
+    agent_type: str = ""  # of the subagent; empty for the main agent
+    agent_id: str = ""  # of the subagent, as the harness names it
+    assignment: str = ""  # what a subagent was asked
+    message: str = ""  # what a subagent said at its end
+    tool: str = ""
+    files: tuple[str, ...] = ()  # that the tool is about
+    failed: bool = False  # the tool's result is an error, or the subagent broke off
+    # An operation by name with its arguments, as the hook's agent, in a Django that is started for it; its data. Raises
+    # NexusError.
+    perform: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = field(default=_unavailable, compare=False)
+
+
+class Said(NamedTuple):
+    """What a handler says: to the agent, to the user, or why the tool may not be used."""
+
+    context: str = ""
+    warning: str = ""
+    refusal: str = ""
+
+
+NOTHING = Said()
+Handler = Callable[[Happening], Said]
+HANDLERS: list[Handler] = []

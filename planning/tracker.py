@@ -1,0 +1,169 @@
+"""What hooks write down of a session: its agents, the tools that they used, the files that they edited.
+
+Standard library alone. Whoever calls what changes a file holds the directory's lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from core.operations.errors import NexusError
+from planning import edits
+from planning.catalog.capability_map import BUILT_IN, FILES
+from planning.directory import NAME, Directory
+from planning.errors import PlanningCode
+
+RUNTIME, AGENTS = "state/runtime.json", "state/agent-tracker.json"
+LOG, EDITS, NOTES = "state/tool-log.jsonl", "state/edit-tracker.json", "state/hook-notes.jsonl"
+RUNNING, COMPLETED = "running", "completed"
+LEAD = "lead"  # who acts where no subagent does
+LONGEST_LOG = 8 << 20  # bytes
+LONGEST_MESSAGE = 2_000  # characters
+MOST_AGENTS, MOST_NOTES = 500, 20
+
+Agent = dict[str, Any]  # an entry of agent-tracker.json
+
+
+def now() -> str:
+    """The time as the files have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def write(directory: Directory, path: str, document: Any) -> None:
+    """Write a document of a session, which a power cut may take back."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    directory.write(path, text.encode("utf-8", "replace"), durable=False)
+
+
+# The agents
+
+
+def agents(directory: Directory) -> list[Agent]:
+    """The subagents of the session. Raises STATE_FILE_INVALID."""
+    content = directory.read(AGENTS)
+    try:
+        entries = json.loads(content or b"[]")
+    except (ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, list) or not all(map(_is_sound, entries)):
+        raise NexusError(
+            PlanningCode.STATE_FILE_INVALID,
+            f".nexus/{AGENTS} breaks its schema. It was left as it is; correct it, or move it away.",
+            {"file": f".nexus/{AGENTS}"},
+        )
+    return entries
+
+
+def _is_sound(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(name), str) for name in ("agent_type", "agent_id", "started_at", "status"))
+        and type(entry.get("resume_count")) is int
+    )
+
+
+def started(directory: Directory, agent_type: str, agent_id: str) -> None:
+    """A subagent runs: a new one, or one that is resumed."""
+    entries = agents(directory)
+    known = next((entry for entry in entries if entry["agent_id"] == agent_id), None)
+    if known is None:
+        entry = {"agent_type": agent_type, "agent_id": agent_id, "started_at": now(), "resume_count": 0}
+        entries = [*entries, {**entry, "status": RUNNING}][-MOST_AGENTS:]
+    else:
+        known.update(resume_count=known["resume_count"] + 1, status=RUNNING, last_resumed_at=now())
+    write(directory, AGENTS, entries)
+
+
+def ended(directory: Directory, agent_type: str, agent_id: str, message: str, client: str) -> Agent:
+    """A subagent is done; its entry. A client that does not say which one means the latest of its type."""
+    entries = agents(directory)
+    named = [entry for entry in entries if entry["agent_id"] == agent_id]
+    of_type = [entry for entry in entries if entry["agent_type"] == agent_type and entry["status"] == RUNNING]
+    if named or (of_type and not agent_id):
+        entry = (named or of_type)[-1]
+    else:
+        entry = {"agent_type": agent_type, "agent_id": agent_id, "started_at": now(), "resume_count": 0}
+        entries.append(entry)
+    entry.update(status=COMPLETED, stopped_at=now())
+    if message:
+        entry["last_message"] = message[:LONGEST_MESSAGE]
+    if touched := _touched(directory, entry["agent_id"], client):
+        entry["files_touched"] = touched
+    write(directory, AGENTS, entries)
+    return entry
+
+
+# Tools and files
+
+
+def edits_files(client: str, tool: str) -> bool:
+    """Whether a client's tool of that name changes files."""
+    classes = BUILT_IN.get(client, BUILT_IN["claude-code"])
+    return any(tool in classes.get(each, ()) for each in FILES)
+
+
+def inside(root: str, files: Iterable[str]) -> list[str]:
+    """Paths from the project's root, of the files that are in it and not Nexus's own."""
+    found = (os.path.relpath(os.path.join(root, file), root) for file in files)  # plain text
+    return [path for path in found if path.split("/")[0] not in ("..", ".", NAME)]
+
+
+def used(directory: Directory, client: str, agent_id: str, tool: str, files: Sequence[str], failed: bool) -> None:
+    """Log a tool's use, and note what it edited."""
+    paths = inside(directory.root, files) if files else []
+    line = {"ts": now(), "agent_id": agent_id, "tool": tool, "status": "error" if failed else "ok"}
+    lines = [{**line, "file": path} for path in paths] or [line]
+    text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
+    if _size(directory, LOG) >= LONGEST_LOG:
+        older = directory.read(LOG) or b""
+        directory.write(LOG, older[len(older) // 2 :].partition(b"\n")[2], durable=False)
+    directory.append(LOG, text.encode("utf-8", "replace"))
+    if paths and not failed and edits_files(client, tool):
+        directory.write(EDITS, edits.added(directory.read(EDITS), paths, agent_id, now()), durable=False)
+
+
+def _size(directory: Directory, path: str) -> int:
+    stamp = directory.stamp(path)
+    return int(stamp.split(":")[1]) if stamp else 0
+
+
+def _touched(directory: Directory, agent_id: str, client: str) -> list[str]:
+    """The files that an agent edited, by the log."""
+    found: dict[str, None] = {}
+    for line in (directory.read(LOG) or b"").splitlines():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict) and entry.get("agent_id") == agent_id and entry.get("status") == "ok":
+            tool, file = entry.get("tool"), entry.get("file")
+            if isinstance(file, str) and isinstance(tool, str) and edits_files(client, tool):
+                found[file] = None
+    return list(found)
+
+
+# What the main agent is told when it next listens
+
+
+def leave_note(directory: Directory, text: str) -> None:
+    """Keep a text for the main agent."""
+    directory.append(NOTES, (json.dumps(text) + "\n").encode())
+
+
+def take_notes(directory: Directory) -> list[str]:
+    """What was kept, once."""
+    lines = (directory.read(NOTES) or b"").splitlines()
+    directory.remove(NOTES)
+    notes = []
+    for line in lines[-MOST_NOTES:]:
+        try:
+            note = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(note, str):
+            notes.append(note)
+    return notes

@@ -1,0 +1,511 @@
+"""The pages of plans, tasks and closed cycles."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test import Client as Browser
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination.models import Event, Workspace
+from core.operations import outside, runner
+from dashboard.forms.planning import NumbersField
+from planning.models import Cycle, Issue, Plan, Task
+from planning.toolset import PLANNING
+from tests.dashboard.test_dashboard import OPERATOR, do
+from tests.dashboard.test_person import shown
+from tests.planning.conftest import Project, nexus
+
+__all__ = ["nexus"]
+HOSTILE = "<script>alert(1)</script> \u202etxt {{ 7*7 }}"
+MEGABYTE = "x" * (1 << 20)
+
+
+@pytest.fixture
+def project(nexus: Project) -> Project:
+    """A plan with one decision, and three tasks in a row."""
+    nexus.plan("Which grammar?", "Which cache?")
+    nexus.call(
+        "plan_decide", issue_id=1, summary="PEG, **because** it is short.", how_agents=["architect"],
+        how_summary={"architect": "Fewer rules"}, how_agent_ids={"architect": "a-7"},
+    )  # fmt: skip
+    nexus.task("Write the grammar", owner="engineer")
+    nexus.task("Write the reader", deps=[1])
+    nexus.task("Test both", deps=[1, 2])
+    return nexus
+
+
+def place() -> str:
+    return Workspace.objects.get().pk
+
+
+def page(browser: Browser, path: str = "") -> str:
+    answer = browser.get(f"/admin/plan/{path or f'?workspace={place()}'}", follow=True)
+    assert answer.status_code == 200
+    return shown(answer)
+
+
+def issue(number: int) -> Issue:
+    return Issue.objects.get(number=number)
+
+
+def task(number: int) -> Task:
+    return Task.objects.get(number=number, closed_at=None)
+
+
+def column(text: str, state: str) -> str:
+    """What a column of the board shows."""
+    return text.split(f'aria-labelledby="column-{state}"')[1].split("</section>")[0]
+
+
+def send(browser: Browser, path: str, **form: Any) -> str:
+    """A form is sent; the page that the person comes to."""
+    answer = browser.post(f"/admin/plan/{path}", form, follow=True)
+    assert answer.status_code == 200
+    return shown(answer)
+
+
+# What the plan's page shows
+
+
+def test_it_lists_the_workspaces_where_something_is_planned(project: Project, browser: Browser) -> None:
+    text = page(browser, "?workspace=")
+    assert "Parser" in text and "1 of 2" in text and "0 of 3" in text and f"?workspace={place()}" in text
+
+
+def test_it_says_so_where_nothing_is_planned(nexus: Project, browser: Browser) -> None:
+    assert "No plan yet, and no project" in page(browser, "?workspace=")
+    do("workspace_resolve", project_root=str(nexus.root))
+    assert "choose a workspace" in page(browser, "?workspace=")
+    text = page(browser)
+    assert "No plan is being made here" in text and "No task yet" in text and "Nobody has an open task" in text
+    assert not (nexus.root / ".nexus").exists()
+
+
+def test_it_shows_issues_with_decision_and_who_was_asked(project: Project, browser: Browser) -> None:
+    project.call("plan_decide", agent="ann", issue_id=2, summary="None.")
+    text = page(browser)
+    assert "2 of 2 decided" in text and "<strong>because</strong>" in text and "Fewer rules" in text
+    assert re.search(r"decided by <bdi[^>]*>ann</bdi>", text) and "Read it." in text
+
+
+def test_it_shows_tasks_by_state_and_what_keeps_them(project: Project, browser: Browser) -> None:
+    text = page(browser)
+    assert "Write the grammar" in column(text, "ready") and "for <bdi" in column(text, "ready")
+    assert "waits for 1, 2" in column(text, "pending")
+    project.call("task_update", id=1, status="in_progress")
+    project.call("task_update", id=2, status="completed")
+    text = page(browser)
+    assert "Write the grammar" in column(text, "in_progress") and "Write the reader" in column(text, "completed")
+    assert "waits for 1<" in column(text, "pending").replace(" <", "<")
+
+
+def test_it_draws_the_order_and_marks_the_critical_path(project: Project, browser: Browser) -> None:
+    text = page(browser)
+    assert text.count('class="line critical"') == 2 and text.count('class="line"') >= 1
+    assert "3 tasks: 1 → 2 → 3" in text and f'href="/admin/plan/tasks/{task(2).pk}/"' in text
+    project.call("task_update", id=1, status="completed")
+    assert "2 tasks: 2 → 3" in page(browser)
+
+
+def test_it_tells_circles_and_dependencies_that_there_are_not_beside_the_drawing(
+    project: Project, browser: Browser
+) -> None:
+    project.task("Four", deps=[5])
+    project.task("Five", deps=[4])
+    project.task("Six", deps=[99])
+    text = page(browser)
+    assert "4 → 5 → 4 is a circle" in text and "Not drawn, as they have no order: 4, 5." in text
+    assert "Task 6 waits for 99, which there is not" in text
+
+
+def test_it_shows_who_works_on_what_with_the_handoff(project: Project, browser: Browser) -> None:
+    for agent in ("planner", "ann"):
+        do("agent_register", agent_id=agent)
+    root = {"project_root": str(project.root)}
+    handoff = do(
+        "handoff_create", **root, from_agent_id="planner", target={"strategy": "broadcast"}, visibility="public",
+        payload="x", task_id=1,
+    )["handoff_id"]  # fmt: skip
+    do("handoff_claim", **root, handoff_id=handoff, agent_id="ann")
+    text = page(browser)
+    assert "held by <bdi" in column(text, "in_progress")
+    who = text.split('id="who"')[1]
+    assert ">ann</bdi>" in who and f"/admin/board/{handoff}/" in who and "handoff, Claimed" in who
+    assert f"/admin/board/{handoff}/" in page(browser, f"tasks/{task(1).pk}/")
+
+
+def test_it_takes_in_what_others_wrote_into_the_files(project: Project, browser: Browser) -> None:
+    tasks = project.read("state/tasks.json")
+    tasks["tasks"][0]["title"] = "Written by hand"
+    project.write("state/tasks.json", tasks)
+    assert "Written by hand" in page(browser)
+
+
+@pytest.mark.parametrize("harm", ["invalid", "gone", "link"])
+def test_it_shows_the_rows_and_what_is_wrong_where_the_files_cannot_be_read(
+    project: Project, browser: Browser, harm: str
+) -> None:
+    code = (
+        "STATE_FILE_INVALID" if harm == "invalid" else "WORKSPACE_UNRESOLVED" if harm == "gone" else "STATE_UNAVAILABLE"
+    )
+    key = task(1).pk
+    if harm == "invalid":
+        project.write("state/tasks.json", '{"goal": 7}')
+    else:
+        shutil.rmtree(project.root / ".nexus" if harm == "link" else project.root)
+    if harm == "link":
+        (project.root / ".nexus").symlink_to(project.root.parent)
+    for text in (page(browser), page(browser, f"tasks/{key}/")):
+        assert "Write the grammar" in text and code in text and "files cannot be read" in text
+    assert code in send(browser, f"{place()}/task/", title="More", context="x")
+    assert Task.objects.count() == 3
+
+
+def test_it_does_not_wait_for_a_directory_that_did_not_answer(project: Project, browser: Browser) -> None:
+    outside._silent[str(project.root)] = Future()
+    try:
+        text = page(browser)
+        assert "Write the grammar" in text and "does not answer" in text
+        assert "does not answer" in send(browser, f"issues/{issue(2).pk}/", summary="x")
+    finally:
+        outside._silent.clear()
+    assert issue(2).decision is None
+
+
+def test_it_asks_no_more_queries_of_more_tasks(project: Project, browser: Browser) -> None:
+    few = asked(browser)
+    for number in range(10):
+        project.task(f"More {number}", deps=[number])
+    assert asked(browser) == few
+
+
+def asked(browser: Browser) -> int:
+    """How many queries of plans and handoffs the page makes."""
+    with CaptureQueriesContext(connection) as queries:
+        page(browser)
+    return sum("plan" in query["sql"] or "handoffs" in query["sql"] for query in queries)
+
+
+# Deciding
+
+
+def acted() -> list[str]:
+    """The operations that the log says operators did, in order."""
+    return [event.payload["operation"] for event in Event.objects.filter(type="operator.acted").order_by("event_id")]
+
+
+def test_it_decides_an_issue_as_the_operator_and_notes_who_did(project: Project, browser: Browser) -> None:
+    text = send(browser, f"issues/{issue(2).pk}/", summary="The **digest**.")
+    assert "The issue is decided." in text and "<strong>digest</strong>" in text
+    assert re.search(r"decided by <bdi[^>]*>operator</bdi>", text)
+    assert project.read("state/plan.json")["issues"][1]["decision"] == "The **digest**."
+    assert acted() == ["plan_decide"]
+    send(browser, f"issues/{issue(2).pk}/", summary="The **digest**.")
+    assert Issue.objects.filter(status="decided").count() == 2
+
+
+def test_it_shows_an_issue_with_those_who_were_asked_and_its_tasks(project: Project, browser: Browser) -> None:
+    project.task("From it", plan_issue=1)
+    text = page(browser, f"issues/{issue(1).pk}/")
+    assert "Fewer rules" in text and "a-7" in text and "From it" in text and "Decide it anew" in text
+
+
+def test_it_adds_renames_reopens_and_removes_an_issue(project: Project, browser: Browser) -> None:
+    form = {"title": "Which tests?", "seen": "2"}
+    assert "The issue is added." in send(browser, f"{place()}/issue/", **form)
+    send(browser, f"{place()}/issue/", **form)
+    assert [row.title for row in Issue.objects.order_by("number")] == ["Which grammar?", "Which cache?", "Which tests?"]
+    change = f"issues/{issue(3).pk}/change/"
+    assert "The issue is renamed." in send(browser, change, action="edit", title="Which checks?")
+    assert issue(3).title == "Which checks?"
+    send(browser, f"issues/{issue(1).pk}/change/", action="reopen")
+    assert issue(1).decision is None and "how_agents" not in project.read("state/plan.json")["issues"][0]
+    assert "The issue is removed." in send(browser, change, action="remove")
+    assert len(project.read("state/plan.json")["issues"]) == 2 and acted() == ["plan_update"] * 4
+    assert browser.post(f"/admin/plan/{change}", {"action": "remove"}).status_code == 404
+
+
+def test_it_starts_a_plan_once_and_archives_none_that_was_not_shown(project: Project, browser: Browser) -> None:
+    form = page(browser, f"{place()}/start/")
+    assert "A plan is active here" in form
+    seen = re.search(r'name="seen" value="([^"]+)"', form)
+    assert seen
+    given = {"topic": "Cache", "issues": "One\r\n\r\n Two ", "research_summary": "", "seen": seen[1]}
+    assert "The plan is begun." in send(browser, f"{place()}/start/", **given)
+    assert [row.title for row in Issue.objects.order_by("number")] == ["One", "Two"]
+    assert "has changed since" in send(browser, f"{place()}/start/", **given)
+    assert Plan.objects.get().number == 2 and Cycle.objects.count() == 1 and acted() == ["plan_start"]
+
+
+def test_it_closes_the_cycle_after_asking_and_once(project: Project, browser: Browser) -> None:
+    form = page(browser, f"{place()}/close/")
+    assert "1 issue not decided" in form and "3 are not completed" in form
+    seen = re.search(r'name="seen" value="([^"]+)"', form)
+    assert seen and Cycle.objects.count() == 0
+    assert "The cycle is closed." in send(browser, f"{place()}/close/", seen=seen[1])
+    assert "has changed since" in send(browser, f"{place()}/close/", seen=seen[1])
+    assert Cycle.objects.count() == 1 and not Plan.objects.exists() and acted() == ["task_close"]
+
+
+# Tasks
+
+
+def test_it_adds_a_task_once_and_warns_of_dependencies(project: Project, browser: Browser) -> None:
+    given = {
+        "title": "Document", "context": "For\r\nusers", "deps": "3, 99 3", "owner": "writer", "acceptance": "Read",
+        "plan_issue": "1", "seen": "3",
+    }  # fmt: skip
+    text = send(browser, f"{place()}/task/", **given)
+    assert "The task is added." in text and "There is no task 99" in text
+    send(browser, f"{place()}/task/", **given)
+    entry = project.read("state/tasks.json")["tasks"][3:]
+    assert [{**each, "created_at": ""} for each in entry] == [
+        {"id": 4, "title": "Document", "context": "For\nusers", "status": "pending", "deps": [3, 99],
+         "acceptance": "Read", "plan_issue": 1, "owner": "writer", "created_at": ""}
+    ]  # fmt: skip
+    assert acted() == ["task_add"]
+
+
+def test_it_changes_what_was_changed_and_leaves_what_others_changed_meanwhile(
+    project: Project, browser: Browser
+) -> None:
+    path = f"tasks/{task(2).pk}/"
+    form = dict(re.findall(r'name="((?:initial-)?(?:title|deps|owner))" value="([^"]*)"', page(browser, path)))
+    run_edit(project, id=2, owner="somebody else")
+    text = send(browser, path, **{**form, "title": "Rewrite the reader"})
+    assert "The task is changed." in text
+    entry = project.read("state/tasks.json")["tasks"][1]
+    assert (entry["title"], entry["owner"], entry["deps"]) == ("Rewrite the reader", "somebody else", [1])
+    assert "Nothing was changed." in send(browser, path, **{**form, "title": "x", "initial-title": "x"})
+    event = Event.objects.filter(type="task.updated").order_by("-event_id")[0]
+    assert event.payload["changed"] == ["title"] and acted().count("task_edit") == 2
+
+
+def run_edit(project: Project, **arguments: Any) -> dict[str, Any]:
+    """An operator's edit of a task beside the pages."""
+    return runner.run(PLANNING, OPERATOR, "task_edit", {"project_root": str(project.root), **arguments})
+
+
+def test_it_lets_operators_alone_edit_tasks(project: Project) -> None:
+    assert project.refused("task_edit", id=1, title="x")[0] == "NOT_OWNER"
+    assert run_edit(project, id=9, title="x")["error"]["message"] == "Task id 9 not found"
+    assert run_edit(project, id=1, title=None, owner=None)["data"]["task"]["title"] == "Write the grammar"
+    assert task(1).owner is None
+
+
+def test_it_tells_the_new_owner_of_a_ready_task_and_the_holder_of_a_change(project: Project) -> None:
+    for agent in ("ann", "bob"):
+        do("agent_register", agent_id=agent)
+    run_edit(project, id=1, owner="ann")
+    assert [row["subject"] for row in do("inbox_pull", agent_id="ann")["messages"]] == [
+        "Task 1 is ready: Write the grammar"
+    ]
+    Task.objects.filter(number=2).update(held_by="bob")
+    run_edit(project, id=2, deps=[])
+    subjects = [row["subject"] for row in do("inbox_pull", agent_id="bob")["messages"]]
+    assert subjects == ["Your task 2 was changed (deps): Write the reader"]
+    assert Event.objects.filter(type="task.ready", payload__task_id=2).exists()
+
+
+def test_it_gives_a_task_another_status(project: Project, browser: Browser) -> None:
+    path = f"tasks/{task(1).pk}/status/"
+    assert "The task is completed." in send(browser, path, status="completed")
+    send(browser, path, status="completed")
+    assert project.read("state/tasks.json")["tasks"][0]["status"] == "completed"
+    assert "Write the reader" in column(page(browser), "ready")
+    send(browser, path, status="pending")
+    assert task(1).status == "pending"
+    assert "valid choice" in send(browser, path, status="cancelled") and task(1).status == "pending"
+
+
+def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, browser: Browser) -> None:
+    key = task(1).pk
+    project.call("task_close")
+    text = page(browser, f"tasks/{key}/")
+    assert "it is changed no more" in text and ">Save<" not in text
+    assert "tasks.json not found" in send(browser, f"tasks/{key}/status/", status="completed")
+
+
+# Every form, with what its operation refuses and with what it must not run
+
+
+def forms(project: Project) -> list[tuple[str, str]]:
+    """Each form's path and a field of it that takes text."""
+    return [
+        (f"{place()}/issue/", "title"),
+        (f"{place()}/task/", "title"),
+        (f"{place()}/task/", "context"),
+        (f"{place()}/task/", "deps"),
+        (f"{place()}/task/", "owner"),
+        (f"issues/{issue(2).pk}/", "summary"),
+        (f"issues/{issue(2).pk}/change/", "title"),
+        (f"tasks/{task(1).pk}/", "title"),
+        (f"tasks/{task(1).pk}/", "context"),
+        (f"tasks/{task(1).pk}/", "plan_issue"),
+        (f"{place()}/start/", "topic"),
+        (f"{place()}/start/", "issues"),
+        (f"{place()}/start/", "research_summary"),
+    ]
+
+
+FILLED = {"topic": "T", "title": "T", "context": "C", "action": "edit", "summary": "S"}
+
+
+def state() -> list[Any]:
+    return [list(model.objects.order_by("pk").values()) for model in (Plan, Issue, Task, Cycle)]
+
+
+def test_it_takes_no_form_that_is_empty(project: Project, browser: Browser) -> None:
+    before = state()
+    for path in dict.fromkeys(path for path, _ in forms(project)):
+        if path != f"tasks/{task(1).pk}/":
+            assert 'role="alert"' in send(browser, path, action="edit"), path
+    assert state() == before
+
+
+def test_it_takes_no_form_with_a_megabyte(project: Project, browser: Browser) -> None:
+    before = state()
+    for path, field in forms(project):
+        text = send(browser, path, **{**FILLED, field: MEGABYTE})
+        assert 'role="alert"' in text or "CONTENT_TOO_LARGE" in text, (path, field)
+    assert state() == before
+
+
+def test_it_runs_nothing_of_what_is_typed_and_shows_it_as_text(project: Project, browser: Browser) -> None:
+    for path, field in forms(project):
+        if field in ("deps", "plan_issue"):
+            continue
+        answer = browser.post(f"/admin/plan/{path}", {**FILLED, field: HOSTILE}, follow=True)
+        assert answer.status_code == 200 and "<script>alert" not in answer.content.decode(), path
+    for path in ("", "?workspace=", f"{place()}/close/", *(f"tasks/{row.pk}/" for row in Task.objects.all())):
+        answer = browser.get(f"/admin/plan/{path or f'?workspace={place()}'}")
+        text = re.sub(r"<textarea.*?</textarea>|<input[^>]*>", "", answer.content.decode(), flags=re.DOTALL)
+        assert "<script>alert" not in answer.content.decode() and "\u202e" not in text, path
+
+
+def test_it_answers_a_form_about_what_is_gone_with_not_found(project: Project, browser: Browser) -> None:
+    for path in (
+        "issues/999/",
+        "issues/999/change/",
+        "tasks/tsk_none/",
+        "tasks/tsk_none/status/",
+        "none/start/",
+        "none/task/",
+    ):
+        assert browser.post(f"/admin/plan/{path}", {}).status_code == 404, path
+
+
+def test_it_leads_who_comes_by_the_address_of_an_act_to_its_page(project: Project, browser: Browser) -> None:
+    for name, argument in (
+        ("plan_issue_change", issue(1).pk),
+        ("task_status", task(1).pk),
+        ("plan_issue_new", place()),
+    ):
+        assert browser.get(reverse(f"admin:{name}", args=[argument])).status_code == 302
+
+
+@given(st.text())
+def test_it_reads_numbers_of_tasks_or_says_what_is_wrong(text: str) -> None:
+    field = NumbersField(required=False)
+    try:
+        numbers = field.clean(text)
+    except ValidationError:
+        return
+    assert all(isinstance(number, int) and number >= 0 for number in numbers) and len(set(numbers)) == len(numbers)
+    assert field.clean(field.prepare_value(numbers)) == numbers
+
+
+# History and search
+
+
+def close(project: Project, topic: str, *tasks: str) -> None:
+    project.call("plan_start", topic=topic, issues=["Why?"], research_summary="")
+    project.call("plan_decide", issue_id=1, summary=f"For {topic}.")
+    for title in tasks:
+        project.task(title, deps=[1] if title != tasks[0] else [])
+    project.call("task_close")
+
+
+def test_it_finds_cycles_by_any_word_of_them(nexus: Project, browser: Browser) -> None:
+    close(nexus, "Alpha", "Write the lexer")
+    close(nexus, "Beta", "Write the ÜBERSICHT")
+    text = page(browser, "history/")
+    assert text.index("Beta") < text.index("Alpha")
+    text = page(browser, "history/?q=übersicht")
+    assert "Beta" in text and "Alpha" not in text
+    assert "No cycle fits" in page(browser, "history/?q=nowhere")
+    assert "No cycle is closed yet" not in page(browser, f"history/?workspace={place()}")
+
+
+def test_it_shows_cycles_a_page_at_a_time(nexus: Project, browser: Browser) -> None:
+    nexus.write("history.json", {"cycles": [
+        {"completed_at": f"2026-01-01T00:00:00.{n:03d}Z", "branch": "main", "tasks": [],
+         "plan": {"id": n + 1, "topic": f"plan{n:03d}", "issues": [], "created_at": "x"}}
+        for n in range(120)
+    ]})  # fmt: skip
+    nexus.call("plan_status")
+    seen = []
+    for number in (1, 2, 3):
+        text = page(browser, f"history/?workspace={place()}&page={number}")
+        seen += re.findall(r"plan(\d{3})", text)
+        assert (">Earlier<" in text) == (number < 3)
+    assert seen == [f"{n:03d}" for n in reversed(range(120))]
+
+
+@pytest.mark.parametrize("query", ["page=0", "page=x", "workspace=gone", "q=%00", "q=%25", "page=9999999999999999"])
+def test_it_shows_the_history_whatever_its_address_asks(project: Project, browser: Browser, query: str) -> None:
+    assert browser.get(f"/admin/plan/history/?{query}").status_code == 200
+
+
+def test_it_shows_a_cycle_with_decisions_tasks_and_branch(project: Project, browser: Browser) -> None:
+    project.call("task_update", id=1, status="completed")
+    project.call("task_close")
+    text = page(browser, f"cycles/{Cycle.objects.get().pk}/")
+    assert "<strong>because</strong>" in text and "Fewer rules" in text and "_default" in text
+    assert "1 of 3 completed" in text and 'id="task-2"' in text and 'href="#task-2"' in text and "after 1, 2" in text
+
+
+def test_it_shows_a_foreign_cycle_whose_times_are_none(nexus: Project, browser: Browser) -> None:
+    for when in (HOSTILE, "0001-01-01T00:00:00+14:00", ""):
+        nexus.write("history.json", {"cycles": [
+            {"completed_at": when, "branch": HOSTILE, "plan": None,
+             "tasks": [{"id": 1, "title": HOSTILE, "context": HOSTILE, "status": "pending", "deps": [1, 7]}]}
+        ]})  # fmt: skip
+        nexus.call("plan_status")
+        for path in ("history/", f"cycles/{Cycle.objects.get(position=1).pk}/"):
+            answer = browser.get(f"/admin/plan/{path}")
+            assert answer.status_code == 200 and "<script>alert" not in answer.content.decode()
+
+
+def test_it_finds_tasks_and_cycles_from_anywhere(project: Project, browser: Browser) -> None:
+    for path in ("/admin/find/?q=reader", "/admin/search/?s=reader&extended=1"):
+        assert f"/admin/plan/tasks/{task(2).pk}/" in shown(browser.get(path))
+    project.call("task_close")
+    for path in ("/admin/find/?q=because", "/admin/search/?s=because&extended=1"):
+        assert f"/admin/plan/cycles/{Cycle.objects.get().pk}/" in shown(browser.get(path))
+
+
+def test_it_leads_from_an_event_to_plan_and_task(project: Project, browser: Browser) -> None:
+    event = Event.objects.filter(type="task.added").latest("event_id")
+    text = shown(browser.get(f"/admin/events/{event.pk}/"))
+    assert f"/admin/plan/tasks/{task(3).pk}/" in text and f"/admin/plan/?workspace={place()}" in text
+    assert f"/admin/plan/?workspace={place()}" in shown(browser.get("/admin/events/?stream=planning"))
+
+
+def test_it_keeps_tasks_and_cycles_as_records(project: Project, browser: Browser) -> None:
+    project.call("task_close")
+    cycle = Cycle.objects.get().pk
+    assert "Parser" in shown(browser.get("/admin/planning/cycle/?q=pars"))
+    assert f"/admin/plan/cycles/{cycle}/" in shown(browser.get(f"/admin/planning/cycle/{cycle}/change/"))
+    assert "/admin/plan/tasks/" in shown(browser.get(f"/admin/planning/task/{Task.objects.all()[0].pk}/change/"))
+    assert f"/admin/plan/?workspace={place()}" in shown(browser.get(f"/admin/coordination/workspace/{place()}/change/"))

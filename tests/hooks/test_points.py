@@ -1,0 +1,249 @@
+"""The points of a session that apps listen to: what each client calls them, tells there, and takes for an answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import harness_events
+from core.harness_events import Happening, HarnessEvent, Said
+from hooks import clients, configuration, entry, points
+from hooks import harness as dialects
+from hooks.clients import HOOKED
+from tests.hooks.harness import Harness
+
+
+def read(*arguments: str, **payload: Any) -> dialects.Call:
+    return dialects.read(arguments, {}, json.dumps({"cwd": "/", **payload}))
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Happening]]:
+    """What a handler of the test's own is told; it says the texts of `answers`."""
+    told: list[Happening] = []
+
+    def handle(what: Happening) -> Said:
+        told.append(what)
+        return Said(context="C", refusal="R") if what.event is HarnessEvent.PRE_TOOL_USE else Said(context="C")
+
+    monkeypatch.setattr(entry, "HANDLERS", [handle])
+    monkeypatch.setattr(entry, "_mail", lambda *_: "")
+    yield told
+
+
+def say(*arguments: str, **payload: Any) -> Any:
+    answer = entry.respond(SimpleNamespace(), read(*arguments, **payload), lambda: None)
+    return json.loads(answer) if answer else None
+
+
+# What each client calls them
+
+
+def test_it_knows_the_points_of_each_client() -> None:
+    listed = {
+        client: [event.value for event in HarnessEvent if event not in names.values()]
+        for client, names in points.POINTS.items()
+    }
+    assert listed == {
+        "claude-code": ["context_compact"],  # which it tells by starting the session anew
+        "codex": ["session_end"],
+        "gemini": ["subagent_spawn", "subagent_complete"],
+        "cursor": [],
+        "text": ["session_end", "context_compact"],
+    }
+
+
+def test_it_takes_a_session_that_starts_after_a_compaction_for_one_that_was_compacted() -> None:
+    assert read(hook_event_name="SessionStart", source="compact").point is HarnessEvent.CONTEXT_COMPACT
+    assert read(hook_event_name="SessionStart", source="startup").point is HarnessEvent.SESSION_START
+    assert read("--client", "text", hook_event_name="Nothing").point is None
+
+
+def test_it_tells_what_a_client_says_of_a_subagent(heard: list[Happening]) -> None:
+    say(hook_event_name="SubagentStop", agent_id="a1", agent_type="engineer", last_assistant_message="Done.")
+    say("--client", "cursor", hook_event_name="subagentStop", subagent_type="engineer", summary="Done.", task="Mend it")
+    claude, cursor = heard
+    assert (claude.event, claude.agent_id, claude.agent_type, claude.message) == (
+        HarnessEvent.SUBAGENT_COMPLETE,
+        "a1",
+        "engineer",
+        "Done.",
+    )
+    assert (cursor.agent_type, cursor.message, cursor.assignment) == ("engineer", "Done.", "Mend it")
+
+
+@pytest.mark.parametrize(
+    ("asked", "files"),
+    [
+        ({"file_path": "/p/a.py"}, ("/p/a.py",)),
+        ({"notebook_path": "n.ipynb"}, ("n.ipynb",)),
+        ({"file_path": "a/../b.py", "path": "b.py"}, ("b.py",)),
+        (
+            {"command": "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n*** End Patch"},
+            ("a.py", "b.py"),
+        ),
+        ({"command": "echo '*** Add File: x'"}, ()),
+        ({"file_path": 5, "path": None}, ()),
+        ([1], ()),
+    ],
+)
+def test_it_finds_the_files_that_a_tool_is_about(heard: list[Happening], asked: Any, files: tuple[str, ...]) -> None:
+    say(hook_event_name="PostToolUse", tool_name="Edit", tool_input=asked)
+    assert heard[0].files == files
+
+
+def test_it_tells_whether_a_tool_failed(heard: list[Happening]) -> None:
+    say(hook_event_name="PostToolUse", tool_response={"is_error": True})
+    say(hook_event_name="PostToolUseFailure", error="no")
+    say("--client", "gemini", hook_event_name="AfterTool", tool_response={"error": {"message": "no"}})
+    say(hook_event_name="PostToolUse", tool_response={"filePath": "a"})
+    say("--client", "cursor", hook_event_name="subagentStop", status="aborted")
+    assert [what.failed for what in heard] == [True, True, True, False, True]
+
+
+NAMES = ["hook_event_name", "prompt", "tool_name", "tool_input", "source", "agent_id", "task", "x"]
+VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(list(points.POINTS["cursor"]))
+INPUTS = st.dictionaries(st.sampled_from([*points.FILES, "command"]), VALUES)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES | INPUTS | st.lists(VALUES)))
+def test_it_makes_something_of_every_payload(payload: dict[str, Any]) -> None:
+    call = dialects.read([], {}, json.dumps(payload))
+    told = points.fields(call.payload)
+    assert all(isinstance(told[name], str) for name in ("prompt", "agent_type", "agent_id", "tool", "message"))
+
+
+# What each takes for an answer
+
+
+def specific(name: str, **fields: str) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": name, **fields}}
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "answer"),
+    [
+        ("claude-code", "SubagentStart", specific("SubagentStart", additionalContext="C")),
+        ("claude-code", "PostToolUseFailure", specific("PostToolUseFailure", additionalContext="C")),
+        ("codex", "PreToolUse", specific("PreToolUse", permissionDecision="deny", permissionDecisionReason="R")),
+        ("gemini", "BeforeTool", {"decision": "deny", "reason": "R"}),
+        ("gemini", "AfterTool", specific("AfterTool", additionalContext="C")),
+        ("cursor", "preToolUse", {"permission": "deny", "user_message": "R", "agent_message": "R"}),
+        ("cursor", "beforeSubmitPrompt", {"additional_context": "C", "continue": True}),
+    ],
+)
+def test_it_answers_each_client_in_its_own_words(heard: list[Happening], client: str, name: str, answer: Any) -> None:
+    assert say("--client", client, hook_event_name=name) == answer
+
+
+def test_it_warns_the_user_where_no_agent_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "HANDLERS", [lambda what: Said(warning="W")])
+    assert say(hook_event_name="SessionEnd") == {"systemMessage": "W"}
+    assert say("--client", "cursor", hook_event_name="sessionEnd") == {"user_message": "W"}
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "hears"),
+    [
+        ("claude-code", "SessionStart", True),
+        ("claude-code", "SubagentStop", False),
+        ("claude-code", "SessionEnd", False),
+        ("codex", "PostCompact", False),
+        ("gemini", "PreCompress", False),
+        ("cursor", "preCompact", False),
+        ("cursor", "subagentStart", False),
+        ("claude-code", "SubagentStart", True),
+    ],
+)
+def test_it_knows_where_an_agent_listens(heard: list[Happening], client: str, name: str, hears: bool) -> None:
+    say("--client", client, hook_event_name=name)
+    assert heard[0].heard == hears
+
+
+def test_it_tells_of_mail_although_a_listener_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(what: Happening) -> Said:
+        raise ValueError("no\nroom")
+
+    monkeypatch.setattr(entry, "HANDLERS", [fail, lambda what: Said(context="C")])
+    monkeypatch.setattr(entry, "_mail", lambda *_: "M")
+    answer = say(hook_event_name="UserPromptSubmit")
+    assert answer["hookSpecificOutput"]["additionalContext"] == "C\nM"
+    assert capsys.readouterr().err == "[nexus] hook: no room\n"
+
+
+# How a client comes to call it
+
+
+@pytest.mark.parametrize("client", HOOKED)
+def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_alone_otherwise(client: str) -> None:
+    mail = clients.hook_command(["nexus"], client)
+    planning = clients.hook_command(["nexus"], client, [dialects.PLANNING])
+    document: dict[str, Any] = {"other": 1}
+    configuration.put_hooks(client, planning)(document)
+    assert set(document["hooks"]) == set(dialects.NAMES[client]) | set(points.POINTS[client])
+    configuration.put_hooks(client, mail)(document)
+    assert set(document["hooks"]) == set(dialects.NAMES[client])
+    configuration.put_hooks(client, planning)(document)
+    configuration.drop_hooks(client)(document)
+    assert "hooks" not in document
+
+
+def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
+    code = (
+        "import planning.harness_events, planning.turns, sys;"
+        "print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp', 'yaml')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from planning.harness_events import handle
+
+    assert handle in harness_events.HANDLERS
+
+
+# Whole processes
+
+
+def test_it_stays_out_of_projects_that_keep_no_plan(harness: Harness) -> None:
+    for name in ("SessionStart", "UserPromptSubmit", "PostToolUse", "SessionEnd"):
+        done = harness.hook(text=json.dumps({"hook_event_name": name, "prompt": "[m] Keep this"}))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(harness.project.iterdir()) == []
+
+
+def test_it_says_one_line_on_a_link_in_place_of_the_directory_and_touches_nothing(
+    harness: Harness, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere" / "state").mkdir(parents=True)
+    (harness.project / ".nexus").symlink_to(tmp_path / "elsewhere")
+    done = harness.hook("--planning", text='{"hook_event_name": "SessionStart"}')
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+    assert "it is a link" in done.stderr
+    assert [*(tmp_path / "elsewhere" / "state").iterdir()] == []
+
+
+@pytest.mark.parametrize("text", ["{bad", "[" * 100_000, '{"hook_event_name": ["PreToolUse"], "tool_input": "x"}'])
+def test_it_never_fails_its_harness_whatever_it_is_given(harness: Harness, text: str) -> None:
+    done = harness.hook("--planning", text=text)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") <= 1 and "Traceback" not in done.stderr
+
+
+def test_it_gates_edits_when_told_to(harness: Harness) -> None:
+    edit = json.dumps({"hook_event_name": "PreToolUse", "tool_name": "Edit", "tool_input": {"file_path": "a.py"}})
+    assert harness.hook("--planning", text=edit).stdout == ""
+    told = json.loads(harness.hook("--planning", text=edit, NEXUS_PLANNING_GATE_EDITS="true").stdout)
+    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
