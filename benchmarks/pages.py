@@ -251,10 +251,12 @@ def fill_plan(home: str) -> dict[str, str]:
 
     from coordination.services import workspaces
     from core.clock import now
-    from planning import mirror, services
+    from planning import mirror
     from planning.documents import cycle_row
     from planning.models import Cycle, Task
-    from planning.services import Actor, NewTask
+    from planning.services import plans, tasks
+    from planning.services.changes import Actor, stamp
+    from planning.services.tasks import NewTask
 
     root = Path(home) / "planned"
     root.mkdir()
@@ -267,20 +269,20 @@ def fill_plan(home: str) -> dict[str, str]:
         return NewTask(f"Rewrite part {number} of the parser", context, deps, *[None] * 7)
 
     issues = [f"Which parser does part {number} have?" for number in range(10)]
-    services.start(project_root=project, topic="Parser", issues=issues, research_summary="Read.", by=nobody)
+    plans.start(project_root=project, topic="Parser", issues=issues, research_summary="Read.", by=nobody)
     for number in range(1, 61):
-        services.add(project_root=project, new=task(number), goal=None, decisions=None, by=nobody)
+        tasks.add(project_root=project, new=task(number), goal=None, decisions=None, by=nobody)
     for number in range(1, 6):
-        services.decide(
+        plans.decide(
             project_root=project, issue_id=number, summary="The **short** one.", how_agents=None, how_summary=None,
             how_agent_ids=None, by=nobody,
         )  # fmt: skip
     with mirror.changing(place) as change:
         entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
-        tasks = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
-        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": services.stamp(now())}
+        done = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
+        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": stamp(now())}
         for position in range(1, 201):
-            cycle: Any = {"completed_at": services.stamp(now()), "branch": "main", "plan": plan, "tasks": tasks}
+            cycle: Any = {"completed_at": stamp(now()), "branch": "main", "plan": plan, "tasks": done}
             cycle_row(place.workspace_id, cycle, position).save()
         change.archived = True
     return {

@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from coordination.services.workspaces import Place
-from planning import rules, services
+from planning import rules
 from planning.models import STREAM as STREAM  # which `handoffs.work` asks for, too
 from planning.models import Task, TaskStatus
+from planning.services import tasks
 
 
 def find(workspace_id: str, task_id: int) -> str:
     """The key of a task of the open cycle. Raises NOT_FOUND."""
-    return services.find(workspace_id=workspace_id, number=task_id).task_key
+    return tasks.find(workspace_id=workspace_id, number=task_id).task_key
 
 
 def ready(workspace_id: str) -> set[str]:
@@ -24,20 +25,20 @@ def ready(workspace_id: str) -> set[str]:
 
 def started(task_key: str, place: Place, agent_id: str, moment: datetime) -> None:
     """Inside the transaction that claims its handoff: the task is in progress, and whose."""
-    services.follow_handoff(
+    tasks.follow_handoff(
         task_key=task_key, place=place, status=TaskStatus.IN_PROGRESS, holder=agent_id, actor=agent_id, moment=moment
     )
 
 
 def completed(task_key: str, place: Place, agent_id: str, moment: datetime) -> None:
     """Inside the transaction that completes its handoff: the task is completed."""
-    services.follow_handoff(
+    tasks.follow_handoff(
         task_key=task_key, place=place, status=TaskStatus.COMPLETED, holder=None, actor=agent_id, moment=moment
     )
 
 
 def returned(task_key: str, place: Place, agent_id: str | None, moment: datetime) -> None:
     """Inside the transaction that ends its claim without a result: the task is pending again."""
-    services.follow_handoff(
+    tasks.follow_handoff(
         task_key=task_key, place=place, status=TaskStatus.PENDING, holder=None, actor=agent_id, moment=moment
     )

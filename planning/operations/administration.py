@@ -9,10 +9,11 @@ from pydantic import Field
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.registry import OPERATORS_ONLY
-from planning import documents, services
+from planning import documents
 from planning.operations.common import CHANGING, OfProject, actor
 from planning.operations.tasks import MOST_DEPS, AddedTask, Text
 from planning.schemas import Reference
+from planning.services import tasks
 from planning.toolset import operation
 
 REQUIRED = ("title", "context", "deps")  # of a task
@@ -50,9 +51,7 @@ class TaskEdit(OfProject):
 )
 def task_edit(p: TaskEdit, caller: Caller) -> AddedTask:
     """Change a task. What is left out keeps its value; null takes away what a task may be without."""
-    task, warnings = services.edit(
-        project_root=p.project_root, number=p.id, given=p.given, by=actor(caller, "task_edit")
-    )
+    task, warnings = tasks.edit(project_root=p.project_root, number=p.id, given=p.given, by=actor(caller, "task_edit"))
     changed: AddedTask = {"task": documents.task_entry(task)}
     if warnings:
         changed["warnings"] = warnings

@@ -8,7 +8,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Params
 from planning.errors import PlanningCode
-from planning.services import Actor
+from planning.services.changes import Actor
 
 READING = (
     *IN_WORKSPACE,

@@ -12,10 +12,11 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import IN_WORKSPACE
 from coordination.services import workspaces
 from core.operations.caller import Caller
-from planning import mirror, selectors, services
+from planning import mirror, selectors
 from planning.branch import branch_of
 from planning.errors import PlanningCode
 from planning.operations.common import CHANGING, READING, OfProject, actor
+from planning.services import cycles
 from planning.toolset import operation
 
 MOST_CYCLES = 1_000
@@ -117,7 +118,7 @@ class WrittenArtifact(TypedDict):
 )
 def artifact_write(p: ArtifactWrite, caller: Caller) -> WrittenArtifact:
     """Write a file into the cycle's artifacts."""
-    path = services.write_artifact(
+    path = cycles.write_artifact(
         project_root=p.project_root, filename=p.filename, content=p.content, by=actor(caller, "artifact_write")
     )
     return {"success": True, "path": path}

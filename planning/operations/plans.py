@@ -10,10 +10,11 @@ from typing_extensions import TypedDict
 from coordination.services import workspaces
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from planning import documents, mirror, services
+from planning import documents, mirror
 from planning.operations.common import CHANGING, READING, OfProject, actor
 from planning.schemas import IssueEntry, Reference
-from planning.services import MOST_ISSUES
+from planning.services import plans
+from planning.services.plans import MOST_ISSUES
 from planning.toolset import operation
 
 Text = Annotated[str, Field(min_length=1)]
@@ -36,7 +37,7 @@ class StartedPlan(TypedDict):
 @operation(PlanStart, *CHANGING, slow=True, own_transaction=True)
 def plan_start(p: PlanStart, caller: Caller) -> StartedPlan:
     """Begin a plan; one that is active goes to the history."""
-    plan, archived = services.start(
+    plan, archived = plans.start(
         project_root=p.project_root,
         topic=p.topic,
         issues=p.issues,
@@ -103,7 +104,7 @@ DONE = {"add": "added", "remove": "removed", "edit": "edited", "reopen": "reopen
 @operation(PlanUpdate, *CHANGING, Code.NOT_FOUND, slow=True, own_transaction=True)
 def plan_update(p: PlanUpdate, caller: Caller) -> UpdatedPlan:
     """Add (title), remove, edit (title) or reopen an issue; reopening drops its decision."""
-    issue = services.update(
+    issue = plans.update(
         project_root=p.project_root,
         action=p.action,
         issue_id=p.issue_id,
@@ -140,7 +141,7 @@ class DecidedIssue(TypedDict):
 @operation(PlanDecide, *CHANGING, Code.NOT_FOUND, slow=True, own_transaction=True)
 def plan_decide(p: PlanDecide, caller: Caller) -> DecidedIssue:
     """Decide an issue, or decide it anew."""
-    issue, left = services.decide(
+    issue, left = plans.decide(
         project_root=p.project_root,
         issue_id=p.issue_id,
         summary=p.summary,

@@ -10,10 +10,11 @@ from typing_extensions import TypedDict
 from coordination.services import workspaces
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from planning import documents, mirror, selectors, services
+from planning import documents, mirror, selectors
 from planning.operations.common import CHANGING, READING, OfProject, actor
 from planning.schemas import CycleEntry, Reference, TaskEntry
-from planning.services import NewTask
+from planning.services import cycles, tasks
+from planning.services.tasks import NewTask
 from planning.toolset import operation
 
 Text = Annotated[str, Field(min_length=1)]
@@ -44,7 +45,7 @@ class AddedTask(TypedDict):
 def task_add(p: TaskAdd, caller: Caller) -> AddedTask:
     """Add a task."""
     new = NewTask(**{name: getattr(p, name) for name in NewTask._fields})
-    task, warnings = services.add(
+    task, warnings = tasks.add(
         project_root=p.project_root, new=new, goal=p.goal, decisions=p.decisions, by=actor(caller, "task_add")
     )
     added: AddedTask = {"task": documents.task_entry(task)}
@@ -111,7 +112,7 @@ class UpdatedTask(TypedDict):
 @operation(TaskUpdate, *CHANGING, Code.NOT_FOUND, slow=True, own_transaction=True)
 def task_update(p: TaskUpdate, caller: Caller) -> UpdatedTask:
     """Give a task another status."""
-    task = services.change_status(
+    task = tasks.change_status(
         project_root=p.project_root, number=p.id, status=p.status, by=actor(caller, "task_update")
     )
     return {"task": documents.task_entry(task)}
@@ -143,11 +144,11 @@ class ClosedCycle(TypedDict):
 @operation(OfProject, *CHANGING, slow=True, own_transaction=True, destructive=True)
 def task_close(p: OfProject, caller: Caller) -> ClosedCycle:
     """Archive plan and tasks, and begin anew."""
-    closed = services.close(project_root=p.project_root, by=actor(caller, "task_close"))
+    closed = cycles.close(project_root=p.project_root, by=actor(caller, "task_close"))
     return _told(closed.entry, closed)
 
 
-def _told(cycle: CycleEntry, closed: services.Closed) -> ClosedCycle:
+def _told(cycle: CycleEntry, closed: cycles.Closed) -> ClosedCycle:
     plan, tasks = cycle["plan"], cycle["tasks"]
     decisions = sum(issue["status"] == "decided" for issue in plan["issues"]) if plan else 0
     return {

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from planning import directory, mirror, services
+from planning import directory, mirror
 from planning.models import Cycle, Plan, Task
+from planning.services import tasks
 from tests.conftest import at_once
 from tests.planning.conftest import Project
 
@@ -326,7 +327,7 @@ def test_it_refuses_numbers_that_no_store_takes(nexus: Project, number: int) -> 
 
 
 def test_it_refuses_a_task_too_many(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "MOST_TASKS", 2)
+    monkeypatch.setattr(tasks, "MOST_TASKS", 2)
     nexus.task()
     nexus.task()
     assert nexus.refused("task_add", title="x", context="y")[0] == "VALIDATION_ERROR"

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from filelock import FileLock
 
-from core.cli import Group, add_project_root
+from core.cli import EXIT_CODES, Group, add_project_root
 from core.config import CoreSettings
 from core.logs import redact
 from core.operations.errors import Code, NexusError, invalid
@@ -77,12 +77,12 @@ class Setup:
 class Command(VerbsCommand):
     group = Group.CLIENTS
     help = "List a catalog's agents, and install them in a coding client. Without a verb it lists them."
-    examples = (
-        "examples:\n"
-        "  nexus planning\n"
-        "  nexus planning install --client claude-code\n"
-        "  nexus planning uninstall --client claude-code"
-    )
+    examples = f"""examples:
+  nexus planning
+  nexus planning install --client claude-code
+  nexus planning uninstall --client claude-code
+
+{EXIT_CODES}"""
 
     def verbs(self) -> Sequence[Verb]:
         return (

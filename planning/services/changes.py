@@ -1,0 +1,43 @@
+"""What every verb of planning begins with: who acts, and one transaction that leaves rows and files in step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from coordination.services import agents, workspaces
+from core.operations.caller import OPERATOR_AGENT
+from planning import mirror
+from planning.mirror import Change
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts: an agent's id where the connection has one; `record` notes in the transaction what an operator did."""
+
+    name: str | None = None
+    record: Callable[[], None] = lambda: None
+    operator: bool = False
+
+    @property
+    def signature(self) -> str | None:
+        """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
+        return OPERATOR_AGENT if self.operator and self.name is None else self.name
+
+
+def stamp(moment: datetime) -> str:
+    """A time as the files have it: UTC, milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def changing(project_root: str, actor: Actor) -> Iterator[Change]:
+    """A change of a project's plan, by somebody."""
+    place = workspaces.locate(project_root)
+    with mirror.changing(place) as change:
+        yield change
+        actor.record()
+        if actor.name is not None:
+            agents.touch(actor.name, change.moment)
