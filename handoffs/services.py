@@ -175,7 +175,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
         _settle(handoff, HandoffStatus.REJECTED, moment, rejected_reason=reason)
         _record(handoff, "rejected", agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
-            work().returned(handoff.task_key, place, agent_id, moment)
+            work().returned(handoff.task_key, place, agent_id, agent_id, moment)
         notified = _notify_creator(handoff, agent_id, "rejected", reason, moment)
         agents.touch(agent_id, moment)
     return notified
@@ -248,7 +248,7 @@ def expire_leases(workspace_id: str) -> None:
             ):
                 _record(handoff, "expired", None, moment, claimed_by=former)
                 if handoff.task_key is not None:
-                    work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), None, moment)
+                    work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), former, None, moment)
 
 
 def record_expiries(workspace_id: str) -> None:

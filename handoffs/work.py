@@ -27,8 +27,8 @@ class Work(Protocol):
     def completed(self, task_key: str, place: Place, agent_id: str, moment: datetime) -> None:
         """Inside a transaction: the handoff was completed."""
 
-    def returned(self, task_key: str, place: Place, agent_id: str | None, moment: datetime) -> None:
-        """Inside a transaction: the claim ended without a result."""
+    def returned(self, task_key: str, place: Place, holder: str | None, actor: str | None, moment: datetime) -> None:
+        """Inside a transaction: the claim of `holder` ended without a result."""
 
 
 _registered: list[Callable[[], Any]] = []

@@ -54,7 +54,13 @@ def respond(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
     said = _handled(settings, call, start_django)
     if said.refusal or said.warning:
         return harness.render_aside(call, said)
-    mail = _mail(settings, call, start_django)
+    try:
+        mail = _mail(settings, call, start_django)
+    except Exception as error:
+        if not said.context:
+            raise
+        _complain(error)  # what was done for the session is told all the same
+        mail = ""
     text = "\n".join(part for part in (said.context, mail) if part)
     return harness.render(call, text) if text else ""
 

@@ -27,7 +27,9 @@ def _linked(git: Path) -> Path:
 
 def _first_line(path: Path) -> str:
     try:
+        if not path.is_file():  # a pipe, say, would never end
+            return ""
         with path.open(encoding="utf-8", errors="replace") as file:
-            return file.readline(LONGEST).strip()
+            return file.readline(LONGEST).replace("\0", "").strip()
     except (OSError, ValueError):  # a worktree's file may name anything, a path with NUL too
         return ""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
 import time
 from collections.abc import Iterator
+from io import BufferedReader
 from typing import Self
 
 from core.operations.errors import NexusError
@@ -47,21 +49,35 @@ class Directory:
 
     def read(self, path: str) -> bytes | None:
         """The content of a file; None where there is none."""
+        with self._opened(path) as file:
+            if file is None:
+                return None
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES >> 20} MiB")
+            return file.read()
+
+    def digest(self, path: str) -> str:
+        """The sha256 of a file, however large it is; empty where there is none."""
+        with self._opened(path) as file:
+            return "" if file is None else hashlib.file_digest(file, "sha256").hexdigest()
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[BufferedReader | None]:
+        """A regular file, open for reading; None where there is none."""
         with self._told(path):
             folder, name = self._at(path, make=False)
-            if folder is None:
-                return None
             try:
-                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                descriptor = None if folder is None else os.open(name, flags, dir_fd=folder)
             except FileNotFoundError:
-                return None
+                descriptor = None
+            if descriptor is None:
+                yield None
+                return
             with os.fdopen(descriptor, "rb") as file:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise OSError(errno.EINVAL, "it is no regular file")
-                if status.st_size > MAX_BYTES:
-                    raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES >> 20} MiB")
-                return file.read()
+                yield file
 
     def stamp(self, path: str) -> str:
         """Changes whenever a file is replaced or written; empty where there is none."""
@@ -143,7 +159,7 @@ class Directory:
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
         try:
             deadline = time.monotonic() + patience
-            while not _taken(descriptor):
+            while not self._taken(descriptor):
                 if time.monotonic() >= deadline:
                     raise NexusError(
                         PlanningCode.STATE_BUSY,
@@ -172,7 +188,16 @@ class Directory:
 
     def done(self) -> None:
         """Inside the lock: they are what the store says."""
-        os.ftruncate(self._lock, 0)
+        with self._told(LOCK):
+            os.ftruncate(self._lock, 0)
+
+    def _taken(self, descriptor: int) -> bool:
+        with self._told(LOCK):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
 
     def _at(self, path: str, *, make: bool) -> tuple[int | None, str]:
         folder, _, name = path.rpartition("/")
@@ -184,13 +209,13 @@ class Directory:
         if not path:
             root = os.open(self.root, FOLDER)
             try:
-                descriptor = _opened(NAME, root, make=make)
+                descriptor = _folder_in(NAME, root, make=make)
             finally:
                 os.close(root)
         else:
             parent, _, name = path.rpartition("/")
             above = self._folder(parent, make=make)
-            descriptor = None if above is None else _opened(name, above, make=make)
+            descriptor = None if above is None else _folder_in(name, above, make=make)
         if descriptor is not None:
             self._folders[path] = descriptor
         return descriptor
@@ -199,6 +224,8 @@ class Directory:
     def _told(self, path: str) -> Iterator[None]:
         try:
             yield
+        except TimeoutError:
+            raise  # a hook's patience is over
         except OSError as error:
             what = "it is a link" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
             raise NexusError(
@@ -209,15 +236,7 @@ class Directory:
             ) from None
 
 
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _opened(name: str, parent: int, *, make: bool) -> int | None:
+def _folder_in(name: str, parent: int, *, make: bool) -> int | None:
     try:
         return os.open(name, FOLDER, dir_fd=parent)
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def _counts(document: Any) -> dict[str, int]:
     if not isinstance(document, Mapping):
         return {}
     for wrapped in ("edits", "files"):
-        if isinstance(document.get(wrapped), (list, Mapping)):
+        if len(document) == 1 and isinstance(document.get(wrapped), (list, Mapping)):
             return _counts(document[wrapped])
     found = {}
     for path, value in document.items():

@@ -54,6 +54,8 @@ def tidy(directory: Directory) -> list[str]:
     seen: set[bytes] = set()
     moved = []
     for name in index(directory)[MEMORY]:
+        if not name.endswith(".md"):
+            continue  # a folder, say
         content = directory.read(f"{MEMORY}/{name}")
         if content is None:
             continue

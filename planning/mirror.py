@@ -63,6 +63,7 @@ def changing(place: Place) -> Iterator[Change]:
         crashed = directory.interrupted
         look = _Look(place, directory, crashed)
         directory.begin()
+        committing = False
         try:
             with write():
                 change = Change(place, now(), directory)
@@ -70,8 +71,9 @@ def changing(place: Place) -> Iterator[Change]:
                 look.take_in(change.moment)
                 yield change
                 texts = look.rendered(change)
+                committing = True  # from here on the rows may have changed, whatever is raised
         except BaseException:
-            if not crashed:
+            if not (crashed or committing):
                 directory.done()
             raise
         try:
@@ -79,10 +81,9 @@ def changing(place: Place) -> Iterator[Change]:
                 _bring(directory, path, text)
             for path in change.remove:
                 directory.remove(path)
+            directory.done()
         except NexusError as error:  # it is committed, and an error would have it done twice: the next call heals
             log.warning("the files of a plan fell behind: %s", error.message)
-        else:
-            directory.done()
 
 
 def take_in(place: Place) -> None:
@@ -102,7 +103,8 @@ def follow(place: Place) -> None:
     row = _rows(place.workspace_id).get(schemas.TASKS.path)
     if row is not None:  # else nothing was written here yet, and the first call writes it all
         text = FILES[schemas.TASKS.path].text(place.workspace_id)
-        _keep_ours(row=row.pk, ours=[*row.ours, _digest(text)][-KEPT:], behind=True)
+        first, later = row.ours[:2], row.ours[2:]  # what may be on the disk is among the first until a call sees it
+        _keep_ours(row=row.pk, ours=[*first, *[*later, _digest(text)][-KEPT:]], behind=True)
         transaction.on_commit(partial(_follow, place))
 
 
@@ -111,10 +113,16 @@ def _follow(place: Place) -> None:
     try:
         with Directory(place.root) as directory, directory.locked(BESIDE_PATIENCE):
             row = _rows(place.workspace_id).get(path)
-            if row is not None and _digest(directory.read(path)) in row.ours:  # else the next call takes it in
-                _bring(directory, path, FILES[path].text(place.workspace_id))
-    except NexusError as error:
-        log.info("the files of a plan follow with the next call: %s", error.message)
+            if row is None or directory.digest(path) not in row.ours:
+                return  # somebody else wrote it: the next call takes that in
+            text = FILES[path].text(place.workspace_id)
+            _bring(directory, path, text)
+            with write():
+                row = _rows(place.workspace_id)[path]
+                later = row.ours[row.ours.index(_digest(text)) :]
+                _keep_ours(row=row.pk, ours=later, behind=len(later) > 1)
+    except Exception as error:  # the handoff is committed
+        log.info("the files of a plan follow with the next call: %s", error)
 
 
 @dataclass
@@ -133,12 +141,14 @@ class _Look:
             stamp = self.directory.stamp(path) if kept.stamped else ""
             if path in rows and kept.stamped and _stamps.get((self.place.root, path)) == (stamp, _newest(rows[path])):
                 continue
-            content = self.directory.read(path)
-            self.digests[path] = _digest(content)
+            self.digests[path] = self.directory.digest(path)
             if _is_ours(rows.get(path), self.digests[path], self.crashed):
                 if kept.stamped:
                     _stamps[self.place.root, path] = stamp, self.digests[path]
-            elif content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
+                continue
+            content = self.directory.read(path)
+            self.digests[path] = _digest(content)
+            if content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
                 self.foreign[path] = None if content is None else kept.file.parse(content)
         self._rows = rows
 

@@ -123,8 +123,9 @@ def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
 
 def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Work]) -> list[Work]:
     free = set(rules.ready(deps, status))
-    done = [number for number, each in status.items() if each == TaskStatus.COMPLETED]
-    orderly, critical = rules.layers(deps), set(rules.critical_path(deps, done))
+    done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
+    left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
+    orderly, critical = rules.layers(left), set(rules.critical_path(deps, done))
     return [
         Work(
             row.number,

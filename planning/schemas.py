@@ -18,6 +18,8 @@ from planning.errors import PlanningCode
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
+MOST_ISSUES = 1_000  # of a plan
+MOST_TASKS = 10_000  # of a cycle
 MOST = 2**53  # what every consumer reads exactly
 Number = Annotated[int, Field(ge=1, le=MOST)]
 Reference = Annotated[int, Field(ge=-MOST, le=MOST)]  # to an issue or a task, which need not be there
@@ -40,7 +42,7 @@ class PlanDocument(TypedDict):
 
     id: Number
     topic: str
-    issues: list[IssueEntry]
+    issues: Annotated[list[IssueEntry], Field(max_length=MOST_ISSUES)]
     research_summary: NotRequired[str]
     created_at: str
 
@@ -68,7 +70,7 @@ class TasksDocument(TypedDict):
 
     goal: str
     decisions: list[str]
-    tasks: list[TaskEntry]
+    tasks: Annotated[list[TaskEntry], Field(max_length=MOST_TASKS)]
 
 
 class CycleEntry(TypedDict):
@@ -118,7 +120,7 @@ class StateFile(Generic[T]):
     def parse(self, content: bytes) -> T:
         """The document of a file's text. Raises STATE_FILE_INVALID, which names the fault."""
         try:
-            document = json.loads(content)
+            document = json.loads(content.decode())  # bytes it would guess an encoding of
             parsed: T = self._adapter().validate_python(document)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]

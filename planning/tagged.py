@@ -13,13 +13,14 @@ from planning.catalog import bundled
 from planning.catalog.tags import Found, find_tags
 from planning.directory import Directory
 
+INJECTED = "<task-notification>"  # how a client hands its agent a subagent's report: no user typed the tags in it
 MOST = 20  # tags of one message that are carried out
 PATIENCE = 2.0  # seconds that a harness waits for the lock: less than it waits for its hook
 
 
 def carried_out(what: Happening, directory: Directory) -> list[str]:
     """What to tell of the tags in a prompt: the skills' texts, and what became of the actions."""
-    if "[" not in what.prompt:
+    if "[" not in what.prompt or what.prompt.lstrip().startswith(INJECTED):
         return []
     tags = {tag.id: tag for tag in bundled.tags()}
     found = list(dict.fromkeys(find_tags(what.prompt, tags.values())))  # twice the same is once

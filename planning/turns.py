@@ -89,7 +89,9 @@ def _complete(what: Happening, directory: Directory) -> Said:
     active = [task for task in files.read(directory).open if task.status == "in_progress"]
     own = [task for task in active if task.owner_agent_id == entry["agent_id"]]
     of_type = [task for task in active if task.owner == entry["agent_type"] and not task.owner_agent_id]
-    task = own[0] if own else of_type[0] if len(of_type) == 1 else None  # of several, nobody says which
+    alone = all((each["agent_type"], each["status"]) != (entry["agent_type"], tracker.RUNNING) for each in sessions)
+    # Of several tasks, or where another agent of the type is at work, nobody says whose it is.
+    task = own[0] if own else of_type[0] if len(of_type) == 1 and alone else None
     if task is None or what.failed:
         return NOTHING
     what.perform("task_update", {"project_root": what.root, "id": task.id, "status": "completed"})

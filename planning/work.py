@@ -37,8 +37,15 @@ def completed(task_key: str, place: Place, agent_id: str, moment: datetime) -> N
     )
 
 
-def returned(task_key: str, place: Place, agent_id: str | None, moment: datetime) -> None:
-    """Inside the transaction that ends its claim without a result: the task is pending again."""
+def returned(task_key: str, place: Place, holder: str | None, actor: str | None, moment: datetime) -> None:
+    """Inside the transaction that ends a claim without a result: the task is pending again, unless it was completed
+    or another holds it."""
+    task = Task.objects.filter(pk=task_key).first()
+    if task is None or task.held_by != holder:
+        return
+    if task.status != TaskStatus.IN_PROGRESS:
+        Task.objects.filter(pk=task_key).update(held_by=None)
+        return
     tasks.follow_handoff(
-        task_key=task_key, place=place, status=TaskStatus.PENDING, holder=None, actor=agent_id, moment=moment
+        task_key=task_key, place=place, status=TaskStatus.PENDING, holder=None, actor=actor, moment=moment
     )

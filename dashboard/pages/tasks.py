@@ -18,6 +18,7 @@ from planning.models import Task
 
 FIELDS = ("title", "context", "deps", *documents.TASK_FIELDS)
 CARRIED = 20  # handoffs of a task that are listed
+CLOSED = "The cycle of this task was closed; its number is another task's now, and nothing was changed."
 
 
 def new(request: HttpRequest, workspace_id: str) -> HttpResponse:
@@ -53,9 +54,11 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         if not changes:
             messages.info(request, "Nothing was changed.")
             return redirect("admin:task", task_key)
-        if operate_on(row.workspace, request, "task_edit", "The task is changed.", form, id=row.number, **changes)[
-            "ok"
-        ]:
+        if row.closed_at is not None:
+            messages.error(request, CLOSED)
+            return redirect("admin:task", task_key)
+        given = {"id": row.number, **changes}
+        if operate_on(row.workspace, request, "task_edit", "The task is changed.", form, **given)["ok"]:
             return redirect("admin:task", task_key)
     carried = Handoff.objects.filter(task_key=task_key).defer("payload", "result").order_by("-created_event_id")
     return render(
@@ -76,7 +79,9 @@ def change_status(request: HttpRequest, task_key: str) -> HttpResponse:
     """Give a task another status."""
     row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
     form = StatusForm(request.POST)
-    if form.is_valid():
+    if row.closed_at is not None:
+        messages.error(request, CLOSED)
+    elif form.is_valid():
         status = form.cleaned_data["status"]
         said = f"The task is {status.replace('_', ' ')}."
         operate_on(row.workspace, request, "task_update", said, id=row.number, status=status)

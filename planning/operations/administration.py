@@ -20,7 +20,7 @@ REQUIRED = ("title", "context", "deps")  # of a task
 
 
 class TaskEdit(OfProject):
-    id: int
+    id: Reference
     title: Text | None = None
     context: Text | None = None
     deps: Annotated[list[Reference] | None, Field(max_length=MOST_DEPS)] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Annotated, Any, NotRequired
 
@@ -12,6 +13,7 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import IN_WORKSPACE
 from coordination.services import workspaces
 from core.operations.caller import Caller
+from core.operations.errors import NexusError
 from planning import mirror, selectors
 from planning.branch import branch_of
 from planning.errors import PlanningCode
@@ -89,6 +91,8 @@ class SessionContext(TypedDict):
 def context(p: OfProject, caller: Caller) -> SessionContext:
     """The branch, the goal, how far the tasks are, and what was decided."""
     place = workspaces.locate(p.project_root)
+    with contextlib.suppress(NexusError):  # malformed files are passed over
+        mirror.take_in(place)
     now = selectors.snapshot(place.root)
     told: SessionContext = {
         "branch": branch_of(place.root),

@@ -12,9 +12,8 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from planning import documents, mirror
 from planning.operations.common import CHANGING, READING, OfProject, actor
-from planning.schemas import IssueEntry, Reference
+from planning.schemas import MOST_ISSUES, IssueEntry, Reference
 from planning.services import plans
-from planning.services.plans import MOST_ISSUES
 from planning.toolset import operation
 
 Text = Annotated[str, Field(min_length=1)]

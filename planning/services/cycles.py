@@ -65,6 +65,7 @@ def close(*, project_root: str, by: Actor) -> Closed:
 
 
 def archive(change: Change, what: Mapping[str, Any]) -> CycleEntry:
+    """Inside a change: put `what` (`plan` and `tasks`) at the end of the history; the cycle as its file has it."""
     ended = {"completed_at": stamp(change.moment), "branch": branch_of(change.place.root)}
     entry = cast(CycleEntry, {**ended, **what})
     listed = Cycle.objects.filter(workspace_id=change.place.workspace_id, position__isnull=False)

@@ -13,10 +13,10 @@ from core.operations.errors import Code, NexusError, invalid
 from planning import documents
 from planning.documents import told
 from planning.models import Cycle, Issue, IssueStatus, Plan
+from planning.schemas import MOST_ISSUES
 from planning.services.changes import Actor, changing, stamp
 from planning.services.cycles import archive
 
-MOST_ISSUES = 1_000  # of a plan
 DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
 
 _issues = Select(lambda: Issue.objects.filter(plan_id=Slot("plan_id"), number=Slot("number")))

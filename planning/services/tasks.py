@@ -14,9 +14,8 @@ from core.operations.errors import Code, NexusError, invalid
 from planning import documents, mirror, notices, rules, selectors
 from planning.documents import told
 from planning.models import Board, Task, TaskStatus
+from planning.schemas import MOST_TASKS
 from planning.services.changes import Actor, changing, stamp
-
-MOST_TASKS = 10_000  # of a cycle
 
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
 _keep_status = Update(
@@ -95,8 +94,9 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor) -> 
     """
     with changing(project_root, by) as change:
         task = _task(change.place, number)
-        _set_status(task, status, by.name, change.moment)
-        notices.tell_holder(task, by.name, change.moment)
+        if task.status != status:
+            _set_status(task, status, by.name, change.moment)
+            notices.tell_holder(task, by.name, change.moment)
     return task
 
 
@@ -134,9 +134,7 @@ def _task(place: Place, number: int) -> Task:
 
 
 def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
-    """Inside a change: the status, its event, and word of what became ready by it."""
-    if task.status == status:
-        return
+    """Inside a change: another status, its event, and word of what became ready by it."""
     before = notices.ready(task.workspace_id)
     task.status, task.updated_at = status, moment
     _keep_status(task_key=task.task_key, status=status, moment=moment)
@@ -168,5 +166,6 @@ def follow_handoff(
         return
     task.held_by = holder
     task.save(update_fields=["held_by"])
-    _set_status(task, status, actor, moment)
-    mirror.follow(place)
+    if task.status != status:
+        _set_status(task, status, actor, moment)
+        mirror.follow(place)

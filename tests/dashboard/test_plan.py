@@ -333,7 +333,11 @@ def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, brows
     project.call("task_close")
     text = page(browser, f"tasks/{key}/")
     assert "it is changed no more" in text and ">Save<" not in text
-    assert "tasks.json not found" in send(browser, f"tasks/{key}/status/", status="completed")
+    project.task("Another of that number")
+    closed = "The cycle of this task was closed"
+    assert closed in send(browser, f"tasks/{key}/status/", status="completed")
+    assert closed in send(browser, f"tasks/{key}/", title="Changed", context="By an old form.")
+    assert (task(1).title, task(1).status) == ("Another of that number", "pending")
 
 
 # Every form, with what its operation refuses and with what it must not run

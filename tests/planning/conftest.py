@@ -52,7 +52,8 @@ class Project:
         """Write a file below .nexus as another consumer would."""
         path = self.root / ".nexus" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        text = document if isinstance(document, (str, bytes)) else json.dumps(document)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
 @pytest.fixture

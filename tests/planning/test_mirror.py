@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordination.models import Event
+from core.database import write
+from core.operations.errors import Code, NexusError
 from planning import directory, mirror
 from planning.models import Cycle, Plan, Task
 from planning.services import tasks
@@ -112,6 +115,7 @@ def test_it_follows_the_history_of_the_branch(nexus: Project) -> None:
     [
         ("state/plan.json", "{", "no JSON"),
         ("state/plan.json", "[" * 100_000, "no JSON"),
+        ("state/plan.json", b'{"topic": "\xed\xa0\x80"}', "no JSON"),
         ("state/plan.json", "[]", "valid dictionary"),
         ("state/plan.json", {"id": 1, "topic": "x", "issues": [], "created_at": WHEN, "mood": "good"}, "mood"),
         ("state/plan.json", {"id": 1, "topic": None, "issues": [], "created_at": WHEN}, "topic"),
@@ -145,13 +149,13 @@ def test_it_leaves_a_file_that_breaks_its_schema_as_it_is(nexus: Project, name: 
     nexus.plan("Which?")
     nexus.task()
     nexus.write(name, document)
-    before = (nexus.root / ".nexus" / name).read_text()
+    before = (nexus.root / ".nexus" / name).read_bytes()
     for tool in ("plan_status", "task_list", "task_close", "history_search"):
         code, message = nexus.refused(tool)
         assert code == "STATE_FILE_INVALID"
         assert f".nexus/{name}" in message
         assert fault in message
-    assert (nexus.root / ".nexus" / name).read_text() == before
+    assert (nexus.root / ".nexus" / name).read_bytes() == before
     assert (Plan.objects.count(), Task.objects.count()) == (1, 1)
     (nexus.root / ".nexus" / name).unlink()
     assert nexus.call("task_list")
@@ -180,6 +184,33 @@ def test_it_heals_what_a_crash_between_commit_and_files_left(nexus: Project, mon
     assert nexus.call("plan_status") == {"active": False}
     assert (nexus.read("state/plan.json"), nexus.read("state/tasks.json")) == (None, None)
     assert len(nexus.read("history.json")["cycles"]) == 1
+
+
+def test_it_keeps_what_was_committed_when_the_commits_end_is_not_known(
+    nexus: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nexus.task("One")
+
+    @contextmanager
+    def in_doubt() -> Iterator[None]:
+        with write():
+            yield
+        raise NexusError(Code.DB_ERROR, "The connection was lost while it committed.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mirror, "write", in_doubt)
+        assert nexus.refused("task_add", title="Two", context="c")[0] == "DB_ERROR"
+    assert [task["title"] for task in nexus.call("task_list")["tasks"]] == ["One", "Two"]
+    assert len(nexus.read("state/tasks.json")["tasks"]) == 2
+
+
+def test_it_knows_its_own_file_however_large_it_is(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    nexus.task()
+    monkeypatch.setattr(directory, "MAX_BYTES", 10)
+    assert len(nexus.call("task_list")["tasks"]) == 1
+    nexus.task()
+    nexus.write("state/tasks.json", {"goal": "Somebody else's", "decisions": [], "tasks": []})
+    assert nexus.refused("task_list")[0] == "STATE_UNAVAILABLE"
 
 
 def test_it_keeps_what_was_committed_when_the_files_cannot_follow(

@@ -81,6 +81,40 @@ def test_it_is_pending_again_after_a_rejection_and_an_expiry(
     assert state(nexus) == ("pending", None)
 
 
+@pytest.mark.usefixtures("committed")
+def test_a_claim_that_ends_takes_nothing_from_a_task_that_is_done_or_anothers(
+    nexus: Project, call: Call, offer: Any, clock: Traveller
+) -> None:
+    nexus.task("Write")
+    here = {"project_root": str(nexus.root)}
+    first, second = offer(task_id=1), offer(task_id=1)
+    call("handoff_claim", **here, handoff_id=first, agent_id="bob")
+    call("handoff_claim", **here, handoff_id=second, agent_id="cleo")
+    call("handoff_reject", **here, handoff_id=first, agent_id="bob", reason="Cleo has it.")
+    assert state(nexus) == ("in_progress", "cleo")
+    nexus.call("task_update", id=1, status="completed", agent="cleo")
+    clock.shift(3600)
+    call("handoff_list_available", **here, agent_id="bob")
+    assert state(nexus) == ("completed", None)
+
+
+@pytest.mark.usefixtures("committed")
+def test_many_claims_that_end_at_once_are_not_undone_by_the_file(
+    nexus: Project, call: Call, offer: Any, clock: Traveller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {"project_root": str(nexus.root)}
+    many = mirror.KEPT + 4
+    for number in range(1, many + 1):
+        nexus.task(f"Part {number}")
+        call("handoff_claim", **here, handoff_id=offer(task_id=number), agent_id="bob")
+    nexus.call("task_list")
+    clock.shift(3600)
+    with monkeypatch.context() as patched:
+        patched.setattr(mirror, "_follow", lambda place: None)
+        call("handoff_list_available", **here, agent_id="cleo")
+    assert nexus.call("task_list")["summary"]["pending"] == many
+
+
 def test_it_carries_tasks_of_the_open_cycle_alone(nexus: Project, call: Call, refused: Call, offer: Any) -> None:
     given = {"project_root": str(nexus.root), "from_agent_id": "ana", "target": ANYBODY, "visibility": "public"}
     assert refused("handoff_create", **given, task_id=1)["code"] == "NOT_FOUND"
@@ -112,6 +146,8 @@ def test_it_tells_the_holder_that_somebody_changed_the_task(nexus: Project, call
     nexus.task("Write")
     call("handoff_claim", project_root=str(nexus.root), handoff_id=offer(task_id=1), agent_id="bob")
     before = call("inbox_count", agent_id="bob")["unread"]
+    nexus.call("task_update", id=1, status="in_progress", agent="cleo")  # as it is
+    assert call("inbox_count", agent_id="bob")["unread"] == before
     nexus.call("task_update", id=1, status="pending", agent="cleo")
     assert call("inbox_count", agent_id="bob")["unread"] == before + 1
     nexus.call("task_update", id=1, status="in_progress", agent="bob")

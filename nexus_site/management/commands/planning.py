@@ -15,7 +15,7 @@ from django.core.management.base import CommandParser
 from filelock import FileLock
 
 from core.cli import EXIT_CODES, Group, add_project_root
-from core.config import CoreSettings
+from core.config import CoreSettings, flag
 from core.logs import redact
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.registry import TOOLSETS
@@ -151,7 +151,8 @@ class Command(VerbsCommand):
         def put(document: Any) -> None:
             line = configuration.installed(document, client)
             ours = clients.hook_command(program(), client, [PLANNING, *settings_flags(GATE)])
-            kept = f"{_without_planning(line)} {PLANNING}" if line and _is_named(line) else None
+            gate = [word for word in settings_flags(GATE) if word not in settings_flags()]
+            kept = f"{_without_planning(line)} {shlex.join([PLANNING, *gate])}" if line and _is_named(line) else None
             configuration.put_hooks(client, kept or ours)(document)
 
         if client in clients.HOOKED:
@@ -166,7 +167,7 @@ class Command(VerbsCommand):
             if line and _is_named(line):
                 configuration.put_hooks(client, _without_planning(line))(document)
                 notes.append(KEPT)
-            elif line:
+            elif line and PLANNING in shlex.split(line):
                 configuration.drop_hooks(client)(document)
 
         setup = _setup(options, project(options), {}, drop, notes)
@@ -244,7 +245,14 @@ def _is_named(line: str) -> bool:
 
 def _without_planning(line: str) -> str:
     """Hooks' command line as it is for mail alone."""
-    return shlex.join(word for word in shlex.split(line) if word != PLANNING)
+    words = iter(shlex.split(line))
+    kept = []
+    for word in words:
+        if word == flag(GATE):
+            next(words, None)
+        elif word != PLANNING:
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def _setup(
