@@ -13,13 +13,12 @@ from core.operations.errors import Code, NexusError
 from planning import documents, edits, mirror, reuse, schemas, tracker
 from planning.directory import Directory
 from planning.operations.common import READING, OfProject
-from planning.schemas import Reference
 from planning.state import task_of
 from planning.toolset import operation
 
 
 class ResumeDecide(OfProject):
-    id: Reference
+    id: int
     agent: Annotated[
         str | None, Field(min_length=1, max_length=255, description="Type or instance; default: its owner.")
     ] = None

@@ -59,8 +59,9 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toys]:
     toys.gate.set()
 
     def heard(p: Ask, caller: Caller) -> Data:
-        toys.looks.append(count("asked"))
-        return {"answers": count("answered"), "timed_out": False}
+        answers = count("answered")
+        toys.looks.append(count("asked"))  # last: whoever waits for a look goes on then
+        return {"answers": answers, "timed_out": False}
 
     def admitted(operation: Any, p: Ask, caller: Caller) -> None:
         if not toys.allowed:
