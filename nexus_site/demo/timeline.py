@@ -12,6 +12,7 @@ from nexus_site.demo.team import PLANNER, REVIEWER, WORKERS
 
 COLOURS = {PLANNER: 35, WORKERS[0]: 36, WORKERS[1]: 33, REVIEWER: 32}  # of the terminal
 SILENT = {"session.heartbeat"}
+STREAMS = ("workspace", "handoff")
 
 
 class Timeline:
@@ -21,16 +22,24 @@ class Timeline:
         self.viewer, self.write, self.colour = viewer, write, colour
         self.started = time.monotonic()
         self.claims: dict[str, list[str]] = {}
+        self.cursors: dict[str, int] = {}  # by stream, where following it begins
+
+    async def begin(self) -> None:
+        """From here on nothing is missed, however late `follow` is started."""
+        for stream in STREAMS:
+            self.cursors[stream] = (await self.viewer.call("event_cursor", **self._place(stream)))["cursor"]
 
     async def follow(self) -> None:
         """Print events until cancelled."""
         async with asyncio.TaskGroup() as following:
-            for stream in ("workspace", "handoff"):
+            for stream in STREAMS:
                 following.create_task(self._follow(stream))
 
+    def _place(self, stream: str) -> dict[str, str]:
+        return {"project_root": self.viewer.project_root, "agent_id": self.viewer.agent_id, "stream": stream}
+
     async def _follow(self, stream: str) -> None:
-        place = {"project_root": self.viewer.project_root, "agent_id": self.viewer.agent_id, "stream": stream}
-        cursor = (await self.viewer.call("event_cursor", **place))["cursor"]
+        place, cursor = self._place(stream), self.cursors[stream]
         while True:
             page = await self.viewer.call("event_wait", **place, cursor=cursor, timeout_seconds=5)
             for event in page["events"]:

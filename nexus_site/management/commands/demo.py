@@ -84,6 +84,7 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             timeline = Timeline(agents[OBSERVER], self.stdout.write, colour=sys.stdout.isatty())
             for agent in agents.values():
                 agent.tell = timeline.tell
+            await timeline.begin()  # before anybody does anything
             watching = [
                 asyncio.create_task(timeline.follow()),
                 asyncio.create_task(team.review(agents[team.REVIEWER], score)),
