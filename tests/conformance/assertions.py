@@ -44,7 +44,11 @@ def compiled(path: str) -> JSONPath:
 
 def value_at(document: Any, path: str) -> Any:
     """The value at a path, or ABSENT. Of a list, `.length` at the end is the number of its items."""
-    found = next((match.value for match in compiled(path).finditer(document)), ABSENT)
+    query = compiled(path)
+    if isinstance(document, str):  # which the library takes for the text of a document
+        found = document if str(query) == "$" else ABSENT
+    else:
+        found = next((match.value for match in query.finditer(document)), ABSENT)
     if found is ABSENT and path.endswith(LENGTH):
         counted = value_at(document, path.removesuffix(LENGTH))
         return len(counted) if isinstance(counted, list) else ABSENT

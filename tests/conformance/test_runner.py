@@ -365,6 +365,11 @@ def test_it_finds_every_value_by_its_path(document: Any, data: st.DataObject) ->
     assert value_at(document, path) == value
 
 
+@pytest.mark.parametrize(("text", "path", "found"), [("0", "$", "0"), ("{", "$", "{"), ("[1]", "$[0]", ABSENT)])
+def test_it_takes_a_text_for_a_text(text: str, path: str, found: Any) -> None:
+    assert value_at(text, path) == found
+
+
 @given(st.text() | st.text("$.[]'\"ab019-*?@:, ()&|=<>!^#_\n", max_size=30).map("${}".format))
 @example("$" + "[0]" * 1000)
 @example("$" + ".length" * 1000)
