@@ -250,12 +250,12 @@ def fill_plan(home: str) -> dict[str, str]:
     from pathlib import Path
 
     from coordination.services import workspaces
-    from core.clock import now
+    from core.clock import iso_milliseconds, now
     from planning import mirror
     from planning.documents import cycle_row
     from planning.models import Cycle, Task
     from planning.services import plans, tasks
-    from planning.services.changes import Actor, stamp
+    from planning.services.changes import Actor
     from planning.services.tasks import NewTask
 
     root = Path(home) / "planned"
@@ -280,9 +280,9 @@ def fill_plan(home: str) -> dict[str, str]:
     with mirror.changing(place) as change:
         entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
         done = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
-        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": stamp(now())}
+        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": iso_milliseconds(now())}
         for position in range(1, 201):
-            cycle: Any = {"completed_at": stamp(now()), "branch": "main", "plan": plan, "tasks": done}
+            cycle: Any = {"completed_at": iso_milliseconds(now()), "branch": "main", "plan": plan, "tasks": done}
             cycle_row(place.workspace_id, cycle, position).save()
         change.archived = True
     return {

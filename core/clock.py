@@ -11,6 +11,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def iso_milliseconds(moment: datetime) -> str:
+    """`2026-01-31T12:00:00.000Z`, as other programs' files have it."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 @overload
 def iso(moment: datetime) -> str: ...
 @overload

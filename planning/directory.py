@@ -23,6 +23,13 @@ from planning.errors import PlanningCode
 NAME, STATE = ".nexus", "state"
 IGNORE = (".gitignore", b"state/\n")
 LOCK = "state/.lock"
+# What it holds.
+PLAN, TASKS, HISTORY = "state/plan.json", "state/tasks.json", "history.json"
+RUNTIME, AGENTS = "state/runtime.json", "state/agent-tracker.json"
+EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
+ARTIFACTS = "state/artifacts"
+DECISIONS = "state/decisions.json"  # which some consumers write
+LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
 MAX_BYTES = 32 << 20  # of a file that is read
 ROOM = 1 << 20  # a disk with less of it is full
 PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
 from coordination.ids import new_id
-from coordination.log.emit import emit
 from core.database.prepared import Select, Slot
 from planning import notices, schemas
-from planning.models import STREAM, Board, Cycle, Issue, Plan, Task
+from planning.models import Board, Cycle, Issue, Plan, Task
+from planning.notices import told
 from planning.schemas import CycleEntry, HistoryDocument, IssueEntry, PlanDocument, StateFile, TaskEntry, TasksDocument
 
 ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
@@ -219,21 +219,6 @@ def _take_in_history(workspace_id: str, document: HistoryDocument | None, moment
             fresh.append(row)
     Cycle.objects.bulk_create(fresh, batch_size=100)
     told(workspace_id, "history.changed", None, moment, source="file", cycles=len(rows), new=len(fresh))
-
-
-def told(
-    workspace_id: str, type: str, actor: str | None, moment: datetime, *, task: Task | None = None, **payload: Any
-) -> None:
-    """Append an event of planning; one of a task names it by number and title."""
-    about: Mapping[str, Any] = {} if task is None else {"task_id": task.number, "title": task.title[:200]}
-    emit(
-        workspace_id=workspace_id,
-        stream=STREAM,
-        type=type,
-        actor=actor,
-        payload={**about, **{name: value for name, value in payload.items() if value is not None}},
-        moment=moment,
-    )
 
 
 KEPT_FILES = (

@@ -1,9 +1,10 @@
-"""Who is told, in a change's transaction: the owner of a task that became ready, the holder of one that changed."""
+"""Whom a change tells, in its transaction: the log, the owner of a task that became ready, a changed task's holder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from coordination.log.emit import emit
 from inbox import services as mail
@@ -11,6 +12,21 @@ from planning import rules, selectors
 from planning.models import STREAM, Task
 
 NOBODY = "nexus"  # the sender where no agent acted: an operator, or a file
+
+
+def told(
+    workspace_id: str, type: str, actor: str | None, moment: datetime, *, task: Task | None = None, **payload: Any
+) -> None:
+    """Append an event of planning; one of a task names it by number and title."""
+    about: Mapping[str, Any] = {} if task is None else {"task_id": task.number, "title": task.title[:200]}
+    emit(
+        workspace_id=workspace_id,
+        stream=STREAM,
+        type=type,
+        actor=actor,
+        payload={**about, **{name: value for name, value in payload.items() if value is not None}},
+        moment=moment,
+    )
 
 
 def ready(workspace_id: str) -> set[int]:
@@ -24,14 +40,7 @@ def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: d
         task = None if number in before else selectors.numbered(workspace_id, number)
         if task is None:
             continue
-        emit(
-            workspace_id=workspace_id,
-            stream=STREAM,
-            type="task.ready",
-            actor=actor,
-            payload={"task_id": task.number, "title": task.title[:200], "owner": task.owner},
-            moment=moment,
-        )
+        told(workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
         subject = f"Task {task.number} is ready"
         owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != actor)
         any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first there is

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from core.operations.errors import NexusError
 from core.operations.validation import unstorable
+from planning import directory
 from planning.errors import PlanningCode
 
 T = TypeVar("T")
@@ -151,11 +152,11 @@ def _numbered(document: Any) -> list[Any]:
     return entries
 
 
-PLAN: StateFile[PlanDocument] = StateFile("state/plan.json", PlanDocument)
-TASKS: StateFile[TasksDocument] = StateFile("state/tasks.json", TasksDocument)
-HISTORY: StateFile[HistoryDocument] = StateFile("history.json", HistoryDocument)
-RUNTIME: StateFile[RuntimeDocument] = StateFile("state/runtime.json", RuntimeDocument)
-TRACKER: StateFile[list[TrackedAgent]] = StateFile("state/agent-tracker.json", list[TrackedAgent])
+PLAN: StateFile[PlanDocument] = StateFile(directory.PLAN, PlanDocument)
+TASKS: StateFile[TasksDocument] = StateFile(directory.TASKS, TasksDocument)
+HISTORY: StateFile[HistoryDocument] = StateFile(directory.HISTORY, HistoryDocument)
+RUNTIME: StateFile[RuntimeDocument] = StateFile(directory.RUNTIME, RuntimeDocument)
+TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, list[TrackedAgent])
 
 
 def text_of(document: Any) -> bytes:

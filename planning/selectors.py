@@ -12,11 +12,9 @@ from core.database.prepared import Select, Slot
 from core.operations.errors import NexusError
 from core.operations.validation import unstorable
 from planning import rules, schemas
-from planning.directory import Directory
+from planning.directory import DECISIONS, Directory
 from planning.models import Cycle, Task, TaskStatus
 from planning.schemas import TasksDocument
-
-DECISIONS = "state/decisions.json"  # which some consumers write
 
 _waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
 _held = Select(

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from planning import rules
-from planning.directory import Directory
+from planning.directory import PLAN, TASKS, Directory
 
-PLAN, TASKS = "state/plan.json", "state/tasks.json"
 STATUSES = ("pending", "in_progress", "completed")
 
 

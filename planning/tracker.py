@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+from core import clock
+from core.clock import iso_milliseconds
 from core.operations.errors import NexusError
 from planning import edits
 from planning.catalog.capability_map import BUILT_IN, FILES
-from planning.directory import NAME, Directory
+from planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory
 from planning.errors import PlanningCode
 
-RUNTIME, AGENTS = "state/runtime.json", "state/agent-tracker.json"
-LOG, EDITS, NOTES = "state/tool-log.jsonl", "state/edit-tracker.json", "state/hook-notes.jsonl"
 RUNNING, COMPLETED = "running", "completed"
 LEAD = "lead"  # who acts where no subagent does
 LONGEST_LOG = 8 << 20  # bytes
@@ -30,7 +29,7 @@ Agent = dict[str, Any]  # an entry of agent-tracker.json
 
 def now() -> str:
     """The time as the files have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_milliseconds(clock.now())
 
 
 def write(directory: Directory, path: str, document: Any) -> None:

@@ -11,7 +11,7 @@ from planning import state as files
 from planning.brief import MARK, line
 from planning.catalog import bundled
 from planning.catalog.capability_map import blocks
-from planning.directory import Directory
+from planning.directory import AGENTS, EDITS, LOG, NOTES, RUNTIME, TASKS, Directory
 from planning.reuse import decided
 from planning.state import State, Task
 
@@ -25,7 +25,7 @@ def handle(what: Happening) -> Said:
     """Do what is to be done, and say what is to be said. Raises NexusError."""
     with Directory(what.root) as directory:
         said = TURNS[what.event](what, directory)
-        if not what.heard or what.agent_id or not directory.stamp(tracker.NOTES):
+        if not what.heard or what.agent_id or not directory.stamp(NOTES):
             return said
         with directory.locked(PATIENCE):
             notes = tracker.take_notes(directory)
@@ -48,11 +48,11 @@ def _start(what: Happening, directory: Directory) -> Said:
             "session_started_at": tracker.now(),
             "plugin_version": package_version(),
         }
-        tracker.write(directory, tracker.RUNTIME, runtime)
-        if not (what.goes_on and directory.stamp(tracker.AGENTS)):
-            tracker.write(directory, tracker.AGENTS, [])
-            directory.remove(tracker.LOG)
-            directory.remove(tracker.NOTES)
+        tracker.write(directory, RUNTIME, runtime)
+        if not (what.goes_on and directory.stamp(AGENTS)):
+            tracker.write(directory, AGENTS, [])
+            directory.remove(LOG)
+            directory.remove(NOTES)
     told = brief.summary(state, knowledge.index(directory)) if what.goes_on else brief.stale(state)
     return Said(_joined(told, brief.index(knowledge.index(directory))))
 
@@ -68,7 +68,7 @@ def _spawn(what: Happening, directory: Directory) -> Said:
         before = tracker.agents(directory)
         agent_id = what.agent_id or f"{agent_type}-{len(before) + 1}"
         tracker.started(directory, agent_type, agent_id)
-        edited = edits.history(directory.read(tracker.EDITS))
+        edited = edits.history(directory.read(EDITS))
     if not what.heard:
         return NOTHING
     busy = {entry["agent_id"] for entry in before if entry["status"] == tracker.RUNNING}
@@ -114,7 +114,7 @@ def _before(what: Happening, directory: Directory) -> Said:
         who, tool = line(what.agent_type), line(what.tool)
         return Said(refusal=f"{MARK} {tool} is withheld from agents of type {who}. Report to the lead what is to do.")
     gated = what.settings.planning_gate_edits and tracker.edits_files(what.client, what.tool)
-    if gated and not directory.stamp(files.TASKS) and (tracker.inside(what.root, what.files) or not what.files):
+    if gated and not directory.stamp(TASKS) and (tracker.inside(what.root, what.files) or not what.files):
         return Said(refusal=f"{MARK} Files here are edited for a task, and there is none: add it with task_add.")
     return NOTHING
 
@@ -128,8 +128,8 @@ def _after(what: Happening, directory: Directory) -> Said:
 
 def _end(what: Happening, directory: Directory) -> Said:
     with directory.locked(PATIENCE):
-        directory.remove(tracker.RUNTIME)
-        directory.remove(tracker.AGENTS)
+        directory.remove(RUNTIME)
+        directory.remove(AGENTS)
     return Said(warning=brief.unfinished(files.read(directory)))
 
 

@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 from coordination.services import workspaces
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from planning import documents, edits, mirror, reuse, schemas, tracker
-from planning.directory import Directory
+from planning import documents, edits, mirror, reuse, schemas
+from planning.directory import EDITS, Directory
 from planning.operations.common import READING, OfProject
 from planning.state import task_of
 from planning.toolset import operation
@@ -41,7 +41,7 @@ def resume_decide(p: ResumeDecide, caller: Caller) -> ResumeDecision:
         raise NexusError(Code.NOT_FOUND, f"Task id {p.id} not found", {"id": p.id})
     task = task_of(entry)
     with Directory(place.root) as directory:
-        tracked, edited = directory.read(schemas.TRACKER.path), directory.read(tracker.EDITS)
+        tracked, edited = directory.read(schemas.TRACKER.path), directory.read(EDITS)
     found = reuse.decided(
         task,
         p.agent or task.owner_agent_id or task.owner or None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from coordination.services import agents, workspaces
 from core.operations.caller import OPERATOR_AGENT
@@ -25,11 +24,6 @@ class Actor:
     def signature(self) -> str | None:
         """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
         return OPERATOR_AGENT if self.operator and self.name is None else self.name
-
-
-def stamp(moment: datetime) -> str:
-    """A time as the files have it: UTC, milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @contextmanager

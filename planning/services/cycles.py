@@ -9,22 +9,20 @@ from django.db.models import Max
 
 from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
-from core.clock import now
+from core.clock import iso_milliseconds, now
 from core.database import write
 from core.limits import within_limit
 from core.operations.errors import NexusError
 from planning import documents
 from planning.branch import branch_of
-from planning.directory import Directory
-from planning.documents import told
+from planning.directory import ARTIFACTS, EDITS, REOPENED, Directory
 from planning.edits import counts as edits_of
 from planning.mirror import Change
 from planning.models import Board, Cycle, Plan, Task
+from planning.notices import told
 from planning.schemas import CycleEntry
-from planning.services.changes import Actor, changing, stamp
+from planning.services.changes import Actor, changing
 
-ARTIFACTS = "state/artifacts"
-EDITS, REOPENED = "state/edit-tracker.json", "state/reopen-tracker.json"
 LOOP = 3  # edits of one file in a cycle
 
 
@@ -66,7 +64,7 @@ def close(*, project_root: str, by: Actor) -> Closed:
 
 def archive(change: Change, what: Mapping[str, Any]) -> CycleEntry:
     """Inside a change: put `what` (`plan` and `tasks`) at the end of the history; the cycle as its file has it."""
-    ended = {"completed_at": stamp(change.moment), "branch": branch_of(change.place.root)}
+    ended = {"completed_at": iso_milliseconds(change.moment), "branch": branch_of(change.place.root)}
     entry = cast(CycleEntry, {**ended, **what})
     listed = Cycle.objects.filter(workspace_id=change.place.workspace_id, position__isnull=False)
     last = listed.aggregate(last=Max("position"))["last"] or 0

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from django.db.models import Max
 
 from coordination.services.workspaces import Place
+from core.clock import iso_milliseconds
 from core.database.prepared import Select, Slot, Update
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import Code, NexusError, invalid
 from planning import documents
-from planning.documents import told
 from planning.models import Cycle, Issue, IssueStatus, Plan
+from planning.notices import told
 from planning.schemas import MOST_ISSUES
-from planning.services.changes import Actor, changing, stamp
+from planning.services.changes import Actor, changing
 from planning.services.cycles import archive
 
 DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
@@ -46,7 +47,7 @@ def start(
             number=(highest.aggregate(highest=Max("plan_number"))["highest"] or 0) + 1,
             topic=topic,
             research_summary=research_summary,
-            created_at=stamp(change.moment),
+            created_at=iso_milliseconds(change.moment),
             next_issue=len(issues) + 1,
         )
         Issue.objects.bulk_create(

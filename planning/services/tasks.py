@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 from coordination.ids import new_id
 from coordination.services.workspaces import Place
+from core.clock import iso_milliseconds
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import json_within_limit
 from core.operations.errors import Code, NexusError, invalid
 from planning import documents, mirror, notices, rules, selectors
-from planning.documents import told
 from planning.models import Board, Task, TaskStatus
+from planning.notices import told
 from planning.schemas import MOST_TASKS
-from planning.services.changes import Actor, changing, stamp
+from planning.services.changes import Actor, changing
 
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
 _keep_status = Update(
@@ -63,7 +64,7 @@ def add(
             workspace_id=workspace_id,
             number=number,
             position=last + 1,
-            stamp=stamp(change.moment),
+            stamp=iso_milliseconds(change.moment),
             created_by=by.name,
             created_at=change.moment,
             updated_at=change.moment,
