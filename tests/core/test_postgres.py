@@ -219,6 +219,21 @@ def test_a_server_that_ended_the_connections_costs_no_call(other: psycopg.Connec
 
 @postgresql
 @pytest.mark.django_db(transaction=True)
+def test_nor_does_it_cost_one_that_a_full_pool_was_ended(other: psycopg.Connection[Any]) -> None:
+    held = threading.Barrier(8)
+
+    def hold() -> None:
+        Agent.objects.count()
+        held.wait(timeout=30)
+
+    at_once([hold] * 8)
+    end_all(other)
+    add(1)
+    assert Agent.objects.count() == 1
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
 def test_it_repeats_what_was_lost_before_the_commit(
     other: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,23 +52,24 @@ give_out_above = ids.give_out_above
 
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:
-    """A pool of connections, each looked at before it is lent: a server that was restarted costs no call."""
+    """A pool of connections; the backend looks at each before it is used: a server that was restarted costs no call."""
     options = parameters(config)
     del options["client_encoding"]  # Django's own
     patience = f"-c lock_timeout={config.busy_timeout_ms}"
+    seconds = max(config.busy_timeout_ms / 1000, 1)
     durability = "" if config.durability == "full" else " -c synchronous_commit=off"
     options["options"] = f"{options.get('options', '')} {patience}{durability}".strip()
     return {
         "ENGINE": "core.database.postgres.backend",
         "NAME": options.pop("dbname"),
-        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             **options,
             "pool": {
                 "min_size": 1,
                 "max_size": POOL_SIZE,
                 "max_idle": IDLE_SECONDS,
-                "timeout": max(config.busy_timeout_ms / 1000, 1),
+                "timeout": seconds,
+                "reconnect_timeout": seconds,  # then the next call tries anew, and no slot sleeps for minutes
             },
         },
     }

@@ -1,4 +1,4 @@
-"""Django's backend for PostgreSQL, but for JSON: exports promise the order of its keys, which `jsonb` forgets."""
+"""Django's backend for PostgreSQL, but for JSON, whose order of keys exports promise, and for a pool of dead links."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from django.db.backends.postgresql import base, operations
+from psycopg import OperationalError
+from psycopg_pool import ConnectionPool
 
 
 class DatabaseOperations(operations.DatabaseOperations):
@@ -22,3 +24,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
         "JSONField": '("%(column)s"::json IS NOT NULL OR "%(column)s" IS NULL)',  # the cast refuses what is none
     }
     ops_class = DatabaseOperations
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        """One that answers: a server that restarted ended all idle ones, which the pool tries with growing pauses."""
+        connection = super().get_new_connection(conn_params)
+        if self.pool is None:
+            return connection
+        try:
+            ConnectionPool.check_connection(connection)
+        except OperationalError:
+            self.pool.putconn(connection)
+            self.pool.drain()
+            connection = super().get_new_connection(conn_params)
+        return connection
