@@ -45,6 +45,7 @@ LOGGING = {
     "loggers": {  # what a client does wrong, it is told; the log must not grow with it
         "django.request": {"level": "ERROR"},
         "django.security": {"level": "CRITICAL"},
+        "mcp.shared.jsonrpc_dispatcher": {"level": "ERROR"},  # that a client did not read the last word
     },
 }
 
