@@ -23,6 +23,7 @@ APPS = [
     "hooks",
     "topics",
     "planning",
+    "files",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
