@@ -27,7 +27,7 @@ def pattern_of(path: str, *, project_root: str, place: Place) -> str:
     try:
         text = _relative(path, (place.root, os.path.normpath(project_root)))
         pattern = patterns.normalized("/".join(_names(text, place.root)))
-        if not pattern.endswith("/") and os.path.isdir(os.path.join(place.root, pattern.strip("/"))):
+        if not pattern.endswith("/") and _is_directory(os.path.join(place.root, pattern.strip("/"))):
             pattern = patterns.normalized(pattern + "/")
     except ValueError as why:
         raise refused(path, str(why)) from None
@@ -49,6 +49,10 @@ def _relative(path: str, roots: Iterable[str]) -> str:
     if elsewhere or path.startswith("~/") or DRIVE.match(path):
         raise ValueError(f"leads outside of the project; write it relative to the root, such as ./{first or 'src'}")
     return path
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112  # False for a path that is too long, too
 
 
 def _names(text: str, root: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from core.clock import iso
 from core.operations.shapes import Time, one_of
 from files.models import Outcome, Reservation
+from files.selectors import Conflict
 
 
 class ReservationRow(TypedDict):
@@ -51,3 +52,8 @@ def reservation_row(reservation: Reservation) -> ReservationRow:
     if reservation.released_at is not None and reservation.outcome is not None:
         row["released_at"], row["outcome"] = iso(reservation.released_at), reservation.outcome
     return row
+
+
+def refused_row(conflict: Conflict) -> RefusedRow:
+    """The shape of what is in the way of a path."""
+    return {"path": conflict.pattern, "held": reservation_row(conflict.held)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from django.db.models import Exists, Min, OuterRef, Q
@@ -15,15 +16,23 @@ from files.patterns import PLACE_PARTS, overlap, place
 from handoffs.models import Handoff
 
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
+MOST_LISTED = 200  # of those who have a path
+MOST_NAMED = 20  # of what is in the way of a pattern
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
 def held(moment: datetime | Slot) -> ReservationQuerySet:
     """The reservations that count: the lease runs, and the holder still has the handoff that it is for."""
-    claim = Handoff.objects.claimed().filter(
-        pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id"), lease_expires_at__gte=moment
+    return Reservation.objects.running(moment).filter(Q(handoff_id=None) | claimed(moment))
+
+
+def claimed(moment: datetime | Slot) -> Exists:
+    """That the holder of a reservation has the handoff that it is for."""
+    return Exists(
+        Handoff.objects.held().filter(
+            pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id"), lease_expires_at__gte=moment
+        )
     )
-    return Reservation.objects.running(moment).filter(Q(handoff_id=None) | Exists(claim))
 
 
 def _near() -> Q:
@@ -50,9 +59,14 @@ _ended_near = Select(
         .values_list("pk", "pattern")
     )
 )
-_own = Select(
+_own = Select(lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")))
+_alike = Select(
     lambda: held(Slot("moment")).filter(
-        workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")
+        workspace_id=Slot("workspace_id"),
+        place=Slot("place"),
+        agent_id=Slot("agent_id"),
+        pattern=Slot("pattern"),
+        exclusive=Slot("exclusive"),
     )
 )
 _of_call = Select(
@@ -77,22 +91,21 @@ def _around(pattern: str) -> dict[str, str]:
 def conflicts(
     *, workspace_id: str, agent_id: str, wanted: Iterable[str], exclusive: bool, moment: datetime
 ) -> list[Conflict]:
-    """What is in the way of reserving patterns, one reservation each; shared ones are not in each other's."""
-    found: dict[str, str] = {}
+    """What is in the way of reserving patterns, at most MOST_NAMED for each; shared ones are in no other's."""
+    found: list[tuple[str, str]] = []
     for pattern in wanted:
         near = _others_near(workspace_id=workspace_id, agent_id=agent_id, moment=moment, **_around(pattern))
-        for key, other, others_alone in near:
-            if (exclusive or others_alone) and overlap(pattern, other):
-                found[pattern] = key
-                break
-    rows = Reservation.objects.in_bulk(found.values())
-    return [Conflict(pattern, rows[key]) for pattern, key in found.items()]
+        overlapping = (key for key, other, alone in near if (exclusive or alone) and overlap(pattern, other))
+        found += [(pattern, key) for key in islice(overlapping, MOST_NAMED)]
+    rows = Reservation.objects.in_bulk({key for _, key in found})
+    return [Conflict(pattern, rows[key]) for pattern, key in found]
 
 
 def holders(workspace_id: str, pattern: str, moment: datetime) -> list[Reservation]:
     """Every reservation that overlaps a pattern, oldest first."""
     near = _near_to(workspace_id=workspace_id, moment=moment, **_around(pattern))
-    return _in_order([key for key, other in near if overlap(pattern, other)])
+    keys = [key for key, other in near if overlap(pattern, other)]
+    return sorted(Reservation.objects.in_bulk(keys).values(), key=lambda row: (row.created_at, row.pk))
 
 
 def last(workspace_id: str, pattern: str) -> Reservation | None:
@@ -107,12 +120,29 @@ def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]
     return _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
 
 
+def alike(
+    *, workspace_id: str, agent_id: str, pattern: str, exclusive: bool, handoff_id: str | None, moment: datetime
+) -> Reservation | None:
+    """What an agent holds of the same pattern in the same way."""
+    rows = _alike(
+        workspace_id=workspace_id,
+        place=place(pattern),
+        agent_id=agent_id,
+        pattern=pattern,
+        exclusive=exclusive,
+        moment=moment,
+    )
+    return next((row for row in rows if row.handoff_id == handoff_id), None)
+
+
 def of_call(agent_id: str, client_id: str) -> list[Reservation]:
     """What an earlier call with the same client_id reserved."""
     return _of_call(agent_id=agent_id, client_id=client_id)
 
 
-def listed(*, workspace_id: str | None, agent_id: str | None, ended: bool, search: str, limit: int) -> list[Reservation]:
+def listed(
+    *, workspace_id: str | None, agent_id: str | None, ended: bool, search: str, limit: int
+) -> list[Reservation]:
     """Reservations for people: those held, oldest first, or those that ended, latest first; `search` finds parts of
     patterns, reasons and names."""
     if ended:
@@ -124,9 +154,7 @@ def listed(*, workspace_id: str | None, agent_id: str | None, ended: bool, searc
     if agent_id is not None:
         rows = rows.filter(agent_id=agent_id)
     if search:
-        rows = rows.filter(
-            Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search)
-        )
+        rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
     return list(rows.select_related("workspace")[:limit])
 
 
@@ -141,7 +169,3 @@ def next_change(workspace_id: str) -> datetime | None:
     ]
     # the boundary itself does not expire
     return min((end + timedelta(microseconds=1) for end in ends if end is not None), default=None)
-
-
-def _in_order(keys: Sequence[str]) -> list[Reservation]:
-    return list(Reservation.objects.filter(pk__in=keys).order_by("created_at", "pk"))
