@@ -23,6 +23,7 @@ APPS = [
     "hooks",
     "topics",
     "planning",
+    "files",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
@@ -32,7 +33,7 @@ AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
-    *("plan", "tasks"),
+    *("plan", "tasks", "files"),
 }
 
 LOGGING = {
