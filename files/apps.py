@@ -18,4 +18,4 @@ class FilesConfig(NexusAppConfig):
         return {STREAM: "who reserved which files"}
 
     def event_types(self) -> Sequence[str]:
-        return [f"file.{what}" for what in "reserved extended released expired refused asked".split()]
+        return [f"file.{what}" for what in "reserved extended released expired refused asked overridden".split()]
