@@ -5,8 +5,8 @@ any depth, others from the project's root. It stands for a file, or a directory 
 directory alone, and a pattern that ends in an extension (`*.py`, `app.py`) for files alone, where git would take a
 directory of such a name too. Upper and lower case differ; letters with marks are compared in their composed form (NFC).
 
-Libraries match a path against such a pattern (pathspec), or intersect regular expressions of any kind (greenery), at
-ten thousand times the price: there is none for two globs. Both decisions are one here, as a path is a pattern too.
+Libraries match a path against such a pattern (pathspec), or intersect regular expressions of any kind (greenery) at a
+thousand times the price: none decides on two globs. Both decisions are one here, as a path is a pattern, too.
 """
 
 from __future__ import annotations

@@ -93,7 +93,10 @@ def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
     """The paths that commits change which no remote has yet, as a function; `text` is what git tells its hook."""
     revisions = []
     for line in os.fsdecode(text).splitlines():
-        _, local, _, remote = line.split(" ")
+        told = line.split(" ")
+        if len(told) != 4:
+            raise Unreadable("pre-push was not called as git calls it")
+        local, remote = told[1], told[3]
         if local.strip("0"):  # else a branch is deleted
             revisions += [local, *([f"^{remote}"] if remote.strip("0") else [])]
 
@@ -125,10 +128,14 @@ def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict])
 
     code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
     command = [sys.executable, "-m", "nexus_site", "guard", "override", "--verb", verb, *shlex.split(flags)]
-    told = [{"path": each.path, "root": each.root, "reservation_id": each.holding.reservation_id} for each in conflicts]
+    told = {
+        "reason": os.fsencode(reason).decode(errors="replace"),
+        "paths": [words.plain(each.path) for each in conflicts],
+        "reservation_ids": [each.holding.reservation_id for each in conflicts],
+    }
     done = subprocess.run(  # noqa: S603  # what was installed
         command,
-        input=json.dumps({"reason": reason, "conflicts": told}),
+        input=json.dumps(told),
         env={**os.environ, "PYTHONPATH": code},
         capture_output=True,
         text=True,

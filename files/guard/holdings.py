@@ -44,10 +44,9 @@ class Holding(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A file, by its path below the work tree, that another agent holds in the project at `root`."""
+    """A file, by its path below the work tree, that another agent holds."""
 
     path: str
-    root: str
     holding: Holding
 
 
@@ -81,7 +80,7 @@ class Store:
                     if holding.agent_id == agent_id:
                         own[path] = min(own.get(path, holding.reservation_id), holding.reservation_id)
                     elif path not in found or holding.reservation_id < found[path].holding.reservation_id:
-                        found[path] = Conflict(path, root, holding)
+                        found[path] = Conflict(path, holding)
         # In two work trees two agents can come to hold one file: it is whose reservation is older.
         return [
             found[path]

@@ -86,3 +86,14 @@ def unrecorded(verb: str, said: str) -> str:
 def overridden(verb: str, conflicts: Sequence[Conflict]) -> str:
     """What a person overrides."""
     return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{listed(conflicts)}"
+
+
+def edit(agent_id: str, conflicts: Sequence[Conflict], *, stopped: bool) -> str:
+    """What an agent is told before it edits."""
+    files = "A file that this edit changes is" if len(conflicts) == 1 else "Files that this edit changes are"
+    then = "The edit was refused. Work" if stopped else "Rather work"
+    return (
+        f"{MARK} You are agent {quoted(agent_id)}. {files} held by another agent:\n{listed(conflicts)}"
+        f"{then} on something else, wait, or ask the holder (message_create): what you change there meanwhile, you "
+        "cannot commit."
+    )

@@ -19,6 +19,7 @@ from core.operations.errors import invalid
 from core.verbs import Verb, VerbsCommand
 from files.config import GuardSettings
 from files.guard import check, hooks
+from files.operations.common import MOST_IDS, MOST_PATHS
 from hooks.setup import settings_flags, tell_of_password
 
 
@@ -123,21 +124,15 @@ class Command(VerbsCommand):
     def override(self, options: Mapping[str, Any]) -> int:
         try:
             told = json.loads(sys.stdin.read())
-            given = {each["root"]: each for each in told["conflicts"]}
-            reason = str(told["reason"])
+            given = {
+                "reason": told["reason"],
+                "paths": told["paths"][:MOST_PATHS],
+                "reservation_ids": list(dict.fromkeys(told["reservation_ids"]))[:MOST_IDS],
+            }
         except (ValueError, TypeError, KeyError):
             raise invalid("What is overridden comes as JSON on stdin, from the hooks.") from None
         store().prepare()
-        for root in given:
-            mine = [each for each in told["conflicts"] if each["root"] == root]
-            self.call(
-                "files_override",
-                project_root=root,
-                verb=options["doing"],
-                reason=reason,
-                paths=[each["path"] for each in mine],
-                reservation_ids=sorted({each["reservation_id"] for each in mine}),
-            )
+        self.call("files_override", verb=options["doing"], **given)
         return 0
 
 
