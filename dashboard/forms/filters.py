@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from itertools import groupby
+from typing import Any, ClassVar
 
 from django import forms
 from django.http import QueryDict
 
 from coordination.log.streams import streams
 from coordination.models import Channel, Workspace
+from core.apps import event_types
 from dashboard.forms.base import NumberField
 from dashboard.templatetags.nexus import plain
 
@@ -96,7 +98,7 @@ class PlaceFilters(Filters):
         return next((row for row in self.workspaces if row.pk == chosen), None)
 
 
-def _offer(field: forms.Field, choices: list[tuple[str, str]]) -> None:
+def _offer(field: forms.Field, choices: list[Any]) -> None:
     assert isinstance(field, forms.ChoiceField)
     field.choices = choices
 
@@ -107,18 +109,38 @@ class GraphFilters(PlaceFilters):
 
 
 class EventFilters(PlaceFilters):
+    type = _choice()
     stream = _choice()
-    type = _line("message.created")
     agent = _line(label="Actor")
     handoff = _line()
     q = _words()
+    alive = forms.BooleanField(
+        required=False, label="Heartbeats", widget=forms.CheckboxInput(attrs={"data-submit": True})
+    )
     before = _number()
-    after = _number()
     format = _hidden()
 
-    def __init__(self, data: QueryDict) -> None:
+    def __init__(self, data: QueryDict, counts: Mapping[str, int] | None = None) -> None:
+        """`counts`: how many events there are lately, by type."""
         super().__init__(data)
         _offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
+        _offer(self.fields["type"], _types(counts or {}, data.get("type", "")))
+
+
+def _types(counts: Mapping[str, int], chosen: str) -> list[Any]:
+    """Every type of event by its prefix, and each prefix for all of its types, with how many there are lately; a type
+    that nobody declares is one, too, where an address names it."""
+    known = sorted({*event_types(), *counts} | ({chosen} if chosen and not chosen.endswith(".*") else set()))
+    groups: list[Any] = [("", "All types")]
+    for prefix, named in groupby(known, key=lambda type: type.partition(".")[0]):
+        types = list(named)
+        whole = [(f"{prefix}.*", _counted(f"{prefix}.*", sum(counts.get(type, 0) for type in types)))]
+        groups.append((plain(prefix), whole + [(type, _counted(type, counts.get(type, 0))) for type in types]))
+    return groups
+
+
+def _counted(type: str, count: int) -> str:
+    return f"{plain(type)} ({count})" if count else plain(type)
 
 
 class MailFilters(PlaceFilters):

@@ -21,7 +21,8 @@ let pressed = false;
 
 function exchange(region, fresh) {
   const focused = region.contains(document.activeElement) ? document.activeElement : null;
-  const key = focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
+  const unfolds = focused?.matches("summary") && focused.parentElement.id;
+  const key = unfolds ? `#${CSS.escape(unfolds)} > summary` : focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
   const open = [...region.querySelectorAll("details[open][id]")].map((details) => details.id);
   const scroll = [region.scrollLeft, region.scrollTop];
   region.replaceChildren(...fresh.childNodes);
@@ -46,11 +47,16 @@ async function load(url, only) {
   }
 }
 
+// A page that one wants to read in peace is paused, and tells how much came meanwhile.
+const pause = document.querySelector("[data-pause]");
+const isPaused = () => pause?.getAttribute("aria-pressed") === "true";
+let unseen = 0;
+
 async function refresh() {
   wanted = true;
-  if (running || document.hidden) return;
+  if (running || document.hidden || isPaused()) return;
   running = true;
-  while (wanted && !document.hidden) {
+  while (wanted && !document.hidden && !isPaused()) {
     wanted = false;
     try { await load(source()); } catch { /* the status line tells; the next event tries again */ }
     await new Promise((done) => setTimeout(done, PAUSE));
@@ -64,6 +70,18 @@ if (document.querySelector("[data-region]")) {
   document.addEventListener("visibilitychange", () => wanted && refresh());
   // Presence and leases change by time alone; [data-poll] waits for what leaves no event.
   setInterval(() => document.hidden || refresh(), document.querySelector("[data-poll]") ? 2000 : 30000);
+}
+
+if (pause) {
+  const tell = () => { document.getElementById("waiting").textContent = isPaused() && unseen ? `${unseen} new` : ""; };
+  document.addEventListener("nexus:event", () => { unseen += 1; tell(); });
+  pause.addEventListener("click", () => {
+    pause.setAttribute("aria-pressed", String(!isPaused()));
+    pause.querySelector("span:last-child").textContent = isPaused() ? "Resume" : "Pause";
+    unseen = 0;
+    tell();
+    refresh();
+  });
 }
 
 // Links with data-swap fill one region instead of loading a page; without script they are plain links.
