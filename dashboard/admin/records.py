@@ -14,6 +14,8 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
 
+from coordination.routing import Target, in_words
+
 
 class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
     """Rows are looked at here and changed by operations only: history has no edit and no delete."""
@@ -45,8 +47,13 @@ def moment(value: Any) -> SafeString:
 
 
 def code(value: Any) -> SafeString:
-    """A payload, readable."""
+    """A document in JSON as its author wrote it: indented."""
     return _shown("code", value)
+
+
+def audience(target: Target | None) -> SafeString:
+    """A target in words."""
+    return text(in_words(target))
 
 
 def body(value: str) -> SafeString:

@@ -132,7 +132,7 @@ def test_it_filters_opens_and_exports_events(page: Page, team: Ids) -> None:
     expect(rows).to_have_count(4)
     page.get_by_text("4 handoffs created").click()
     rows.first.locator("summary").click()
-    expect(rows.first.locator("pre")).to_contain_text("handoff_id")
+    expect(rows.first.locator("dl").first).to_contain_text("handoff_id")
     rows.first.get_by_role("link", name="What it concerns").click()
     expect(page.get_by_role("link", name=re.compile("^Handoff …"))).to_be_visible()
     page.go_back()
