@@ -30,7 +30,8 @@ SENTENCES = {
     "session.closed": Sentence("{agent} closed {session}[: {reason}]", "{count} sessions closed"),
     "artifact.created": Sentence("{actor} stored {artifact}", "{count} artifacts stored"),
     "operator.acted": Sentence(
-        "{actor} used {operation}[ on {handoff}][ on {message}][ on {agent}][ in {topic}]", "{count} acts of operators"
+        "{actor} used {operation}[ as {from_agent_id}][ on {handoff}][ on {message}][ on {agent}][ in {topic}]",
+        "{count} acts of operators",
     ),
     "operator.created": Sentence("{actor} made an operator[, {name}]", "{count} operators made"),
     "operator.password_reset": Sentence("{actor} reset the password of {name}", "{count} passwords reset"),

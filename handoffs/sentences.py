@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from core.contributions import Sentence, Thing
+from collections.abc import Collection, Mapping
 
-THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id")}
+from core.contributions import Sentence, Thing
+from handoffs.models import Handoff
+
+
+def _titles(ids: Collection[str]) -> Mapping[str, str]:
+    return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
+
+
+THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id", names=_titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),
     "handoff.claimed": Sentence("{actor} took {handoff}", "{count} handoffs claimed"),

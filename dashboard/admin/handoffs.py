@@ -16,13 +16,13 @@ from handoffs.models import Handoff
 
 @admin.register(Handoff)
 class HandoffAdmin(InWorkspace):
-    list_display = ("number", "status", "sender", "audience", "holder", "leased", "place", "changed")
+    list_display = ("work", "status", "sender", "audience", "holder", "leased", "place", "changed")
     list_filter = ("status", PlaceFilter)
-    search_fields = ("handoff_id", "from_agent_id", "claimed_by")
+    search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
     ordering = ("-created_event_id",)
-    sortable_by = ("number",)
+    sortable_by = ("work",)
     fields = (
-        *("number", "status", "sender", "audience", "visibility", "holder", "leased"),
+        *("work", "number", "status", "sender", "audience", "visibility", "holder", "leased"),
         *("place", "created", "changed", "content", "outcome"),
     )
     readonly_fields = fields
@@ -31,7 +31,11 @@ class HandoffAdmin(InWorkspace):
         rows = super().get_queryset(request)
         return rows.defer("payload", "result") if request.path.endswith("/handoff/") else rows
 
-    @admin.display(description="Handoff", ordering="created_event_id")
+    @admin.display(description="Work", ordering="created_event_id")
+    def work(self, row: Handoff) -> str:
+        return link("handoff", row.title, row.pk)
+
+    @admin.display(description="Handoff")
     def number(self, row: Handoff) -> str:
         return link("handoff", row.pk, row.pk)
 

@@ -47,8 +47,11 @@ def test_it_tells_who_did_what_with_links(team: Ids, browser: Client) -> None:
     assert 'href="/admin/agents/planner/"' in text
 
 
-def test_it_tells_a_target_as_a_sentence_goes_on(team: Ids, browser: Client) -> None:
-    assert any(each.endswith("to whoever has python") for each in told(page(browser, "?type=handoff.created")))
+def test_it_tells_of_handoffs_by_their_titles(team: Ids, browser: Client) -> None:
+    text = page(browser, "?type=handoff.*")
+    assert "planner handed write reader.py to whoever has python" in told(text)
+    assert "builder-2 finished list the files" in told(text)
+    assert f'href="/admin/board/{team["open"]}/"' in text
 
 
 def test_it_reads_a_type_that_no_app_declares_in_words(team: Ids, browser: Client) -> None:

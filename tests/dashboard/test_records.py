@@ -31,8 +31,10 @@ def test_it_shows_no_json_in_a_list(team: Ids, browser: Client, path: str) -> No
     assert "&quot;strategy&quot;" not in record(browser, path)
 
 
-def test_it_shows_targets_in_words(team: Ids, browser: Client) -> None:
-    assert "capability rust" in record(browser, "handoffs/handoff/")
+def test_it_shows_work_by_its_title_and_targets_in_words(team: Ids, browser: Client) -> None:
+    text = record(browser, "handoffs/handoff/?q=port+it")
+    assert "capability rust" in text
+    assert "write grammar.py" not in text  # the search is for titles, too
     assert "role translator" in record(browser, "inbox/message/")
 
 

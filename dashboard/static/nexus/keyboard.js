@@ -53,7 +53,13 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "o" && at >= 0) {
     location.href = letters[at].dataset.open;
   } else if (event.key === "r" && at >= 0) {
-    document.getElementById("reply")?.focus();
     event.preventDefault();
+    document.getElementById("reply")?.click();
   }
 });
+
+// Beside the list the first message is open. Its address keeps it so while newer ones come.
+const first = document.querySelector("a[data-mark=letter][aria-current]");
+if (first && !new URLSearchParams(location.search).has("m") && matchMedia("(min-width: 1000px)").matches) {
+  history.replaceState({}, "", first.href);
+}
