@@ -43,7 +43,7 @@ async function load(url, only) {
   if (here !== location.href) return; // the person went on meanwhile: this is the picture of another place
   for (const region of document.querySelectorAll("[data-region]")) {
     const fresh = page.getElementById(region.id);
-    if (fresh && (only ? only === region.id : !busy(region))) exchange(region, fresh);
+    if (fresh && (only ? only.includes(region.id) : !busy(region))) exchange(region, fresh);
   }
 }
 
@@ -84,7 +84,7 @@ if (pause) {
   });
 }
 
-// Links with data-swap fill one region instead of loading a page; without script they are plain links.
+// Links with data-swap fill one region, or several, instead of loading a page; without script they are plain links.
 document.addEventListener("click", async (event) => {
   const link = event.target.closest?.("a[data-swap]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
@@ -100,9 +100,10 @@ export async function follow(link) {
   const mark = link.dataset.mark;
   if (mark) document.querySelectorAll(`[data-mark="${mark}"][aria-current]`).forEach((other) => other.removeAttribute("aria-current"));
   if (mark) link.setAttribute("aria-current", "true");
-  followed = { id: link.id, region: link.dataset.swap };
-  try { await load(url, link.dataset.swap); } catch { location.href = url; return; }
-  arrive(document.getElementById(link.dataset.swap), link, document.getElementById(new URL(url).hash.slice(1)));
+  const regions = link.dataset.swap.split(" ");
+  followed = { id: link.id, region: regions[0] };
+  try { await load(url, regions); } catch { location.href = url; return; }
+  arrive(document.getElementById(regions[0]), link, document.getElementById(new URL(url).hash.slice(1)));
 }
 
 // Where one looks after a swap: at the place the address names, else at the top of what was filled.
