@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -15,6 +15,7 @@ from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
 
 from coordination.routing import Target, in_words
+from dashboard.forms.filters import searched
 
 
 class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
@@ -25,6 +26,9 @@ class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
     list_per_page = 50
     list_fullwidth = True
     actions = None
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
+        return super().get_search_results(request, queryset, searched(search_term))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -16,6 +16,7 @@ from dashboard.forms.base import NumberField
 from dashboard.templatetags.nexus import plain
 
 OFFERED = 200  # workspaces to choose from, those of the newest activity
+LONGEST, MOST = 200, 12  # letters, and words, of a search
 LANES = {
     "": "All mail",
     "unread": "Unread",
@@ -45,9 +46,21 @@ def _line(placeholder: str = "", **options: str) -> forms.CharField:
     return forms.CharField(required=False, widget=forms.TextInput(attrs=attrs), **options)  # type: ignore[arg-type]
 
 
+class WordsField(forms.CharField):
+    """Words to search for."""
+
+    def to_python(self, value: Any) -> str:
+        return searched(super().to_python(value) or "")
+
+
+def searched(text: str) -> str:
+    """As much of a text as is searched for: a store refuses patterns and conditions without end."""
+    return " ".join(text.replace("\x00", "")[:LONGEST].split()[:MOST])
+
+
 def _words(label: str = "Words", placeholder: str = "", **attrs: object) -> forms.CharField:
     widget = forms.TextInput(attrs={"type": "search", **({"placeholder": placeholder} if placeholder else {}), **attrs})
-    return forms.CharField(required=False, label=label, widget=widget)
+    return WordsField(required=False, label=label, widget=widget)
 
 
 class Filters(forms.Form):
@@ -197,9 +210,4 @@ class CycleFilters(PlaceFilters):
 
 
 class SearchFilters(Filters):
-    q = _words(
-        "Words in messages, topics, events, tasks and cycles; agents, workspaces, handoffs, topics by name",
-        size=40,
-        autofocus=True,
-    )
-    before = _number()
+    q = _words("Words", size=40, autofocus=True)
