@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Sentence, Thing
 
 
 class HandoffsConfig(NexusAppConfig):
@@ -17,6 +17,16 @@ class HandoffsConfig(NexusAppConfig):
 
     def event_types(self) -> Sequence[str]:
         return [f"handoff.{what}" for what in "created claimed completed rejected cancelled expired".split()]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from handoffs.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from handoffs.sentences import THINGS
+
+        return THINGS
 
     def export_kinds(self) -> Sequence[ExportKind]:
         from handoffs.history import KINDS
