@@ -12,7 +12,8 @@ import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.models import Event
-from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret
+from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
 from core.clock import iso, now
@@ -55,6 +56,7 @@ class HandoffCreate(Params):
         int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")
     ] = None
     session_id: Id | None = None
+    client_id: ClientId = None
 
 
 class CreatedHandoff(TypedDict):
@@ -65,6 +67,7 @@ class CreatedHandoff(TypedDict):
     notified: NotRequired[Annotated[list[str], Field(description="Whose inbox has a notice of it.")]]
     eligible_count: NotRequired[Annotated[int, Field(description="How many agents a pool target admits.")]]
     warning: NotRequired[str]
+    duplicate: NotRequired[Duplicate]
 
 
 @operation(
@@ -86,6 +89,7 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         payload=p.payload,
         task_id=p.task_id,
         title=p.title,
+        client_id=p.client_id,
     )
     data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,
@@ -93,6 +97,8 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         "status": created.handoff.status,
         "created_at": iso(created.handoff.created_at),
     }
+    if created.duplicate:
+        data["duplicate"] = True
     if created.notified:
         data["notified"] = created.notified
     if created.eligible_count is not None:

@@ -14,7 +14,7 @@ from coordination.log.emit import emit
 from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.routing import Strategy, Target, parse_target
-from coordination.services import agents, workspaces
+from coordination.services import agents, retries, workspaces
 from core.clock import now
 from core.database import store, write
 from core.database.prepared import Select, Slot, Update, insert
@@ -64,6 +64,11 @@ class Created(NamedTuple):
     handoff: Handoff
     notified: list[str]
     eligible_count: int | None
+    duplicate: bool = False  # created before, with the same client_id
+
+
+# What a call says; the title may be the payload's, and the deadline is counted from the first call.
+CONTENT = ("workspace_id", "title", "target", "visibility", "payload", "task_id")
 
 
 def create(
@@ -75,8 +80,9 @@ def create(
     payload: Any,
     task_id: int | None = None,
     title: str | None = None,
+    client_id: str | None = None,
 ) -> Created:
-    """Create an OPEN handoff.
+    """Create an OPEN handoff; one that its creator made with the same client_id before is answered as it is now.
 
     Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, and NOT_FOUND for a
     direct target that is no registered agent, and for a task that the open cycle has not.
@@ -87,14 +93,8 @@ def create(
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
     with write():
-        workspaces.ensure(place, moment)
-        if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
-            raise not_found("agent", parsed["agent_id"])
-        task_key = None if task_id is None else work().find(place.workspace_id, task_id)
-        handoff_id = new_id("hnd")
-        event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)
         handoff = Handoff(
-            handoff_id=handoff_id,
+            handoff_id=new_id("hnd"),
             workspace_id=place.workspace_id,
             from_agent_id=from_agent_id,
             title=title or title_of(text, parsed),
@@ -102,11 +102,19 @@ def create(
             visibility=visibility,
             payload=text,
             task_id=task_id,
-            task_key=task_key,
-            created_event_id=event.event_id,
+            client_id=client_id,
             created_at=moment,
             updated_at=moment,
         )
+        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
+            agents.touch(from_agent_id, moment)
+            return Created(selectors.reopened(first, moment), [], None, duplicate=True)
+        workspaces.ensure(place, moment)
+        if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
+            raise not_found("agent", parsed["agent_id"])
+        handoff.task_key = None if task_id is None else work().find(place.workspace_id, task_id)
+        event = _emit(place.workspace_id, handoff.handoff_id, parsed, visibility, "created", from_agent_id, moment)
+        handoff.created_event_id = event.event_id
         insert(handoff)
         notified = _notify_target(handoff, moment)
         agents.touch(from_agent_id, moment)
