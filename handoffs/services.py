@@ -24,7 +24,7 @@ from handoffs import lifecycle, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
-from handoffs.titles import title_of
+from handoffs.titles import in_a_line, in_quotes, title_of
 from handoffs.work import work
 from inbox import services as mail
 
@@ -97,7 +97,7 @@ def create(
             handoff_id=new_id("hnd"),
             workspace_id=place.workspace_id,
             from_agent_id=from_agent_id,
-            title=title or title_of(text, parsed),
+            title=in_a_line(title or "") or title_of(text, parsed),
             target=parsed,
             visibility=visibility,
             payload=text,
@@ -113,7 +113,7 @@ def create(
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
         handoff.task_key = None if task_id is None else work().find(place.workspace_id, task_id)
-        event = _emit(place.workspace_id, handoff.handoff_id, parsed, visibility, "created", from_agent_id, moment)
+        event = _record(handoff, "created", from_agent_id, moment)
         handoff.created_event_id = event.event_id
         insert(handoff)
         notified = _notify_target(handoff, moment)
@@ -334,7 +334,7 @@ def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
         workspace_id=handoff.workspace_id,
         from_agent_id=handoff.from_agent_id,
         recipient=named,
-        subject=f"Handoff {handoff.handoff_id} is for you",
+        subject=f"{in_quotes(handoff.title)} is for you",
         body=f"{handoff.from_agent_id} hands work to you. "
         f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it.",
         moment=moment,
@@ -349,34 +349,22 @@ def _notify_creator(handoff: Handoff, agent_id: str, outcome: str, text: str | N
         workspace_id=handoff.workspace_id,
         from_agent_id=agent_id,
         recipient=handoff.from_agent_id,
-        subject=f"Handoff {handoff.handoff_id} was {outcome}",
-        body=f"{agent_id} {outcome} it; handoff_get has the whole outcome.{quoted}",
+        subject=f"{in_quotes(handoff.title)} was {outcome}",
+        body=f"{agent_id} {outcome} {handoff.handoff_id}; handoff_get has the whole outcome.{quoted}",
         moment=moment,
     )
 
 
-def _record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> None:
-    _emit(handoff.workspace_id, handoff.handoff_id, handoff.target, handoff.visibility, what, actor, moment, **more)
-
-
-def _emit(
-    workspace_id: str,
-    handoff_id: str,
-    target: Target,
-    visibility: str,
-    what: str,
-    actor: str | None,
-    moment: datetime,
-    **more: str | None,
-) -> Event:
+def _record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> Event:
+    told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(
-        workspace_id=workspace_id,
+        workspace_id=handoff.workspace_id,
         stream=STREAM,
         type=f"handoff.{what}",
         actor=actor,
-        payload={"handoff_id": handoff_id, "target": target, "visibility": visibility, **more},
+        payload={**told, **more},
         moment=moment,
-        visibility=visibility,
-        target=target,
-        handoff_id=handoff_id,
+        visibility=handoff.visibility,
+        target=handoff.target,
+        handoff_id=handoff.handoff_id,
     )
