@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState, NeedKind
 
 
 class HandoffsConfig(NexusAppConfig):
@@ -44,6 +44,11 @@ class HandoffsConfig(NexusAppConfig):
             "handoff_get": "nexus handoffs show",
             "handoff_list_available": "nexus handoffs --for",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from handoffs.attention import KINDS
+
+        return KINDS
 
     def metrics(self) -> Iterable[Any]:
         from handoffs.metrics import collect

@@ -7,7 +7,6 @@ from collections import Counter
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination import presence
 from coordination.log.selectors import recent_events
 from core.clock import now
 from dashboard.page import render
@@ -15,6 +14,7 @@ from dashboard.pages.attention import needs
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HandoffStatus
 from inbox import monitoring as inbox_monitoring
+from inbox.picture import Picture
 
 LISTED = 8
 
@@ -22,11 +22,11 @@ LISTED = 8
 def home(request: HttpRequest) -> TemplateResponse:
     """Agents by presence, traffic of the last hour, lanes, live handoffs, and what needs a person."""
     moment = now()
-    agents = presence.agent_states(moment)
-    inboxes = inbox_monitoring.inboxes(moment)
+    picture = Picture(moment)
+    agents, inboxes = picture.agents, picture.inboxes
     minutes = inbox_monitoring.per_minute(moment)
     live = handoffs_monitoring.live()
-    kinds = needs(moment, agents, inboxes)
+    groups = needs(picture)
     return render(
         request,
         "home",
@@ -42,8 +42,8 @@ def home(request: HttpRequest) -> TemplateResponse:
         live=live[:LISTED],
         open_handoffs=sum(handoff.status == HandoffStatus.OPEN for handoff in live),
         claimed_handoffs=sum(handoff.status == HandoffStatus.CLAIMED for handoff in live),
-        kinds=kinds,
-        needs=sum(kind.count for kind in kinds),
+        groups=groups,
+        needs=sum(group.count for group in groups),
         events=recent_events(LISTED),
     )
 

@@ -20,6 +20,7 @@ from topics.search import HIT_ENDS, HIT_STARTS
 
 register = template.Library()
 
+UNDO = "undo"  # the first of a message's tags where it can be taken back: the operation follows, then the ids
 MAX_PLAIN = 200_000  # characters of a payload on a page
 # Controls and format characters but line, tab and the joiners that scripts and emoji need.
 INVISIBLE = re.compile(
@@ -95,3 +96,10 @@ def marked(snippet: str) -> SafeString:
     text = conditional_escape(plain(snippet))
     hits = re.sub(f"{HIT_STARTS}([^{HIT_STARTS}{HIT_ENDS}]*){HIT_ENDS}", r"<mark>\1</mark>", text)
     return mark_safe(hits)  # noqa: S308  # escaped, and the tags are ours
+
+
+@register.filter
+def undo(tags: str | None) -> list[str]:
+    """The operation that takes back what a message tells of, and the ids that it takes; nothing where none does."""
+    first, *rest = (tags or "").split(" ") or [""]
+    return rest if first == UNDO else []
