@@ -32,6 +32,11 @@ def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
     return list(rows.select_related("workspace").defer("payload").order_by("created_event_id")[:limit])
 
 
+def waiting(limit: int) -> list[Handoff]:
+    """The open handoffs, oldest first."""
+    return list(Handoff.objects.open().defer("payload").order_by("created_event_id")[:limit])
+
+
 def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:
     """Claimed handoffs whose lease ends soon or has ended, soonest first."""
     ending = Handoff.objects.held().filter(lease_expires_at__lte=moment + within)

@@ -21,12 +21,13 @@ from core.operations.errors import Code, NexusError, invalid, not_found
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 
+PARKED = Q(status=DeliveryStatus.PARKED)
 UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 
 def listed(*, agent_id: str | None, limit: int) -> list[Delivery]:
     """Dead letters, the newest first, with their messages; of one agent, or of all."""
-    rows = Delivery.objects.filter(status=DeliveryStatus.PARKED)
+    rows = Delivery.objects.filter(PARKED)
     if agent_id is not None:
         rows = rows.of(agent_id)
     return list(rows.select_related("message__workspace").defer("message__body").order_by("-delivery_id")[:limit])
@@ -97,9 +98,7 @@ def park(*, delivery_id: str, operator: str) -> Delivery:
     return letter
 
 
-def _change(
-    delivery_id: str, verb: str, from_state: Q = Q(status=DeliveryStatus.PARKED), /, **columns: Any
-) -> Delivery:
+def _change(delivery_id: str, verb: str, from_state: Q = PARKED, /, **columns: Any) -> Delivery:
     """Change a letter that is in a state; the row as it is then. Inside a transaction."""
     changed = Delivery.objects.filter(from_state, pk=delivery_id).update(**columns)
     letter = Delivery.objects.filter(pk=delivery_id).select_related("message__workspace").first()

@@ -28,6 +28,9 @@ class ActForm(OperationForm):
             field.required = action.needed
             self.fields[name] = field
 
+    def field_of(self, name: str) -> str:
+        return name if name in self.fields else f"{name}_id"  # of what is unknown, an error names the kind
+
     def given(self) -> dict[str, Any]:
         """What was typed, by parameter."""
         return {name: value for name, value in self.cleaned_data.items() if value}

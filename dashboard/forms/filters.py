@@ -148,6 +148,10 @@ class AgentFilters(Filters):
     q = _words("Id, role or capability")
 
 
+class RosterFilters(Filters):
+    q = _words("Agent, role or work")
+
+
 class ArrivalFilters(Filters):
     since = _number()
 

@@ -45,7 +45,7 @@ def act(request: HttpRequest) -> HttpResponse:
     called = action.called(chosen)
     asked = "asked" in request.POST
     form = ActForm(action, request.POST if asked else None)
-    if not asked and (action.asks or action.danger) or asked and not form.is_valid():
+    if (not asked and (action.asks or action.danger)) or (asked and not form.is_valid()):
         return _ask(request, action, form, chosen, called, back)
     refusals = _perform(request, action, chosen, form.given() if asked else {})
     if asked and len(refusals) == len(chosen) and form.refused(refusals[0][1]):

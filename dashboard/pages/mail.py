@@ -61,7 +61,7 @@ def mail(request: HttpRequest) -> TemplateResponse:
 
 def message(request: HttpRequest, message_id: str) -> HttpResponse:
     """One message, at an address of its own."""
-    return redirect(f"{reverse('admin:mail')}?{urlencode({'m': message_id, 'alone': 1})}")
+    return redirect(f"{reverse('admin:mail')}?{urlencode({'m': message_id, 'alone': '1'})}")
 
 
 def _open(message_id: str) -> dict[str, object]:

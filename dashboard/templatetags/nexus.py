@@ -85,6 +85,12 @@ def target(value: Any) -> str:
 
 
 @register.filter
+def state(status: str) -> str:
+    """A state in words: a lease that ran out is none of a handoff's own."""
+    return "lease ran out" if status == "lapsed" else status.replace("_", " ").lower()
+
+
+@register.filter
 def short(identifier: str | None) -> str:
     """The end of an id, where time-ordered ids differ."""
     return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
