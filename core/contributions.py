@@ -135,7 +135,7 @@ class Action:
     arguments: Callable[[str], Mapping[str, Any]]  # that name the thing, by its id
     called: Callable[[Sequence[str]], Mapping[str, str]]  # what things are called, by id; those that are gone lack
     asks: Mapping[str, str] = field(default_factory=dict)  # by parameter that a person types, what it is
-    needed: bool = False  # whether those must be typed
+    needed: Sequence[str] = ()  # those of them that must be typed
     undo: str = ""  # the operation of another action, which takes it back
     danger: bool = False  # it is asked for once more
     toolset: str = "coordination"

@@ -114,8 +114,8 @@ class VerbsCommand(OperatorCommand):
         else:
             for data in done:
                 self.print_facts({name: value for name, value in data.items() if value is not None})
-            for error in refused:
-                self.stderr.write(f"[nexus] {error['id']}: {error['code']}: {error['message']}")
+            for why in refused:
+                self.stderr.write(f"[nexus] {why['id']}: {why['code']}: {why['message']}")
         return 1 if refused else 0
 
 

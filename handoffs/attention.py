@@ -15,6 +15,7 @@ from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
 from handoffs.models import Handoff, HandoffQuerySet, HandoffStatus
+from handoffs.verification import OPERATOR
 from inbox.picture import Picture
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
@@ -32,8 +33,14 @@ class Verdict(NamedTuple):
 
 
 def _submitted(picture: Picture, each: int) -> Found:
-    mine = _rows(HandoffStatus.SUBMITTED).filter(verifier="operator")
-    return _found(mine, each, lambda row: f"{row.claimed_by} says that it is done")
+    """What an operator has to check: named so, or because nobody else may."""
+    rows = list(_rows(HandoffStatus.SUBMITTED)[:EXAMINED])
+    team = [state.agent.profile for state in picture.agents]
+    mine = [
+        row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
+    ]
+    needs = [Need(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine]
+    return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
 def _blocked(picture: Picture, each: int) -> Found:
@@ -88,10 +95,8 @@ def _leases(picture: Picture, each: int) -> Found:
 
 
 def _missed(picture: Picture, each: int) -> Found:
-    late = picture.moment - RECENT
-    rows = _rows(HandoffStatus.EXPIRED).filter(updated_at__gte=late) | _rows(HandoffStatus.OPEN).filter(
-        deadline_at__lt=picture.moment
-    )
+    missed = Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)
+    rows = _light(missed).filter(deadline_at__gte=picture.moment - RECENT).order_by("deadline_at")
     found = list(rows[:EXAMINED])
     again = Event.objects.filter(handoff_id__in=[row.pk for row in found], type="handoff.reoffered")
     done = set(again.values_list("handoff_id", flat=True)) if found else set()
@@ -195,7 +200,7 @@ def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, 
 
 
 KINDS = (
-    _kind("submitted", "Waits for your word", "rule", 30, _submitted, "handoff_accept", "handoff_return",
+    _kind("submitted", "Waits for your word", "rule", 30, _submitted, "handoff_approve", "handoff_send_back",
           command="nexus handoffs --status submitted"),
     _kind("blocked", "Blocked", "block", 31, _blocked, "handoff_release", "handoff_reassign",
           command="nexus handoffs --status blocked"),
@@ -206,5 +211,5 @@ KINDS = (
     _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
-    _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_extend", "handoff_release", command=""),
+    _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip

@@ -13,3 +13,6 @@ class HandoffSettings(Settings):
     handoff_untaken_after_seconds: int = setting(
         600, "A handoff that lies for longer (s), although somebody may take it, needs a person.", minimum=1
     )
+    handoff_renew_leases: bool = setting(
+        True, "Whether a claim that still runs is renewed by its holder's heartbeats and acts."
+    )

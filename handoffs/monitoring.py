@@ -32,9 +32,11 @@ def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
     return list(rows.select_related("workspace").defer("payload").order_by("created_event_id")[:limit])
 
 
-def waiting(limit: int) -> list[Handoff]:
+def waiting(moment: datetime, limit: int) -> list[Handoff]:
     """The open handoffs, oldest first."""
-    return list(Handoff.objects.open().defer("payload").order_by("created_event_id")[:limit])
+    return list(
+        Handoff.objects.in_state(HandoffStatus.OPEN, moment).defer("payload").order_by("created_event_id")[:limit]
+    )
 
 
 def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:

@@ -132,7 +132,7 @@ ACTIONS = (
         _letter,
         dead_letters.subjects,
         asks={"agent_id": "To which agent"},
-        needed=True,
+        needed=["agent_id"],
     ),
     Action("dead_letter_park", "Undo", "parked again", LETTERS, _letter, dead_letters.subjects),
     Action(

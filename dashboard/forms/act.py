@@ -25,7 +25,7 @@ class ActForm(OperationForm):
                 field.offer(name, Agent.objects.order_by("agent_id").values_list("agent_id", flat=True)[:OFFERED])
             else:
                 field = forms.CharField(label=label, required=False)
-            field.required = action.needed
+            field.required = name in action.needed
             self.fields[name] = field
 
     def field_of(self, name: str) -> str:

@@ -149,7 +149,7 @@ class AgentFilters(Filters):
 
 
 class RosterFilters(Filters):
-    q = _words("Agent, role or work")
+    q = _words(placeholder="agent, role or work", **{"aria-label": "Find agents"})
 
 
 class ArrivalFilters(Filters):

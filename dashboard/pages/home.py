@@ -45,7 +45,7 @@ def home(request: HttpRequest) -> TemplateResponse:
         held=sum(counts[status] for status in HELD),
         blocked=counts[HandoffStatus.BLOCKED],
         submitted=counts[HandoffStatus.SUBMITTED],
-        waiting=handoffs_monitoring.waiting(LISTED),
+        waiting=handoffs_monitoring.waiting(picture.moment, LISTED),
         bars=_bars(minutes),
         last_hour=sum(minutes),
         busiest=max(minutes),

@@ -95,7 +95,7 @@ def _held(moment: datetime) -> Iterator[tuple[str, Doing]]:
     rows = sorted(held.values_list(*columns)[:LOOKED_AT], key=lambda row: order.index(row[3]))
     for holder, handoff_id, title, status, until, why in rows:
         state = "lapsed" if until < moment else status
-        yield holder, Doing(title, reverse("admin:handoff", args=[handoff_id]), state, until, why or "")
+        yield str(holder), Doing(title, reverse("admin:handoff", args=[handoff_id]), state, until, why or "")
 
 
 def _planned() -> Iterator[tuple[str, Doing]]:
