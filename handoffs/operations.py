@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+import handoffs.administration  # declares the operators' verbs over what is stuck
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session

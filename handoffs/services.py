@@ -153,7 +153,7 @@ def create(
         event = record(handoff, "created", from_agent_id, moment)
         handoff.created_event_id = event.event_id
         insert(handoff)
-        notified = _notify_target(handoff, moment)
+        notified = notify_target(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
 
@@ -404,7 +404,8 @@ def _count_eligible(handoff: Handoff) -> int:
     return sum(selectors.eligible(handoff, agent, handoff.created_at) for agent in agents_known.profiles())
 
 
-def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
+def notify_target(handoff: Handoff, moment: datetime) -> list[str]:
+    """Inside a transaction: tell the agent that a directed target names; whom the notice reached."""
     named = _named_agent(handoff.target)
     if named is None:
         return []
@@ -482,6 +483,7 @@ def _tell_of_timeout(handoff: Handoff, moment: datetime) -> None:
 
 
 def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> Event:
+    """Inside a transaction: an event of a handoff, `handoff.<what>`."""
     told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(
         workspace_id=handoff.workspace_id,
