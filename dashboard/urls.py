@@ -24,6 +24,7 @@ from dashboard.pages import (
     search,
     speak,
     tasks,
+    timeline,
     topics,
     webhooks,
 )
@@ -65,6 +66,7 @@ PAGES = (
             "handoff_list_available": "the page Handoffs",
         },
     ),
+    Page("timeline", "timeline/", timeline.timeline, "Timeline", "view_timeline", "Now"),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
     Page(

@@ -209,3 +209,34 @@ def between(agent_id: str, peer_id: str, excerpt: int = 0, *, before: str = "", 
         rows = rows.filter(delivery_id__lt=before)
     rows = rows.annotate(excerpt=Substr("message__body", 1, excerpt), length=Length("message__body"))
     return list(rows.select_related("message").defer("message__body").order_by("-delivery_id")[:limit])
+
+
+Send = tuple[str, str, datetime]  # from whom, to whom, when
+
+
+def sends(since: datetime, until: datetime, *, workspace_id: str | None = None) -> tuple[list[Send], bool]:
+    """Who sent to whom when, of the newest messages of a window; and whether there were more."""
+    rows = Message.objects.filter(pk__gte=id_floor("msg", since), pk__lt=id_floor("msg", until))
+    if workspace_id:
+        rows = rows.filter(workspace_id=workspace_id)
+    newest = dict(
+        (pk, (sender, at))
+        for pk, sender, at in rows.order_by("-message_id").values_list("pk", "from_agent_id", "created_at")[:NEWEST]
+    )
+    if not newest:
+        return [], False
+    # Their ids are one range of all, and in it there may be others' messages: of another workspace.
+    deliveries = Delivery.objects.filter(message_id__gte=min(newest), message_id__lte=max(newest))
+    if workspace_id:
+        deliveries = deliveries.filter(message__workspace_id=workspace_id)
+    reached = deliveries.values_list("message_id", "recipient_id")
+    found = [(newest[pk][0], to, newest[pk][1]) for pk, to in reached if pk in newest]
+    return found, len(newest) == NEWEST
+
+
+def sent_between(sender: str, recipient: str, since: datetime, until: datetime, limit: int) -> list[Delivery]:
+    """The deliveries from one agent to another within a window, oldest first, without bodies."""
+    rows = Delivery.objects.of(recipient).filter(
+        message_id__gte=id_floor("msg", since), message_id__lt=id_floor("msg", until), message__from_agent_id=sender
+    )
+    return list(rows.select_related("message").defer("message__body").order_by("message_id")[:limit])

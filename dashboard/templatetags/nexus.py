@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
@@ -95,3 +96,35 @@ def marked(snippet: str) -> SafeString:
     text = conditional_escape(plain(snippet))
     hits = re.sub(f"{HIT_STARTS}([^{HIT_STARTS}{HIT_ENDS}]*){HIT_ENDS}", r"<mark>\1</mark>", text)
     return mark_safe(hits)  # noqa: S308  # escaped, and the tags are ours
+
+
+@register.filter
+def duration(length: timedelta) -> str:
+    """How long something lasted, in its two largest units: `1 h 20 min`."""
+    seconds = max(0.0, length.total_seconds())
+    if seconds < 10:
+        return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    left, parts = round(seconds), []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if left >= size or parts:
+            parts.append((left // size, unit))
+            left %= size
+    return " ".join(f"{many} {unit}" for many, unit in parts[:2] if many)
+
+
+@register.filter(name="iso")
+def iso_filter(moment: datetime) -> str:
+    """A moment as addresses have it."""
+    return iso(moment)
+
+
+@register.filter
+def clock(moment: datetime) -> str:
+    """A moment as the name of a mark tells it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@register.filter
+def get(mapping: Mapping[Any, Any], key: Any) -> Any:
+    """What a mapping has for a key; nothing where it has nothing."""
+    return mapping.get(key, "")

@@ -7,3 +7,4 @@ import "./keyboard.js";
 import "./palette.js";
 import "./tail.js";
 import "./answer.js";
+import "./timeline.js";

@@ -1,0 +1,119 @@
+"""What a handoff was when: its steps in the log as spans of time. Total functions over plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Doing(StrEnum):
+    """What a span is."""
+
+    WAITING = "waiting"  # open: nobody has it
+    CLAIMED = "claimed"  # an agent has it
+    WORKING = "working"  # and said that it works on it
+    BLOCKED = "blocked"  # and said that it cannot go on
+    CHECKING = "checking"  # submitted: its verifier has yet to look
+
+
+HELD = frozenset({Doing.CLAIMED, Doing.WORKING, Doing.BLOCKED})
+
+# What a step of the log begins; None settles it, and a step that is not named here changes nothing.
+BEGINS: Mapping[str, Doing | None] = {
+    "handoff.created": Doing.WAITING,
+    "handoff.claimed": Doing.CLAIMED,
+    "handoff.started": Doing.WORKING,
+    "handoff.blocked": Doing.BLOCKED,
+    "handoff.submitted": Doing.CHECKING,
+    "handoff.returned": Doing.WAITING,
+    "handoff.released": Doing.WAITING,
+    "handoff.expired": Doing.WAITING,  # a lease that lapsed; of one that waits it is the deadline, and the end
+    "handoff.accepted": None,
+    "handoff.completed": None,
+    "handoff.rejected": None,
+    "handoff.cancelled": None,
+}
+
+
+class Step(NamedTuple):
+    """An event of a handoff."""
+
+    handoff_id: str
+    type: str
+    actor: str | None
+    at: datetime
+    event_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A handoff was this, with this agent, from `start` (None: from before what is known) to `end` (None: still).
+
+    `event_id` began it, 0 when that is not known; `ended_by` is the type of the event that ended it.
+    """
+
+    handoff_id: str
+    doing: Doing
+    agent_id: str | None  # who held it; None while nobody did
+    start: datetime | None
+    end: datetime | None
+    event_id: int
+    ended_by: str | None = None
+
+
+def spans(steps: Iterable[Step], lapsed: Mapping[str, datetime] | None = None) -> list[Span]:
+    """The spans that steps make, which come in the order of the log; those of several handoffs may be mixed.
+
+    `lapsed` has, by handoff, leases that ran out without that being recorded yet: the claim ends there, and it waits.
+    """
+    running: dict[str, Span] = {}
+    seen: set[str] = set()
+    found: list[Span] = []
+    for step in steps:
+        if step.type not in BEGINS:
+            continue
+        former = running.pop(step.handoff_id, None)
+        if step.handoff_id not in seen:
+            seen.add(step.handoff_id)
+            former = _unknown(step)
+        if former is not None:
+            found.append(_ended(former, step.at, step.type))
+        if (begun := _begun(step, former)) is not None:
+            running[step.handoff_id] = begun
+    for span in running.values():
+        ran_out = (lapsed or {}).get(span.handoff_id) if span.doing in HELD else None
+        if ran_out is None:
+            found.append(span)
+        else:
+            found.append(_ended(span, ran_out, "handoff.expired"))
+            found.append(Span(span.handoff_id, Doing.WAITING, None, ran_out, None, 0))
+    return found
+
+
+def _ended(span: Span, at: datetime, by: str) -> Span:
+    return Span(span.handoff_id, span.doing, span.agent_id, span.start, at, span.event_id, by)
+
+
+def _begun(step: Step, former: Span | None) -> Span | None:
+    doing = BEGINS[step.type]
+    if doing is None:
+        return None
+    if step.type == "handoff.expired" and former is not None and former.doing is Doing.WAITING:
+        return None
+    agent = None
+    if doing in HELD:
+        agent = former.agent_id if former is not None and former.doing in HELD else step.actor
+    return Span(step.handoff_id, doing, agent, step.at, None, step.event_id)
+
+
+def _unknown(step: Step) -> Span | None:
+    """What a handoff must have been before a step that is the first one known; None for its creation."""
+    if step.type == "handoff.created" or (step.actor is None and step.type == "handoff.expired"):
+        return None
+    doing = Doing.WAITING
+    if step.type in ("handoff.completed", "handoff.started", "handoff.blocked", "handoff.submitted"):
+        doing = Doing.CLAIMED
+    return Span(step.handoff_id, doing, step.actor if doing in HELD else None, None, None, 0)
