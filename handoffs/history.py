@@ -13,8 +13,8 @@ KINDS = (ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from
 IMPOSSIBLE = (
     ImpossibleState(
         "handoffs",
-        "claimed without a claimant or a lease",
-        "status = 'CLAIMED' AND (claimed_by IS NULL OR lease_expires_at IS NULL)",
+        "held without a holder or a lease",
+        "status IN ('CLAIMED', 'IN_PROGRESS', 'BLOCKED') AND (claimed_by IS NULL OR lease_expires_at IS NULL)",
         "claimed_by = coalesce(claimed_by, 'unknown'), lease_expires_at = created_at",
         "their lease was made to have lapsed, so that the next look opens them again",
     ),
@@ -27,8 +27,8 @@ IMPOSSIBLE = (
     ),
     ImpossibleState(
         "handoffs",
-        "settled with a lease",
-        "status IN ('COMPLETED', 'REJECTED', 'CANCELLED') AND lease_expires_at IS NOT NULL",
+        "done with a lease",
+        "status IN ('SUBMITTED', 'COMPLETED', 'REJECTED', 'CANCELLED', 'EXPIRED') AND lease_expires_at IS NOT NULL",
         "lease_expires_at = NULL",
         "the lease was taken off",
     ),

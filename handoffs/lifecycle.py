@@ -14,9 +14,9 @@ from coordination.routing import Strategy, Target
 from core.operations.errors import Code, NexusError
 
 
-def lapsed(*, status: str, lease_expires_at: datetime | None, now: datetime) -> bool:
+def lapsed(*, lease_expires_at: datetime | None, now: datetime) -> bool:
     """Whether a claim has run out, strictly before `now`, so that the handoff counts as open again."""
-    return status == "CLAIMED" and lease_expires_at is not None and lease_expires_at < now
+    return lease_expires_at is not None and lease_expires_at < now
 
 
 def check_complete(*, status: str, claimed_by: str | None, agent_id: str) -> None:

@@ -8,11 +8,10 @@ from django.db.models import Count
 from prometheus_client.metrics_core import Metric
 
 from core.metrics import gauge
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import LIVE, Handoff
 
 
 def collect() -> Iterator[Metric]:
     """The handoffs that are not finished, by status."""
-    live = [HandoffStatus.OPEN, HandoffStatus.CLAIMED]
-    counted = dict(Handoff.objects.filter(status__in=live).values_list("status").annotate(Count("pk")).order_by())
-    yield gauge("nexus_handoffs", "Handoffs that are not finished.", "status", counted, live)
+    counted = dict(Handoff.objects.live().values_list("status").annotate(Count("pk")).order_by())
+    yield gauge("nexus_handoffs", "Handoffs that are not finished.", "status", counted, LIVE)

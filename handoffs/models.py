@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Workspace, not_empty, one_of
+from handoffs.titles import MAX_TITLE
 
 STREAM = "handoff"  # of the log
 
@@ -18,19 +19,24 @@ class HandoffQuerySet(models.QuerySet["Handoff"]):
     def open(self) -> HandoffQuerySet:
         return self.filter(status=HandoffStatus.OPEN)
 
-    def claimed(self) -> HandoffQuerySet:
-        return self.filter(status=HandoffStatus.CLAIMED)
+    def held(self) -> HandoffQuerySet:
+        """Some agent's, for as long as its lease runs: these alone have one."""
+        return self.filter(lease_expires_at__isnull=False)
+
+    def live(self) -> HandoffQuerySet:
+        """Not settled: somebody has yet to do something."""
+        return self.filter(status__in=LIVE)
 
     def lapsed(self, now: datetime) -> HandoffQuerySet:
-        """Claimed with a lease that has run out, strictly before `now`."""
-        return self.claimed().filter(lease_expires_at__lt=now)
+        """Held with a lease that has run out, strictly before `now`."""
+        return self.filter(lease_expires_at__lt=now)
 
     def in_state(self, status: str, now: datetime) -> HandoffQuerySet:
-        """In the state that counts: claimed with a lapsed lease is open again."""
+        """In the state that counts: held with a lapsed lease is open again."""
         if status == HandoffStatus.OPEN:
-            return self.filter(Q(status=HandoffStatus.OPEN) | Q(status=HandoffStatus.CLAIMED, lease_expires_at__lt=now))
-        if status == HandoffStatus.CLAIMED:
-            return self.claimed().filter(lease_expires_at__gte=now)
+            return self.filter(Q(status=HandoffStatus.OPEN) | Q(lease_expires_at__lt=now))
+        if status in HELD:
+            return self.filter(status=status, lease_expires_at__gte=now)
         return self.filter(status=status)
 
 
@@ -39,9 +45,18 @@ class HandoffStatus(models.TextChoices):
 
     OPEN = "OPEN"  # may be claimed by whoever the target admits
     CLAIMED = "CLAIMED"  # one agent holds it until its lease runs out
+    IN_PROGRESS = "IN_PROGRESS"  # its holder said that it works on it
+    BLOCKED = "BLOCKED"  # its holder cannot go on; blocked_reason says why
+    SUBMITTED = "SUBMITTED"  # done, and its verifier has yet to look; result holds the outcome
     COMPLETED = "COMPLETED"  # done; result holds the outcome
     REJECTED = "REJECTED"  # refused; rejected_reason says why
     CANCELLED = "CANCELLED"  # retracted by its creator
+    EXPIRED = "EXPIRED"  # nobody had it when its deadline passed
+
+
+HELD = (HandoffStatus.CLAIMED, HandoffStatus.IN_PROGRESS, HandoffStatus.BLOCKED)
+SETTLED = (HandoffStatus.COMPLETED, HandoffStatus.REJECTED, HandoffStatus.CANCELLED, HandoffStatus.EXPIRED)
+LIVE = (HandoffStatus.OPEN, *HELD, HandoffStatus.SUBMITTED)
 
 
 class Handoff(models.Model):
@@ -52,11 +67,18 @@ class Handoff(models.Model):
     task_id = models.BigIntegerField(null=True)  # the planned task that it carries, as agents know it
     task_key = models.CharField(max_length=ID_LENGTH, null=True)  # and for good: numbers come again with the next cycle
     from_agent_id = models.CharField(max_length=ID_LENGTH)
+    title = models.CharField(max_length=MAX_TITLE)
     target = TargetField()  # canonical
     visibility = models.CharField(max_length=16, choices=VisibilityChoices)
     status = models.CharField(max_length=16, choices=HandoffStatus, default=HandoffStatus.OPEN)
-    claimed_by = models.CharField(max_length=ID_LENGTH, null=True)
+    claimed_by = models.CharField(max_length=ID_LENGTH, null=True)  # who holds it, or did when it was settled
+    claimed_at = models.DateTimeField(null=True)
+    lease_seconds = models.IntegerField(null=True)  # how long a claim lasts, and each renewal
     lease_expires_at = models.DateTimeField(null=True)
+    blocked_reason = models.TextField(null=True)
+    deadline_at = models.DateTimeField(null=True)  # when it expires unless somebody has it
+    verifier = models.CharField(max_length=ID_LENGTH + 16, null=True)  # creator, operator, agent:NAME or role:NAME
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its creator knows a repeated call
     payload = models.TextField(null=True)  # a string as given, anything else as JSON text
     result = models.TextField(null=True)  # likewise
     rejected_reason = models.TextField(null=True)
@@ -73,18 +95,28 @@ class Handoff(models.Model):
             models.Index(fields=["workspace", "updated_at"], name="handoffs_by_change"),
             models.Index(fields=["task_key"], name="handoffs_by_task", condition=Q(task_key__isnull=False)),
             models.Index(
-                fields=["workspace", "lease_expires_at"], name="handoffs_by_lease", condition=Q(status="CLAIMED")
+                fields=["workspace", "lease_expires_at"],
+                name="handoffs_by_lease",
+                condition=Q(lease_expires_at__isnull=False),
+            ),
+            models.Index(fields=["claimed_by"], name="handoffs_by_holder", condition=Q(lease_expires_at__isnull=False)),
+            models.Index(
+                fields=["workspace", "deadline_at"], name="handoffs_by_deadline", condition=Q(deadline_at__isnull=False)
             ),
         ]
         constraints = [
             *not_empty("handoffs", "handoff_id", "from_agent_id"),
+            models.UniqueConstraint(
+                fields=["from_agent_id", "client_id"], name="handoffs_once", condition=Q(client_id__isnull=False)
+            ),
             one_of("handoffs", "status", HandoffStatus),
             one_of("handoffs", "visibility", VisibilityChoices),
             models.CheckConstraint(
                 condition=(
-                    Q(status="CLAIMED", claimed_by__isnull=False, lease_expires_at__isnull=False)
+                    Q(status__in=HELD, claimed_by__isnull=False, lease_expires_at__isnull=False)
                     | Q(status="OPEN", claimed_by__isnull=True, lease_expires_at__isnull=True)
-                    | Q(status__in=["COMPLETED", "REJECTED", "CANCELLED"], lease_expires_at__isnull=True)
+                    | Q(status="SUBMITTED", claimed_by__isnull=False, lease_expires_at__isnull=True)
+                    | Q(status__in=SETTLED, lease_expires_at__isnull=True)
                 ),
                 name="handoffs_claim_iff_claimed",
             ),

@@ -29,8 +29,8 @@ def counts(*, workspace_id: str | None = None) -> dict[str, int]:
 
 
 def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
-    """The open and claimed handoffs, oldest first."""
-    rows = Handoff.objects.filter(status__in=[HandoffStatus.OPEN, HandoffStatus.CLAIMED])
+    """The handoffs that are not settled, oldest first."""
+    rows = Handoff.objects.live()
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
     return list(rows.select_related("workspace").defer("payload").order_by("created_event_id")[:limit])
@@ -52,5 +52,5 @@ def orphaned(moment: datetime, limit: int) -> list[Handoff]:
 
 def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:
     """Claimed handoffs whose lease ends soon or has ended, soonest first."""
-    ending = Handoff.objects.claimed().filter(lease_expires_at__lte=moment + within)
+    ending = Handoff.objects.held().filter(lease_expires_at__lte=moment + within)
     return ending.select_related("workspace").defer("payload").order_by("lease_expires_at")

@@ -25,6 +25,7 @@ from handoffs import selectors, services, work
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, handoff_row, offer_row
+from handoffs.titles import MAX_TITLE
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
 
@@ -47,6 +48,9 @@ class HandoffCreate(Params):
         Field(description="Who sees it: public, the whole workspace; else whom the target admits."),
     ]
     payload: Annotated[Any, Field(description="The work: a string, or any JSON kept as its text.")] = None
+    title: Annotated[
+        str | None, Field(min_length=1, max_length=MAX_TITLE, description="What it is, in a line; else the payload's.")
+    ] = None
     task_id: Annotated[
         int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")
     ] = None
@@ -81,6 +85,7 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         visibility=p.visibility,
         payload=p.payload,
         task_id=p.task_id,
+        title=p.title,
     )
     data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,
@@ -267,8 +272,19 @@ def handoff_cancel(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
 class HandoffList(Params):
     project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
     status: Annotated[
-        Literal["OPEN", "CLAIMED", "COMPLETED", "REJECTED", "CANCELLED"] | None,
-        Field(description="Those in this state, newest first; none: the open and claimed ones, oldest first."),
+        Literal[
+            "OPEN",
+            "CLAIMED",
+            "IN_PROGRESS",
+            "BLOCKED",
+            "SUBMITTED",
+            "COMPLETED",
+            "REJECTED",
+            "CANCELLED",
+            "EXPIRED",
+        ]
+        | None,
+        Field(description="Those in this state, newest first; none: those that are not settled, oldest first."),
     ] = None
     limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
 

@@ -19,6 +19,7 @@ HandoffState = Annotated[str, one_of(HandoffStatus)]
 class HandoffRow(TypedDict):
     handoff_id: str
     workspace_id: str
+    title: str
     status: HandoffState
     from_agent_id: str
     target: dict[str, Any]
@@ -35,10 +36,11 @@ class HandoffRow(TypedDict):
 
 def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
     """As it counts at `moment`: a claim that has lapsed is no claim, whether or not that was recorded yet."""
-    open_again = lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=moment)
+    open_again = lifecycle.lapsed(lease_expires_at=handoff.lease_expires_at, now=moment)
     return {
         "handoff_id": handoff.handoff_id,
         "workspace_id": handoff.workspace_id,
+        "title": handoff.title,
         "status": HandoffStatus.OPEN.value if open_again else handoff.status,
         "from_agent_id": handoff.from_agent_id,
         "target": handoff.target,
@@ -58,6 +60,7 @@ class OfferRow(TypedDict):
     """A handoff that may be claimed."""
 
     handoff_id: str
+    title: str
     status: HandoffState
     target: dict[str, Any]
     visibility: str
@@ -70,6 +73,7 @@ class OfferRow(TypedDict):
 def offer_row(handoff: Handoff) -> OfferRow:
     row: OfferRow = {
         "handoff_id": handoff.handoff_id,
+        "title": handoff.title,
         "status": HandoffStatus.OPEN.value,  # also where a lease has lapsed and nobody recorded it yet
         "target": handoff.target,
         "visibility": handoff.visibility,

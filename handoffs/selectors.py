@@ -16,7 +16,7 @@ from core.clock import iso, now
 from core.operations.errors import not_found
 from core.operations.shapes import Time
 from handoffs import lifecycle
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import LIVE, Handoff, HandoffStatus
 from handoffs.work import work
 
 READ_AT_ONCE = 200
@@ -82,7 +82,7 @@ def next_change(workspace_id: str) -> datetime | None:
     """When time alone next makes a handoff of the workspace available: a lease lapses or a fallback opens."""
     moment = now()
     here = Handoff.objects.filter(workspace_id=workspace_id)
-    lapses = here.claimed().filter(lease_expires_at__gte=moment).aggregate(first=Min("lease_expires_at"))["first"]
+    lapses = here.held().filter(lease_expires_at__gte=moment).aggregate(first=Min("lease_expires_at"))["first"]
     moments = [lapses + timedelta(microseconds=1)] if lapses else []  # the boundary itself does not expire
     timed = here.in_state(HandoffStatus.OPEN, moment).alias(text=Cast("target", TextField()))
     timed = timed.filter(text__contains=Strategy.DIRECT_WITH_FALLBACK.value).order_by("created_event_id")
@@ -94,7 +94,7 @@ def next_change(workspace_id: str) -> datetime | None:
 
 def reopened(handoff: Handoff, moment: datetime) -> Handoff:
     """The handoff as it counts: a claim that has lapsed is no claim, whether or not that was recorded yet."""
-    if lifecycle.lapsed(status=handoff.status, lease_expires_at=handoff.lease_expires_at, now=moment):
+    if lifecycle.lapsed(lease_expires_at=handoff.lease_expires_at, now=moment):
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.OPEN, None, None
     return handoff
 
@@ -102,8 +102,7 @@ def reopened(handoff: Handoff, moment: datetime) -> Handoff:
 def listed(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
     """Handoffs for an operator: those in a state, newest first, or those that are not settled, oldest first."""
     if status is None:
-        live = [HandoffStatus.OPEN, HandoffStatus.CLAIMED]
-        rows = Handoff.objects.filter(status__in=live).order_by("created_event_id")
+        rows = Handoff.objects.live().order_by("created_event_id")
     else:
         rows = Handoff.objects.in_state(status, now()).order_by("-created_event_id")
     if workspace_id is not None:
@@ -133,7 +132,7 @@ def outcome(handoff: Handoff) -> Outcome | None:
 
     Who it was stands in the log alone, and why it was cancelled, too: null once retention took that event.
     """
-    if handoff.status in (HandoffStatus.OPEN, HandoffStatus.CLAIMED):
+    if handoff.status in LIVE:
         return None
     type = f"handoff.{handoff.status.lower()}"
     event = Event.objects.filter(handoff_id=handoff.handoff_id, type=type).order_by("event_id").last()

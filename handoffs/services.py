@@ -24,6 +24,7 @@ from handoffs import lifecycle, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
+from handoffs.titles import title_of
 from handoffs.work import work
 from inbox import services as mail
 
@@ -32,7 +33,7 @@ RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handof
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
 _lapsed = Select(
     lambda: (
-        Handoff.objects.claimed()
+        Handoff.objects.held()
         .filter(workspace_id=Slot("workspace_id"), lease_expires_at__lt=Slot("moment"))
         .values_list("pk")
     )
@@ -41,6 +42,7 @@ _take = Update(
     lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), workspace_id=Slot("workspace_id")),
     status=HandoffStatus.CLAIMED,
     claimed_by=Slot("agent_id"),
+    claimed_at=Slot("moment"),
     lease_expires_at=Slot("lease"),
     updated_at=Slot("moment"),
 )
@@ -72,6 +74,7 @@ def create(
     visibility: str,
     payload: Any,
     task_id: int | None = None,
+    title: str | None = None,
 ) -> Created:
     """Create an OPEN handoff.
 
@@ -94,6 +97,7 @@ def create(
             handoff_id=handoff_id,
             workspace_id=place.workspace_id,
             from_agent_id=from_agent_id,
+            title=title or title_of(text, parsed),
             target=parsed,
             visibility=visibility,
             payload=text,
@@ -244,7 +248,13 @@ def expire_leases(workspace_id: str) -> None:
             if (
                 Handoff.objects.lapsed(moment)
                 .filter(pk=handoff.pk)
-                .update(status=HandoffStatus.OPEN, claimed_by=None, lease_expires_at=None, updated_at=moment)
+                .update(
+                    status=HandoffStatus.OPEN,
+                    claimed_by=None,
+                    claimed_at=None,
+                    lease_expires_at=None,
+                    updated_at=moment,
+                )
             ):
                 _record(handoff, "expired", None, moment, claimed_by=former)
                 if handoff.task_key is not None:

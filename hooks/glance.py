@@ -25,11 +25,11 @@ LIMIT 1000
 """
 LEASES = """
 SELECT min(lease_expires_at) FROM message_deliveries WHERE recipient_agent_id = :agent AND status = 'delivered'
-UNION ALL SELECT min(lease_expires_at) FROM handoffs WHERE workspace_id = :workspace AND status = 'CLAIMED'
+UNION ALL SELECT min(lease_expires_at) FROM handoffs WHERE workspace_id = :workspace AND lease_expires_at NOTNULL
 """
 HANDOFFS = """
 SELECT handoff_id, target, visibility, from_agent_id, created_at FROM handoffs
-WHERE workspace_id = :workspace AND (status = 'OPEN' OR (status = 'CLAIMED' AND lease_expires_at < :now))
+WHERE workspace_id = :workspace AND (status = 'OPEN' OR lease_expires_at < :now)
 LIMIT 1000
 """
 TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"

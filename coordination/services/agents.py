@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import OperationalError
 
+from coordination import renewal
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
@@ -60,8 +61,12 @@ def check_profile(given: dict[str, Any]) -> None:
 
 
 def touch(agent_id: str, moment: datetime) -> None:
-    """Stamp the agent's last action, inside the transaction of that action; nothing for an unregistered one."""
+    """Stamp the agent's last action, inside the transaction of that action; nothing for an unregistered one.
+
+    What it holds for a time is held on.
+    """
     _stamp(agent_id=agent_id, moment=moment)
+    renewal.heard_of(agent_id, moment)
 
 
 def touch_in_passing(agent_id: str) -> None:

@@ -12,15 +12,14 @@ from dashboard.forms.filters import PlaceFilters
 from dashboard.forms.handoffs import CancelForm
 from dashboard.page import form_only, operate, render
 from handoffs import monitoring
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import SETTLED, Handoff, HandoffStatus
 
 CARDS = 40  # of each state; the list behind the column has the rest
 HISTORY = 200
-ENDED = (HandoffStatus.COMPLETED, HandoffStatus.REJECTED, HandoffStatus.CANCELLED)
 
 
 def board(request: HttpRequest) -> HttpResponse:
-    """The five columns; `?workspace=` narrows them."""
+    """A column for each state; `?workspace=` narrows them."""
     filters = PlaceFilters(request.GET)
     workspace_id = filters.place.workspace_id if filters.place else None
     counts = monitoring.counts(workspace_id=workspace_id)
@@ -47,8 +46,8 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         raise Http404
     history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
     endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
-    ending = endings.order_by("-event_id").first() if row.status in ENDED else None
-    ended = row.status in ENDED
+    ending = endings.order_by("-event_id").first() if row.status in SETTLED else None
+    ended = row.status in SETTLED
     return render(request, "handoff", "Handoff", handoff=row, history=history, form=form, ending=ending, ended=ended)
 
 

@@ -45,6 +45,7 @@ def compiled(path: str) -> JSONPath:
 def value_at(document: Any, path: str) -> Any:
     """The value at a path, or ABSENT. Of a list, `.length` at the end is the number of its items."""
     query = compiled(path)
+    found: Any
     if isinstance(document, str):  # which the library takes for the text of a document
         found = document if str(query) == "$" else ABSENT
     else:

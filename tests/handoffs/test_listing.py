@@ -44,6 +44,7 @@ def test_it_lists_what_one_may_see_and_claim_the_oldest_first(listed: Call, offe
     assert ids(page) == [first, second]
     assert page["handoffs"][1] == {
         "handoff_id": second,
+        "title": "Work for capability python",
         "status": "OPEN",
         "target": PYTHON,
         "visibility": "private",
@@ -256,6 +257,7 @@ class TestWhoMayLook:
         assert shown == {
             "handoff_id": handoff,
             "workspace_id": workspace,
+            "title": "Work for capability python",
             "status": "CLAIMED",
             "from_agent_id": "ana",
             "target": PYTHON,

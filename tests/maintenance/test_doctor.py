@@ -65,9 +65,9 @@ def test_it_says_when_there_is_nothing_to_examine(home: Home, nexus: Nexus) -> N
 
 
 ODD = {
-    "claimed without a claimant or a lease": "UPDATE handoffs SET lease_expires_at = NULL WHERE status = 'CLAIMED'",
+    "held without a holder or a lease": "UPDATE handoffs SET lease_expires_at = NULL WHERE status = 'CLAIMED'",
     "open with a claimant or a lease": "UPDATE handoffs SET claimed_by = 'bob' WHERE status = 'OPEN'",
-    "settled with a lease": "UPDATE handoffs SET lease_expires_at = created_at WHERE status = 'REJECTED'",
+    "done with a lease": "UPDATE handoffs SET lease_expires_at = created_at WHERE status = 'REJECTED'",
     "in flight without a lease": "UPDATE message_deliveries SET lease_expires_at = NULL WHERE status = 'delivered'",
     "acknowledged without a time": "UPDATE message_deliveries SET read_at = NULL WHERE status = 'read'",
     "out of flight with a lease": (

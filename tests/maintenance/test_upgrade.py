@@ -83,6 +83,7 @@ ROWS: dict[str, dict[str, Any]] = {
     },
     "handoffs": {
         "handoff_id": "hnd_1",
+        "title": "Work for ana",
         "workspace_id": WORKSPACE,
         "from_agent_id": "ana",
         "target": '{"strategy": "direct", "agent_id": "ana"}',
@@ -175,7 +176,8 @@ def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_ho
     tmp_path: Path, configure: Callable[..., None], nexus: Nexus
 ) -> None:
     home = Home(tmp_path / "home")
-    before = [step for step in STEPS if step < ("coordination", "0004") or step[0] != "coordination"]
+    later = ("coordination", "0004"), ("handoffs", "0003")  # which needs it
+    before = [step for step in STEPS if not any(step[0] == app and step[1] > name for app, name in later)]
     folder = tmp_path / "earlier"
     folder.mkdir(mode=0o700)
     write_store(home, migrated(folder, before)[-1])

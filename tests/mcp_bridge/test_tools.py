@@ -49,7 +49,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "message_get": "",
     "message_list": "",
     "message_wait": "",
-    "handoff_create": "project_root* from_agent_id* target* visibility* payload task_id session_id",
+    "handoff_create": "project_root* from_agent_id* target* visibility* payload title task_id session_id",
     "handoff_list_available": "project_root* agent_id* cursor limit timeout_seconds ready_only=False",
     "handoff_claim": "project_root* handoff_id* agent_id* session_id session_secret",
     "handoff_complete": "project_root* handoff_id* agent_id* result session_id session_secret",

@@ -19,7 +19,7 @@ from core.config import CoreSettings
 from core.database import store
 from core.instance import running
 from handoffs.attention import Group, Kind, groups
-from handoffs.models import Handoff, HandoffStatus
+from handoffs.models import LIVE, Handoff
 from inbox.monitoring import Inbox, inboxes
 
 ATTENTION = 4  # exit code: something needs a person
@@ -55,7 +55,6 @@ class Command(OperatorCommand):
         server = running(CoreSettings.current().home)
         counted = Counter(state.presence for state in agents)
         oldest = min((inbox.oldest_unread for inbox in mail.values() if inbox.oldest_unread), default=None)
-        live = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)
         return {
             "versions": self.call("nexus_info"),
             "home": str(CoreSettings.current().home),
@@ -66,7 +65,7 @@ class Command(OperatorCommand):
             "agents": {str(state): counted[state] for state in presence.Presence},
             "mail": {lane: sum(getattr(inbox, lane) for inbox in mail.values()) for lane in LANES},
             "oldest_unread_at": iso(oldest),
-            "handoffs": {status.lower(): Handoff.objects.in_state(status, moment).count() for status in live},
+            "handoffs": {status.lower(): Handoff.objects.in_state(status, moment).count() for status in LIVE},
             "newest_event_id": newest_event_id(),
         }
 

@@ -1,0 +1,38 @@
+"""What a handoff is called where its creator gave no title: total functions over plain values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from coordination.routing import Target, in_words
+
+MAX_TITLE = 200  # characters
+NAMING = ("title", "task", "instructions", "summary")  # members of a JSON payload that say what the work is
+READ = 65_536  # characters of a payload's text that are looked into
+
+
+def title_of(payload: str | None, target: Target) -> str:
+    """The first line of a payload's text, or of what its JSON names; else whom the work is for."""
+    text = payload or ""
+    named = _named(text)
+    return _line(text if named is None else named) or _line(f"Work for {in_words(target)}")
+
+
+def _named(text: str) -> str | None:
+    """What a JSON object calls itself: empty where it does not, and for a JSON list; None for other texts."""
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > READ:
+        return None
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    said = [value.get(name) for name in NAMING] if isinstance(value, dict) else []
+    return next((text for text in said if isinstance(text, str) and text.strip()), "")
+
+
+def _line(text: str) -> str:
+    """The first line that says something, cut at a width that fits a list."""
+    line = next((line for line in text[:READ].splitlines() if line.strip()), "")
+    line = " ".join(line.split())
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
