@@ -11,7 +11,7 @@ from django.db.models import F, Q
 from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Event, Workspace
 from core.clock import now
-from handoffs.models import STREAM, Handoff
+from handoffs.models import LIVE, STREAM, Handoff
 from handoffs.spans import BEGINS, Span, Step, spans
 
 STEPS = 40_000  # of a window, the newest: what a look costs has a ceiling
@@ -41,7 +41,7 @@ def course(since: datetime, until: datetime, *, workspace_id: str | None = None)
     )
     # By a sum, so that no database reads the whole log backwards for the order instead of the streams by their index.
     newest = events.order_by((F("event_id") + 0).desc()).values_list(*_STEP)[: STEPS + 1]
-    steps = [Step(*row) for row in reversed(list(newest))]  # type: ignore[arg-type]  # in this stream all have a handoff
+    steps = [Step(*row) for row in reversed(list(newest))]
     cut = len(steps) > STEPS
     if cut:
         steps = steps[-STEPS:]
@@ -64,14 +64,12 @@ def _touches(span: Span, since: datetime, until: datetime) -> bool:
 
 def _lapsed() -> dict[str, datetime]:
     """The leases that ran out and nobody recorded it yet."""
-    return dict(Handoff.objects.lapsed(now()).values_list("pk", "lease_expires_at"))
+    return {pk: until for pk, until in Handoff.objects.lapsed(now()).values_list("pk", "lease_expires_at") if until}
 
 
 def _going_on(first: int, until: datetime, known: Iterable[str], workspace_id: str | None) -> list[str]:
     """The handoffs from before an event that were not settled when the window ended."""
-    rows = Handoff.objects.filter(
-        Q(status__in=["OPEN", "CLAIMED"]) | Q(updated_at__gte=until), created_event_id__lt=first
-    )
+    rows = Handoff.objects.filter(Q(status__in=LIVE) | Q(updated_at__gte=until), created_event_id__lt=first)
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
     found = rows.order_by("-created_event_id").values_list("pk", flat=True)[:GOING_ON]
@@ -82,4 +80,4 @@ def _steps_of(handoff_ids: list[str], *, before: int) -> Iterator[Step]:
     for start in range(0, len(handoff_ids), AT_ONCE):
         chosen = handoff_ids[start : start + AT_ONCE]
         events = Event.objects.filter(handoff_id__in=chosen, event_id__lt=before, type__in=list(BEGINS))
-        yield from (Step(*row) for row in events.order_by("event_id").values_list(*_STEP))  # type: ignore[arg-type]
+        yield from (Step(*row) for row in events.order_by("event_id").values_list(*_STEP))

@@ -219,10 +219,8 @@ def sends(since: datetime, until: datetime, *, workspace_id: str | None = None) 
     rows = Message.objects.filter(pk__gte=id_floor("msg", since), pk__lt=id_floor("msg", until))
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
-    newest = dict(
-        (pk, (sender, at))
-        for pk, sender, at in rows.order_by("-message_id").values_list("pk", "from_agent_id", "created_at")[:NEWEST]
-    )
+    rows = rows.order_by("-message_id")
+    newest = {pk: (sender, at) for pk, sender, at in rows.values_list("pk", "from_agent_id", "created_at")[:NEWEST]}
     if not newest:
         return [], False
     # Their ids are one range of all, and in it there may be others' messages: of another workspace.

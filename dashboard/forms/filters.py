@@ -24,6 +24,7 @@ LANES = {
     "nobody": "Reached nobody",
 }
 TIMELINES = {"15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days", "30d": "30 days"}
+YEARS = range(2000, 2101)  # that an address may name
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
 
 
@@ -117,9 +118,13 @@ class MomentField(forms.CharField):
         text = super().to_python(value)
         try:
             moment = datetime.fromisoformat(text) if text else None
-            return moment and (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        except (ValueError, OverflowError):
-            raise forms.ValidationError("Use a time such as 2026-01-31T12:00:00Z.") from None
+        except ValueError:
+            moment = datetime.min
+        if moment is None:
+            return None
+        if moment.year not in YEARS:
+            raise forms.ValidationError("Use a time such as 2026-01-31T12:00:00Z.")
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 class TimelineFilters(PlaceFilters):

@@ -80,6 +80,7 @@ class Block:
     since: datetime
     until: datetime
     counted: Mapping[Doing, int]
+    track: int
     y: int = 0
 
     @property
@@ -99,7 +100,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Lane:
-    """An agent's spans; the blocks stand on a track of their own, the last."""
+    """An agent's spans; what is narrow stands on a track of its own, the last."""
 
     name: str | None  # None: what nobody has
     bars: list[Bar] = field(default_factory=list)
@@ -107,9 +108,14 @@ class Lane:
     top: int = 0
 
     @property
+    def marks(self) -> list[Bar | Block]:
+        """All that is drawn in it."""
+        return [*self.bars, *self.blocks]
+
+    @property
     def tracks(self) -> int:
-        """How many tracks it has, that of the blocks included."""
-        return max((bar.track + 1 for bar in self.bars), default=0) + bool(self.blocks)
+        """How many tracks it has."""
+        return max((mark.track + 1 for mark in self.marks), default=0)
 
     @property
     def height(self) -> int:
@@ -123,7 +129,7 @@ class Lane:
 def lanes(spans: Mapping[str | None, Sequence[Span]], window: Window, *, marks: int = MARKS) -> list[Lane]:
     """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that."""
     narrow, drawn = NARROWEST, [_lane(name, found, window, NARROWEST) for name, found in spans.items()]
-    while sum(len(lane.bars) + len(lane.blocks) for lane in drawn) > marks and narrow < 25:
+    while sum(len(lane.marks) for lane in drawn) > marks and narrow < 25:
         narrow *= 2
         drawn = [_lane(name, found, window, narrow) for name, found in spans.items()]
     top, placed = 0, []
@@ -136,30 +142,34 @@ def lanes(spans: Mapping[str | None, Sequence[Span]], window: Window, *, marks: 
 def _placed(lane: Lane, top: int) -> Lane:
     first = top + GAP // 2 + 1
     bars = [replace(bar, y=first + bar.track * ROW) for bar in lane.bars]
-    blocks = [replace(block, y=first + (lane.tracks - 1) * ROW) for block in lane.blocks]
+    blocks = [replace(block, y=first + block.track * ROW) for block in lane.blocks]
     return replace(lane, bars=bars, blocks=blocks, top=top)
 
 
 def _lane(name: str | None, spans: Sequence[Span], window: Window, narrow: float) -> Lane:
     bars: list[Bar] = []
     free: list[float] = []  # by track, where its last bar ends
-    gathered: dict[int, Counter[Doing]] = {}
+    gathered: dict[int, list[Span]] = {}
     cell = 2 * narrow
     placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
     for x, end, span in sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id)):
         track = next((track for track, at in enumerate(free) if at <= x + 1e-9), len(free))
         if end - x < narrow or track == TRACKS:
-            gathered.setdefault(window.cell(window.moment(x), cell), Counter())[span.doing] += 1
+            gathered.setdefault(window.cell(window.moment(x), cell), []).append(span)
             continue
         free[track : track + 1] = [end]
         bars.append(Bar(x, end - x, track, span))
-    return Lane(name, bars, [_block(number, counted, window, cell) for number, counted in sorted(gathered.items())])
-
-
-def _block(number: int, counted: Mapping[Doing, int], window: Window, width: float) -> Block:
-    since, until = window.cell_begins(number, width), window.cell_begins(number + 1, width)
-    x = window.at(since, 0)
-    return Block(x, window.at(until, 100) - x, since, until, counted)
+    blocks = []
+    for number, found in sorted(gathered.items()):
+        since, until = window.cell_begins(number, cell), window.cell_begins(number + 1, cell)
+        x, end = window.at(since, 0), window.at(until, 100)
+        if len(found) == 1:  # by itself, as wide as can be chosen
+            width = min(narrow, end - x)
+            bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
+        else:
+            counted = Counter(span.doing for span in found)
+            blocks.append(Block(x, end - x, since, until, counted, len(free)))
+    return Lane(name, bars, blocks)
 
 
 def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
@@ -185,7 +195,9 @@ class Arrow:
     until: datetime
 
 
-def arrows(sends: Iterable[tuple[str, str, datetime]], window: Window, *, most: int = ARROWS) -> tuple[list[Arrow], int]:
+def arrows(
+    sends: Iterable[tuple[str, str, datetime]], window: Window, *, most: int = ARROWS
+) -> tuple[list[Arrow], int]:
     """The sends (from whom, to whom, when) as arrows, the busiest where there are too many; how many sends that left
     out."""
     width = 100 / SEND_CELLS
@@ -204,7 +216,7 @@ def ticks(window: Window, most: int = TICKS) -> list[tuple[float, datetime]]:
     step = next((step for step in STEPS if window.length / step <= most), STEPS[-1])
     seconds = step.total_seconds()
     number = math.ceil(window.since.timestamp() / seconds)
-    found = []
+    found: list[tuple[float, datetime]] = []
     while (moment := datetime.fromtimestamp(number * seconds, UTC)) <= window.until and len(found) < most:
         found.append((window.at(moment, 0), moment))
         number += 1

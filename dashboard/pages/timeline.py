@@ -146,9 +146,7 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
     ]
 
 
-def _picture(
-    spans: list[Span], sends: list[inbox_monitoring.Send], window: Window, moment: datetime
-) -> dict[str, Any]:
+def _picture(spans: list[Span], sends: list[inbox_monitoring.Send], window: Window, moment: datetime) -> dict[str, Any]:
     by_lane: dict[str | None, list[Span]] = defaultdict(list)
     for span in spans:
         by_lane[span.agent_id].append(span)
@@ -272,6 +270,6 @@ def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
         "ticks": lanes.ticks(window),
         "ticked": "clock",
         "titles": titles_of(bar.span.handoff_id for bar in drawn[0].bars),
-        "spent": [(WORDS[doing], timedelta(seconds=seconds)) for doing, seconds in spent.items()],
+        "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],
         "words": WORDS,
     }

@@ -104,7 +104,8 @@ def duration(length: timedelta) -> str:
     seconds = max(0.0, length.total_seconds())
     if seconds < 10:
         return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
-    left, parts = round(seconds), []
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         if left >= size or parts:
             parts.append((left // size, unit))

@@ -35,11 +35,10 @@ def drawn(lane: Lane) -> int:
 def test_it_draws_every_span_once_inside_the_window_and_none_over_another(found: list[Span]) -> None:
     (lane,) = lanes.lanes({"bob": found}, HOUR)
     assert drawn(lane) == len(found)
-    assert all(0 <= mark.x and mark.x + mark.width <= 100 + 1e-6 for mark in [*lane.bars, *lane.blocks])
-    for one, other in combinations(lane.bars, 2):
+    assert all(mark.x >= 0 and mark.x + mark.width <= 100 + 1e-6 for mark in lane.marks)
+    for one, other in combinations(lane.marks, 2):
         assert one.y != other.y or one.x + one.width <= other.x + 1e-6 or other.x + other.width <= one.x + 1e-6
-    assert all(lane.top <= mark.y and mark.y + 11 <= lane.top + lane.height for mark in [*lane.bars, *lane.blocks])
-    assert not {bar.y for bar in lane.bars} & {block.y for block in lane.blocks}
+    assert all(lane.top <= mark.y and mark.y + 11 <= lane.top + lane.height for mark in lane.marks)
 
 
 @given(st.lists(spans(), max_size=60), st.integers(min_value=1, max_value=20))
@@ -47,11 +46,11 @@ def test_it_gathers_more_into_blocks_until_they_are_few(found: list[Span], marks
     (free,) = lanes.lanes({"bob": found}, HOUR)
     (few,) = lanes.lanes({"bob": found}, HOUR, marks=marks)
     assert drawn(few) == drawn(free) == len(found)
-    assert len(few.bars) + len(few.blocks) <= len(free.bars) + len(free.blocks)
+    assert len(few.marks) <= len(free.marks)
 
 
 def test_it_holds_ten_thousand_spans_of_sixty_agents_to_so_many_marks() -> None:
-    by_agent = {
+    by_agent: dict[str | None, list[Span]] = {
         f"agent-{agent:02d}": [
             Span(f"h{i}", Doing.CLAIMED, "", start := NOON + timedelta(seconds=(i * 21.3 + agent) % 3600),
                  start + timedelta(seconds=5 + i % 40), 1)
@@ -59,8 +58,8 @@ def test_it_holds_ten_thousand_spans_of_sixty_agents_to_so_many_marks() -> None:
         ]
         for agent in range(60)
     }  # fmt: skip
-    found = lanes.lanes({**by_agent}, HOUR)
-    assert sum(len(lane.bars) + len(lane.blocks) for lane in found) <= lanes.MARKS
+    found = lanes.lanes(by_agent, HOUR)
+    assert sum(len(lane.marks) for lane in found) <= lanes.MARKS
     assert sum(map(drawn, found)) == 60 * 167
     tops = [lane.top for lane in found]
     assert tops == sorted(tops) and len(set(tops)) == 60
