@@ -1,9 +1,9 @@
 """Server time of every page of the dashboard over a large store: `python -m benchmarks.pages [--scale 1.0]`.
 
 Fills a throwaway store with 200 agents, 200,000 messages, 500,000 events, 20,000 handoffs and a topic of 200,000
-messages (times `--scale`), and a plan of 60 tasks after 200 cycles of 50; then asks each page several times in this process, without a
-network, and prints the median time, the worst, and the number of queries; at last what a long topic's page costs beside
-an empty one's and a short one's.
+messages (times `--scale`), and a plan of 60 tasks after 200 cycles of 50; then asks each page several times in this
+process, without a network, and prints the median time, the worst, and the number of queries; at last what a long
+topic's page costs beside an empty one's and a short one's.
 Exit code 1 when a page's median is over 300 ms, or the long topic's over 1.5 times the empty one's.
 """
 

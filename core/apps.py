@@ -10,7 +10,7 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState, News, Page, RetentionLane
+from core.contributions import DoctorCheck, ExportKind, Figure, ImpossibleState, News, Page, RetentionLane
 
 
 class NexusAppConfig(AppConfig):
@@ -69,6 +69,10 @@ class NexusAppConfig(AppConfig):
 
     def metrics(self) -> Iterable[Any]:
         """Prometheus metric families of what the store holds now."""
+        return ()
+
+    def figures(self) -> Sequence[Figure]:
+        """What is measured of how well it goes, over any window and as histograms."""
         return ()
 
     def news(self) -> Sequence[News]:

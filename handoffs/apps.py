@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState
+from core.contributions import DoctorCheck, ExportKind, Figure, ImpossibleState
 
 
 class HandoffsConfig(NexusAppConfig):
@@ -49,6 +49,11 @@ class HandoffsConfig(NexusAppConfig):
         from handoffs.metrics import collect
 
         return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from handoffs.figures import FIGURES
+
+        return FIGURES
 
     def routes(self) -> Sequence[Any]:
         from handoffs.api import routes

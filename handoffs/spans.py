@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -48,8 +47,7 @@ class Step(NamedTuple):
     event_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A handoff was this, with this agent, from `start` (None: from before what is known) to `end` (None: still).
 
     `event_id` began it, 0 when that is not known; `ended_by` is the type of the event that ended it.

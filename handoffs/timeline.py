@@ -14,7 +14,7 @@ from core.clock import now
 from handoffs.models import LIVE, STREAM, Handoff
 from handoffs.spans import BEGINS, Span, Step, spans
 
-STEPS = 40_000  # of a window, the newest: what a look costs has a ceiling
+STEPS = 15_000  # of a window, the newest, about 10,000 spans: what a look costs has a ceiling
 GOING_ON = 2_000  # handoffs to which nothing happened within it
 AT_ONCE = 500  # ids in a query
 _STEP = ("handoff_id", "type", "actor_agent_id", "created_at", "event_id")
@@ -40,11 +40,12 @@ def course(since: datetime, until: datetime, *, workspace_id: str | None = None)
         workspace_id__in=places.values("pk"), stream=STREAM, event_id__gte=first, event_id__lte=last
     )
     # By a sum, so that no database reads the whole log backwards for the order instead of the streams by their index.
-    newest = events.order_by((F("event_id") + 0).desc()).values_list(*_STEP)[: STEPS + 1]
-    steps = [Step(*row) for row in reversed(list(newest))]
-    cut = len(steps) > STEPS
+    order = (F("event_id") + 0).desc()
+    more_than_are_read = events.order_by(order).values_list("event_id", flat=True)[STEPS : STEPS + 1]
+    if cut := len(more_than_are_read) > 0:
+        events = events.filter(event_id__gt=more_than_are_read[0])
+    steps = sorted(map(Step._make, events.order_by().values_list(*_STEP)), key=lambda step: step.event_id)
     if cut:
-        steps = steps[-STEPS:]
         since = steps[0].at
     known = {step.handoff_id: step.type for step in reversed(steps)}  # the first step of each
     begun_before = [handoff_id for handoff_id, type in known.items() if type != "handoff.created"]

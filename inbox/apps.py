@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import ExportKind, ImpossibleState, RetentionLane
+from core.contributions import ExportKind, Figure, ImpossibleState, RetentionLane
 
 
 class InboxConfig(NexusAppConfig):
@@ -49,6 +49,11 @@ class InboxConfig(NexusAppConfig):
         from inbox.metrics import collect
 
         return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from inbox.figures import FIGURES
+
+        return FIGURES
 
     def routes(self) -> Sequence[Any]:
         from inbox.api import routes

@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import accumulate
 
 from handoffs.spans import Doing, Span
 
-MARKS = 1_500  # of the whole picture
+MARKS = 1_200  # of the whole picture
 NARROWEST = 0.25  # percent: about 3 px of 1200
 TRACKS = 4  # what an agent does at once, one above the other
 ROW, GAP = 14, 8  # px: the height of a track, and around a lane
@@ -34,30 +36,29 @@ class Window:
     since: datetime
     until: datetime
 
-    @property
+    @cached_property
     def length(self) -> timedelta:
         return self.until - self.since
+
+    @cached_property
+    def clock(self) -> float:
+        """Its beginning in percent of its length since 1970: cells stand by the clock, and do not jump as it moves."""
+        return 100 * self.since.timestamp() / self.length.total_seconds()
 
     def at(self, moment: datetime | None, otherwise: float) -> float:
         """The place of a moment, from 0 to 100; `otherwise` where there is none."""
         if moment is None:
             return otherwise
-        return min(100.0, max(0.0, 100 * ((moment - self.since) / self.length)))
-
-    def moment(self, place: float) -> datetime:
-        """The moment at a place."""
-        return self.since + self.length * (place / 100)
+        place = 100 * ((moment - self.since) / self.length)
+        return 0.0 if place < 0 else 100.0 if place > 100 else place
 
     def cell(self, moment: datetime, width: float) -> int:
-        """The number of the cell that a moment is in, by the clock and not by the window: nothing jumps as it moves."""
-        return math.floor(moment.timestamp() / self._seconds(width))
+        """The number of the cell of this width that a moment is in."""
+        return int((self.clock + 100 * ((moment - self.since) / self.length)) // width)
 
     def cell_begins(self, number: int, width: float) -> datetime:
         """When a cell begins."""
-        return datetime.fromtimestamp(number * self._seconds(width), UTC)
-
-    def _seconds(self, width: float) -> float:
-        return self.length.total_seconds() * width / 100
+        return self.since + self.length * ((number * width - self.clock) / 100)
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,33 @@ class Lane:
         return self.top + self.height / 2
 
 
+Placed = tuple[float, float, Span]  # from, to
+
+
 def lanes(spans: Mapping[str | None, Sequence[Span]], window: Window, *, marks: int = MARKS) -> list[Lane]:
     """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that."""
-    narrow, drawn = NARROWEST, [_lane(name, found, window, NARROWEST) for name, found in spans.items()]
-    while sum(len(lane.marks) for lane in drawn) > marks and narrow < 25:
+    placed = {name: _in_order(found, window) for name, found in spans.items()}
+    narrow = NARROWEST
+    while narrow < 25 and sum(_many(found, window, narrow) for found in placed.values()) > marks:
         narrow *= 2
-        drawn = [_lane(name, found, window, narrow) for name, found in spans.items()]
-    top, placed = 0, []
-    for lane in drawn:
-        placed.append(_placed(lane, top))
-        top += lane.height
-    return placed
+    top, drawn = 0, []
+    for name, found in placed.items():
+        drawn.append(_placed(_lane(name, found, window, narrow), top))
+        top += drawn[-1].height
+    return drawn
+
+
+def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
+    """From left to right; of those that begin together the longest first."""
+    placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
+    return sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id))
+
+
+def _many(placed: Sequence[Placed], window: Window, narrow: float) -> int:
+    """How many marks a lane has at most, when spans narrower than this are gathered."""
+    first, cell = window.clock, 2 * narrow
+    wide = sum(end - x >= narrow for x, end, _ in placed)
+    return wide + len({(first + x) // cell for x, end, _ in placed if end - x < narrow})
 
 
 def _placed(lane: Lane, top: int) -> Lane:
@@ -146,16 +163,17 @@ def _placed(lane: Lane, top: int) -> Lane:
     return replace(lane, bars=bars, blocks=blocks, top=top)
 
 
-def _lane(name: str | None, spans: Sequence[Span], window: Window, narrow: float) -> Lane:
+def _lane(name: str | None, placed: Sequence[Placed], window: Window, narrow: float) -> Lane:
     bars: list[Bar] = []
     free: list[float] = []  # by track, where its last bar ends
     gathered: dict[int, list[Span]] = {}
-    cell = 2 * narrow
-    placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
-    for x, end, span in sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id)):
-        track = next((track for track, at in enumerate(free) if at <= x + 1e-9), len(free))
-        if end - x < narrow or track == TRACKS:
-            gathered.setdefault(window.cell(window.moment(x), cell), []).append(span)
+    first, cell = window.clock, 2 * narrow
+    for x, end, span in placed:
+        track = TRACKS
+        if end - x >= narrow:
+            track = next((track for track, at in enumerate(free) if at <= x + 1e-9), len(free))
+        if track == TRACKS:
+            gathered.setdefault(int((first + x) // cell), []).append(span)
             continue
         free[track : track + 1] = [end]
         bars.append(Bar(x, end - x, track, span))
@@ -174,13 +192,19 @@ def _lane(name: str | None, spans: Sequence[Span], window: Window, narrow: float
 
 def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
     """How many spans there were at once, on average, in each of so many parts of the window."""
-    found = [0.0] * cells
+    parts = [0.0] * (cells + 1)
+    whole = [0] * (cells + 2)  # where there is one more, and one less, from end to end of the cells
     for span in spans:
         start, end = window.at(span.start, 0) * cells / 100, window.at(span.end, 100) * cells / 100
-        first, last = int(start), min(int(end), cells - 1)
-        for cell in range(first, last + 1):
-            found[cell] += max(0.0, min(end, cell + 1) - max(start, cell))
-    return found
+        first, last = int(start), int(end)
+        if first == last:
+            parts[first] += end - start
+        else:
+            parts[first] += first + 1 - start
+            parts[last] += end - last
+            whole[first + 1] += 1
+            whole[last] -= 1
+    return [part + many for part, many in zip(parts[:cells], accumulate(whole), strict=False)]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -67,7 +67,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     course = handoffs_timeline.course(window.since, min(window.until, moment), workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
-    picture = _picture(course.spans, sends, window, moment)
+    query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
+    picture = _picture(course.spans, sends, window, moment, query)
     rows = sorted(course.spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
     titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
     return render(
@@ -88,7 +89,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         windows=[(name, label, f"?{_query(filters, window=name)}") for name, label in TIMELINES.items()],
         chosen=filters.text("window") if live else None,
         ways=_ways(filters, window, live, moment),
-        query=filters.query("span", "sender", "recipient", "sent_since", "sent_until"),
+        query=query,
         words=WORDS,
         inspected=_inspected(filters, moment),
     )
@@ -146,7 +147,9 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
     ]
 
 
-def _picture(spans: list[Span], sends: list[inbox_monitoring.Send], window: Window, moment: datetime) -> dict[str, Any]:
+def _picture(
+    spans: list[Span], sends: list[inbox_monitoring.Send], window: Window, moment: datetime, query: str
+) -> dict[str, Any]:
     by_lane: dict[str | None, list[Span]] = defaultdict(list)
     for span in spans:
         by_lane[span.agent_id].append(span)
@@ -171,7 +174,7 @@ def _picture(spans: list[Span], sends: list[inbox_monitoring.Send], window: Wind
         "ticked": "clock" if window.length <= timedelta(days=2) else "day",
         "now_at": window.at(moment, 100) if window.since < moment <= window.until else None,
         "crowd": _crowd(crowd, drawn[0]),
-        "arrows": [_arrow(arrow, at, arrow.sender, arrow.recipient) for arrow in arrows],
+        "arrows": [_arrow(arrow, at, query) for arrow in arrows],
         "unsent": unsent,
         "left_out": len(did) - len(busiest),
         "drawn": [bar.span.handoff_id for lane in drawn for bar in lane.bars],
@@ -180,11 +183,11 @@ def _picture(spans: list[Span], sends: list[inbox_monitoring.Send], window: Wind
     }
 
 
-def _arrow(arrow: lanes.Arrow, at: Mapping[str | None, Lane], sender: str, recipient: str) -> dict[str, Any]:
-    start, end = at[sender].middle, at[recipient].middle
-    beside = {"sender": sender, "recipient": recipient, "sent_since": iso(arrow.since), "sent_until": iso(arrow.until)}
-    width = min(4.0, 1 + arrow.count**0.5 / 3)
-    return {"arrow": arrow, "y1": start, "y2": end, "width": width, "query": urlencode(beside)}
+def _arrow(arrow: lanes.Arrow, at: Mapping[str | None, Lane], query: str) -> dict[str, Any]:
+    beside = {"sender": arrow.sender, "recipient": arrow.recipient}
+    beside |= {"sent_since": iso(arrow.since), "sent_until": iso(arrow.until)}
+    href = f"?{query}{'&' if query else ''}{urlencode(beside)}"
+    return {"arrow": arrow, "y1": at[arrow.sender].middle, "y2": at[arrow.recipient].middle, "href": href}
 
 
 def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
