@@ -55,7 +55,8 @@ def measured(since: datetime, until: datetime, *, agent_id: str | None = None) -
 def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | None) -> Measured:
     newest = figure.samples(since, until, MOST + 1)
     samples = [sample for sample in newest[:MOST] if agent_id in (None, sample.agent_id)]
-    by_agent, by_kind = defaultdict(list), defaultdict(list)
+    by_agent: dict[str, list[float]] = defaultdict(list)
+    by_kind: dict[str, list[float]] = defaultdict(list)
     for sample in samples:
         by_kind[sample.kind].append(sample.value)
         if sample.agent_id is not None:
@@ -119,7 +120,6 @@ class Histograms:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._began: datetime | None = None
         self._looked: datetime | None = None
         self._seen: dict[str, set[str]] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -127,7 +127,7 @@ class Histograms:
     def look(self, moment: datetime) -> Sequence[Histogram]:
         """The histograms as of now."""
         with self._lock:
-            self._began, since = self._began or moment, (self._looked or moment) - LATE
+            since = (self._looked or moment) - LATE
             for figure in every_figure():
                 histogram = self._histograms.setdefault(figure.name, Histogram(figure))
                 seen = self._seen.get(figure.name, set())

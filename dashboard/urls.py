@@ -17,6 +17,7 @@ from dashboard.pages import (
     board,
     cycles,
     events,
+    figures,
     graph,
     hub,
     mail,
@@ -101,6 +102,9 @@ PAGES = (
     Page("task_new", "plan/<id:workspace_id>/task/", tasks.new, words={"task_add": "New task"}),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
+    Page(
+        "figures", "figures/", figures.figures, "Figures", "query_stats", "Now", words={"figures": "the page Figures"}
+    ),
     Page("event_tail", "events/tail/", events.tail),
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),

@@ -58,7 +58,7 @@ class FigureList(TypedDict):
     figures: list[FigureRow]
 
 
-@operation(Figures, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), read_only=True, tool=False, slow=lambda p: True)
+@operation(Figures, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), read_only=True, tool=False, slow=True)
 def figures(p: Figures, caller: Caller) -> FigureList:
     """How well it goes, over a window: how long handoffs wait and take, how long mail takes to be acknowledged and how
     often it is redelivered. Count, median, percentiles and maximum, in all, by agent and by kind; `buckets` tells how
@@ -93,9 +93,7 @@ def _row(found: Measured) -> FigureRow:
         "all": _summary(found.all) if found.all else None,
         "by_agent": {name: _summary(each) for name, each in found.by_agent.items()},
         "by_kind": {name: _summary(each) for name, each in found.by_kind.items()},
-        "buckets": [
-            {"at_most": bound, "count": count} for bound, count in zip(bounds, found.bars, strict=True)
-        ],
+        "buckets": [{"at_most": bound, "count": count} for bound, count in zip(bounds, found.bars, strict=True)],
         "newest_only": found.cut,
     }
 

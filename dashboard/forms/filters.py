@@ -144,6 +144,12 @@ class TimelineFilters(PlaceFilters):
         return self.cleaned_data.get(name)
 
 
+class FigureFilters(Filters):
+    hours = _choice(label="Of the last", choices=[*WINDOWS.items(), ("720", "30 days")])
+    agent = _line(label="Agent", placeholder="all agents")
+    preset = {"hours": "24"}
+
+
 class EventFilters(PlaceFilters):
     stream = _choice()
     type = _line("message.created")

@@ -16,6 +16,7 @@ PAGES = {
     "board": "/admin/board/",
     "handoff": "/admin/board/{open}/",
     "timeline": "/admin/timeline/?sender=planner&recipient=builder-1",
+    "figures": "/admin/figures/",
     "mail": "/admin/mail/?m={reply}",
     "agent_mail": "/admin/agents/planner/mail/",
     "events": "/admin/events/",
