@@ -105,7 +105,6 @@ PAGES = (
     Page(
         "figures", "figures/", figures.figures, "Figures", "query_stats", "Now", words={"figures": "the page Figures"}
     ),
-    Page("event_tail", "events/tail/", events.tail),
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),
     Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),

@@ -16,13 +16,13 @@ from handoffs.models import STREAM, Handoff
 AT_ONCE = 500  # ids in a query
 
 
-def _ended(types: tuple[str, ...], since: datetime, until: datetime, limit: int) -> list[Sample]:
+def _ended(type: str, since: datetime, until: datetime, limit: int) -> list[Sample]:
     """How long after its creation the first such event of a handoff was, where that was within the window."""
     first, beyond = first_event_at(since), first_event_at(until)
     if first is None:
         return []
     events = Event.objects.filter(
-        workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, event_id__gte=first, type__in=types
+        workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, event_id__gte=first, type=type
     )
     if beyond is not None:
         events = events.filter(event_id__lt=beyond)
@@ -36,7 +36,7 @@ def _ended(types: tuple[str, ...], since: datetime, until: datetime, limit: int)
         chosen = ids[start : start + AT_ONCE]
         for pk, created_at, target in Handoff.objects.filter(pk__in=chosen).values_list("pk", "created_at", "target"):
             born[pk] = created_at, str(target.get("strategy"))
-        of_each = Event.objects.filter(handoff_id__in=chosen, type__in=types).values_list("handoff_id")
+        of_each = Event.objects.filter(handoff_id__in=chosen, type=type).values_list("handoff_id")
         earliest |= dict(of_each.annotate(Min("event_id")).order_by())
     return [
         Sample(str(event_id), actor, born[handoff_id][1], max(0.0, (at - born[handoff_id][0]).total_seconds()))
@@ -46,11 +46,11 @@ def _ended(types: tuple[str, ...], since: datetime, until: datetime, limit: int)
 
 
 def _claimed(since: datetime, until: datetime, limit: int) -> list[Sample]:
-    return _ended(("handoff.claimed",), since, until, limit)
+    return _ended("handoff.claimed", since, until, limit)
 
 
 def _done(since: datetime, until: datetime, limit: int) -> list[Sample]:
-    return _ended(("handoff.completed", "handoff.accepted"), since, until, limit)
+    return _ended("handoff.completed", since, until, limit)
 
 
 KINDS = tuple(strategy.value for strategy in Strategy)

@@ -27,13 +27,19 @@ BEGINS: Mapping[str, Doing | None] = {
     "handoff.started": Doing.WORKING,
     "handoff.blocked": Doing.BLOCKED,
     "handoff.submitted": Doing.CHECKING,
-    "handoff.returned": Doing.WAITING,
-    "handoff.released": Doing.WAITING,
-    "handoff.expired": Doing.WAITING,  # a lease that lapsed; of one that waits it is the deadline, and the end
+    "handoff.returned": Doing.CLAIMED,  # by its verifier, to who did it
+    "handoff.expired": Doing.WAITING,  # the lease of its holder
+    "handoff.timed_out": None,
     "handoff.accepted": None,
     "handoff.completed": None,
     "handoff.rejected": None,
     "handoff.cancelled": None,
+}
+# What one must have been before a step that is the first one known, where that was not waiting; None: who knows whose.
+BEFORE: Mapping[str, Doing | None] = {
+    **dict.fromkeys(("handoff.started", "handoff.blocked", "handoff.submitted", "handoff.completed"), Doing.CLAIMED),
+    **dict.fromkeys(("handoff.accepted", "handoff.returned"), Doing.CHECKING),
+    "handoff.expired": None,
 }
 
 
@@ -68,19 +74,22 @@ def spans(steps: Iterable[Step], lapsed: Mapping[str, datetime] | None = None) -
     `lapsed` has, by handoff, leases that ran out without that being recorded yet: the claim ends there, and it waits.
     """
     running: dict[str, Span] = {}
-    seen: set[str] = set()
+    holders: dict[str, str | None] = {}  # who had each last
     found: list[Span] = []
     for step in steps:
         if step.type not in BEGINS:
             continue
         former = running.pop(step.handoff_id, None)
-        if step.handoff_id not in seen:
-            seen.add(step.handoff_id)
+        if step.handoff_id not in holders:
             former = _unknown(step)
+            holders[step.handoff_id] = former.agent_id if former else None
         if former is not None:
             found.append(_ended(former, step.at, step.type))
-        if (begun := _begun(step, former)) is not None:
-            running[step.handoff_id] = begun
+        if step.type == "handoff.claimed":
+            holders[step.handoff_id] = step.actor
+        if (doing := BEGINS[step.type]) is not None:
+            agent = holders[step.handoff_id] if doing in HELD else None
+            running[step.handoff_id] = Span(step.handoff_id, doing, agent, step.at, None, step.event_id)
     for span in running.values():
         ran_out = (lapsed or {}).get(span.handoff_id) if span.doing in HELD else None
         if ran_out is None:
@@ -95,23 +104,9 @@ def _ended(span: Span, at: datetime, by: str) -> Span:
     return Span(span.handoff_id, span.doing, span.agent_id, span.start, at, span.event_id, by)
 
 
-def _begun(step: Step, former: Span | None) -> Span | None:
-    doing = BEGINS[step.type]
-    if doing is None:
-        return None
-    if step.type == "handoff.expired" and former is not None and former.doing is Doing.WAITING:
-        return None
-    agent = None
-    if doing in HELD:
-        agent = former.agent_id if former is not None and former.doing in HELD else step.actor
-    return Span(step.handoff_id, doing, agent, step.at, None, step.event_id)
-
-
 def _unknown(step: Step) -> Span | None:
     """What a handoff must have been before a step that is the first one known; None for its creation."""
-    if step.type == "handoff.created" or (step.actor is None and step.type == "handoff.expired"):
+    doing = BEFORE.get(step.type, Doing.WAITING)
+    if step.type == "handoff.created" or doing is None:
         return None
-    doing = Doing.WAITING
-    if step.type in ("handoff.completed", "handoff.started", "handoff.blocked", "handoff.submitted"):
-        doing = Doing.CLAIMED
     return Span(step.handoff_id, doing, step.actor if doing in HELD else None, None, None, 0)

@@ -47,6 +47,7 @@ def course(since: datetime, until: datetime, *, workspace_id: str | None = None)
     steps = sorted(map(Step._make, events.order_by().values_list(*_STEP)), key=lambda step: step.event_id)
     if cut:
         since = steps[0].at
+    steps = _as_they_lapsed(steps)
     known = {step.handoff_id: step.type for step in reversed(steps)}  # the first step of each
     begun_before = [handoff_id for handoff_id, type in known.items() if type != "handoff.created"]
     earlier = list(_steps_of([*begun_before, *_going_on(first, until, known, workspace_id)], before=first))
@@ -81,4 +82,18 @@ def _steps_of(handoff_ids: list[str], *, before: int) -> Iterator[Step]:
     for start in range(0, len(handoff_ids), AT_ONCE):
         chosen = handoff_ids[start : start + AT_ONCE]
         events = Event.objects.filter(handoff_id__in=chosen, event_id__lt=before, type__in=list(BEGINS))
-        yield from (Step(*row) for row in events.order_by("event_id").values_list(*_STEP))
+        yield from _as_they_lapsed([Step(*row) for row in events.order_by("event_id").values_list(*_STEP)])
+
+
+def _as_they_lapsed(steps: list[Step]) -> list[Step]:
+    """The steps with leases ending when they ran out, and not when that was recorded, which may be much later."""
+    recorded = [step.event_id for step in steps if step.type == "handoff.expired"]
+    if not recorded:
+        return steps
+    payloads = Event.objects.filter(pk__in=recorded).values_list("event_id", "payload")
+    at = {event_id: _moment(payload.get("lapsed_at")) for event_id, payload in payloads}
+    return [step._replace(at=at.get(step.event_id) or step.at) for step in steps]
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,8 +48,8 @@ ENDS = {
     "handoff.blocked": "when it was blocked",
     "handoff.submitted": "when it was submitted",
     "handoff.returned": "when it was returned",
-    "handoff.released": "when it was released",
-    "handoff.expired": "when the time for it ran out",
+    "handoff.expired": "when its lease ran out",
+    "handoff.timed_out": "when its deadline passed",
     "handoff.accepted": "when it was accepted",
     "handoff.completed": "when it was completed",
     "handoff.rejected": "when it was rejected",

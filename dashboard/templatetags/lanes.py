@@ -1,4 +1,4 @@
-"""The marks of the timeline as SVG. In Python, because a template takes ten times as long for a picture of a thousand."""
+"""The marks of the timeline as SVG: in Python, because a template takes many times as long for a thousand of them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _bar(bar: Bar, titles: Mapping[str, str], words: Mapping[Any, str], by: str,
     if query is not None:
         href = f"?{query}{'&' if query else ''}span={quote(span.handoff_id)}.{span.event_id}"
     return format_html(
-        '<a class="{}" id="span-{}-{}-{}" href="{}"{} tabindex="-1"><rect x="{}%" width="{}%" y="{}" height="11" rx="2"/>'
-        "<title>{}: {}{}, {} {}</title></a>",
+        '<a class="{}" id="span-{}-{}-{}" href="{}"{} tabindex="-1"><rect x="{}%" width="{}%" y="{}" height="11" '
+        'rx="2"/><title>{}: {}{}, {} {}</title></a>',
         span.doing, span.handoff_id, span.event_id, span.doing, href,
         "" if query is None else SafeString(' data-swap="inspect" data-mark="span"'),
         f"{bar.x:.3f}", f"{bar.width:.3f}", bar.y,

@@ -46,7 +46,7 @@ def test_it_keeps_handoffs_apart_however_their_steps_are_mixed(one: list[str], o
 
 
 def test_it_tells_the_whole_life_of_a_handoff() -> None:
-    life = ["created", "claimed", "started", "blocked", "extended", "started", "submitted", "accepted"]
+    life = ["created", "claimed", "started", "blocked", "extended", "started", "submitted", "accepted", "completed"]
     found = spans(steps_of([f"handoff.{step}" for step in life]))
     assert told(found) == [
         ("waiting", None), ("claimed", "bob"), ("working", "bob"), ("blocked", "bob"), ("working", "bob"),
@@ -56,9 +56,30 @@ def test_it_tells_the_whole_life_of_a_handoff() -> None:
 
 
 def test_it_tells_a_deadline_from_a_lease_that_ran_out() -> None:
-    assert told(spans(steps_of(["handoff.created", "handoff.expired"]))) == [("waiting", None)]
+    assert told(spans(steps_of(["handoff.created", "handoff.timed_out"]))) == [("waiting", None)]
     lapsed = spans(steps_of(["handoff.created", "handoff.claimed", "handoff.expired"]))
     assert told(lapsed) == [("waiting", None), ("claimed", "bob"), ("waiting", None)]
+
+
+def test_it_gives_what_is_returned_to_who_did_it() -> None:
+    steps = steps_of(["handoff.created", "handoff.claimed", "handoff.submitted"])
+    found = spans([*steps, Step("h", "handoff.returned", "eve", NOON + 9 * MINUTE, 9)])
+    assert told(found)[-2:] == [("checking", None), ("claimed", "bob")]
+
+
+def test_it_ends_a_claim_when_its_lease_ran_out_and_not_when_that_was_recorded(
+    call: Call, project: str, offer: Offer, clock: Clock
+) -> None:
+    handoff = offer()
+    call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+    clock.move_to(NOON + 60 * MINUTE)
+    call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
+    assert [(span.doing, span.start, span.end) for span in spans_of(handoff)] == [
+        (Doing.WAITING, NOON, NOON),
+        (Doing.CLAIMED, NOON, NOON + 5 * MINUTE),
+        (Doing.WAITING, NOON + 5 * MINUTE, NOON + 60 * MINUTE),
+        (Doing.CLAIMED, NOON + 60 * MINUTE, None),
+    ]
 
 
 def test_it_says_before_where_the_beginning_is_gone() -> None:

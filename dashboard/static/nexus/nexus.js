@@ -5,6 +5,7 @@ import "./regions.js";
 import "./controls.js";
 import "./keyboard.js";
 import "./palette.js";
+import "./graph.js";
 import "./tail.js";
 import "./answer.js";
 import "./timeline.js";
