@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from coordination import debts
 from coordination.presence import AgentState, Presence
 from coordination.routing import in_words
 from core.database import store
 from core.database.base import DISK_LOW
 from core.operations.caller import OPERATOR_AGENT
 from handoffs import monitoring
+from handoffs.debts import patience
 from handoffs.models import Handoff
 from inbox.monitoring import Inbox, dead_letters
 
@@ -26,6 +28,7 @@ class Kind(StrEnum):
     DEAD_LETTERS = "dead-letters"
     ORPHANS = "orphans"  # handoffs that nobody may take
     LEASES = "leases"  # that are about to end
+    DEBTS = "debts"  # agents that are there, do nothing, and owe work they took
     ANSWERS = "answers"  # mail to the operators
     SILENT = "silent"  # agents away, with unread mail
 
@@ -60,6 +63,7 @@ def groups(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str,
         _dead_letters(inboxes, each),
         _orphans(moment, each),
         _leases(moment, each),
+        _debts(agents, each),
         _answers(inboxes),
         _silent(agents, inboxes, each),
     ]
@@ -114,6 +118,26 @@ def _leases(moment: datetime, each: int) -> Group:
         for handoff in ending[:each]
     ]
     return Group(Kind.LEASES, ending.count(), found)
+
+
+def _debts(agents: Sequence[AgentState], each: int) -> Group:
+    there = {state.agent_id for state in agents if state.presence is not Presence.OFFLINE}
+    by_agent: dict[str, list[debts.Debt]] = {}
+    for debt in debts.overdue(patience()):
+        if debt.agent_id in there:
+            by_agent.setdefault(debt.agent_id, []).append(debt)
+    found = [
+        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, owed[0].since)
+        for agent_id, owed in list(by_agent.items())[:each]
+    ]
+    return Group(Kind.DEBTS, len(by_agent), found)
+
+
+def _owed(owed: Sequence[debts.Debt]) -> str:
+    """The oldest debt, whom it is owed to, and how many more there are."""
+    first, more = owed[0], len(owed) - 1
+    to = f" to {first.to}" if first.to else ""
+    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
 
 
 def _answers(inboxes: Mapping[str, Inbox]) -> Group:

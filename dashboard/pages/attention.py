@@ -26,6 +26,7 @@ LOOKS = {  # title and icon of each kind
     facts.Kind.DEAD_LETTERS: ("Dead letters", "unsubscribe"),
     facts.Kind.ORPHANS: ("Handoffs that nobody may take", "person_off"),
     facts.Kind.LEASES: ("Leases that end", "timer"),
+    facts.Kind.DEBTS: ("Owes, and does nothing", "hourglass_bottom"),
     facts.Kind.ANSWERS: ("Answers", "mark_chat_unread"),
     facts.Kind.SILENT: ("Away, with unread mail", "mark_email_unread"),
 }
@@ -101,6 +102,8 @@ def _way(kind: facts.Kind, subject: str) -> tuple[str, str]:
             return "Look or cancel", reverse("admin:handoff", args=[subject])
         case facts.Kind.LEASES:
             return "Look", reverse("admin:handoff", args=[subject])
+        case facts.Kind.DEBTS:
+            return "Look", reverse("admin:agent", args=[subject])
         case facts.Kind.ANSWERS:
             return "Read", _mail(agent=subject, lane="unread")
         case facts.Kind.SILENT:

@@ -20,6 +20,11 @@ SENSITIVE = {
     "handoff_complete",
     "handoff_reject",
     "handoff_cancel",
+    "handoff_start",
+    "handoff_block",
+    "handoff_extend",
+    "handoff_accept",
+    "handoff_return",
 }
 Credentials = dict[str, str]
 
@@ -46,7 +51,9 @@ def verbs(project: str) -> dict[str, dict[str, Any]]:
         "inbox_pull": {"agent_id": "ann"},
         "inbox_ack": {"agent_id": "ann", "message_ids": "m"},
         "inbox_extend": {"agent_id": "ann", "message_ids": "m", "extend_seconds": 60},
-        **dict.fromkeys(("handoff_claim", "handoff_complete", "handoff_reject", "handoff_cancel"), handoff),
+        **dict.fromkeys((verb for verb in SENSITIVE if verb.startswith("handoff_")), handoff),
+        "handoff_block": {**handoff, "reason": "r"},
+        "handoff_return": {**handoff, "reasons": "r"},
     }
 
 
