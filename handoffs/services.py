@@ -20,7 +20,7 @@ from core.database import store, write
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import opaque_text, within_limit
 from core.operations.errors import Code, NexusError, invalid, not_found
-from handoffs import lifecycle, selectors
+from handoffs import lifecycle, quotas, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus
@@ -84,8 +84,8 @@ def create(
 ) -> Created:
     """Create an OPEN handoff; one that its creator made with the same client_id before is answered as it is now.
 
-    Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, and NOT_FOUND for a
-    direct target that is no registered agent, and for a task that the open cycle has not.
+    Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, QUOTA_EXCEEDED, and
+    NOT_FOUND for a direct target that is no registered agent, and for a task that the open cycle has not.
     """
     parsed = parse_target(target)
     if parsed is None:
@@ -109,6 +109,7 @@ def create(
         if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
             agents.touch(from_agent_id, moment)
             return Created(selectors.reopened(first, moment), [], None, duplicate=True)
+        quotas.check_open(from_agent_id)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])

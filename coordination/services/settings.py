@@ -16,7 +16,7 @@ from django.db import transaction
 from typing_extensions import TypedDict
 
 from coordination.models import StoredSetting
-from coordination.services import audit
+from coordination.services import audit, limits
 from core.clock import now
 from core.config import LARGEST, TABLE, flag, parse, variable
 from core.database import write
@@ -36,6 +36,7 @@ def refresh() -> None:
     if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off
         _looked = moment
         apply()
+        limits.apply()
 
 
 def apply() -> None:
