@@ -57,8 +57,8 @@ def with_room(recipients: Sequence[str], moment: datetime) -> tuple[list[str], l
     if len(full) == len(recipients):
         raise exceeded(
             "unread",
-            f"The inbox of {full[0]!r} is full{f', and {len(full) - 1} more are' if full[1:] else ''}: this message was "
-            "not sent. It has room again once mail in it is read.",
+            f"No inbox that this message is for takes more for now, such as that of {full[0]!r}: it was not sent. "
+            "There is room again once mail is read.",
             limit=limits[full[0]],
             used=counts[full[0]],
             retry_after=LATER,

@@ -16,7 +16,7 @@ from core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
 from core.operations.shapes import one_of
 
-Names = Annotated[list[Label] | None, Field(max_length=1_000)]
+Names = Annotated[list[Label] | None, Field(min_length=1, max_length=1_000)]
 
 
 class LimitsRow(TypedDict):

@@ -30,7 +30,7 @@ _looked = 0.0  # when it did, in seconds since the epoch
 
 
 def refresh() -> None:
-    """Take over what other processes stored, when the last look is a second old. Costs one small read then."""
+    """Take over what other processes stored, when the last look is a second old. Costs two small reads then."""
     global _looked
     moment = time.time()
     if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off

@@ -56,16 +56,14 @@ def profile_of(agent: Agent) -> dict[str, str]:
 class LimitsForm(OperationForm):
     """What an agent may do at most; an empty field is what holds for its role, or for all."""
 
-    allowed = NamesField(required=False, label="Toolsets and verbs that it may use, separated by commas; empty: all")
-    refused = NamesField(required=False, label="Toolsets and verbs that it may not use")
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         for name in limits.names():
-            widget = forms.TextInput(
-                attrs={"inputmode": "numeric", "placeholder": str(limits.for_all(name) or "no limit")}
-            )
+            below = str(limits.for_all(name) or "no limit")
+            widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": below})
             self.fields[name] = NumberField(required=False, label=TITLES.get(name, name), widget=widget)
+        for name, label in LISTS.items():
+            self.fields[name] = NamesField(required=False, label=label)
 
     @property
     def numbers(self) -> list[forms.BoundField]:
@@ -76,8 +74,7 @@ class LimitsForm(OperationForm):
         """The limits as the operation takes them; an empty list is none."""
         return {
             "limits": {name: self.cleaned_data[name] for name in limits.names()},
-            "allowed": self.cleaned_data["allowed"] or None,
-            "refused": self.cleaned_data["refused"] or None,
+            **{name: self.cleaned_data[name] or None for name in LISTS},
         }
 
     def field_of(self, name: str) -> str:
@@ -90,6 +87,10 @@ TITLES = {
     "open_handoffs": "Handoffs that wait to be taken",
     "recipients": "Recipients of a message",
     "unread": "Unread messages that its inbox takes",
+}
+LISTS = {
+    "allowed": "Toolsets and verbs that it may use, separated by commas; empty: all",
+    "refused": "Toolsets and verbs that it may not use",
 }
 
 

@@ -171,7 +171,7 @@ def test_an_agents_limit_goes_over_its_roles_and_that_over_the_one_for_all(proje
         {"agent_id": "bob", "refused": ["coordination"]},
         {"role": "reviewer", "refused": ["handoff_create"]},
         {"role": "reviewer", "allowed": ["message_create", "topics"]},
-        {"agent_id": "bob", "allowed": []},
+        {"agent_id": "bob", "allowed": ["topics"]},
     ],
 )
 def test_it_keeps_an_agent_from_verbs(project: str, rule: dict[str, Any]) -> None:
@@ -222,6 +222,7 @@ def test_it_costs_no_query_while_nothing_is_set(project: str, clock: time_machin
         ({"agent_id": "bob", "limits": {"recipients": True}}, "limits"),
         ({"agent_id": "bob", "refused": ["no_such_verb"]}, "refused"),
         ({"agent_id": "bob", "allowed": ["Coordination"]}, "allowed"),
+        ({"agent_id": "bob", "allowed": []}, "allowed"),
         ({"agent_id": "bob", "role": "reviewer"}, "agent_id"),
         ({"limits": {"recipients": 1}}, "agent_id"),
     ],
@@ -235,7 +236,7 @@ def test_it_refuses_what_is_no_limit(arguments: dict[str, Any], field: str) -> N
 
 
 def test_it_is_for_operators_and_recorded(project: str) -> None:
-    assert run(LOCAL, "limits_update", {"agent_id": "bob", "refused": []})["error"]["code"] == "NOT_OWNER"
+    assert run(LOCAL, "limits_update", {"agent_id": "bob", "refused": ["topics"]})["error"]["code"] == "NOT_OWNER"
     store(agent_id="bob", limits={"unread": 5})
     store(agent_id="bob", limits={"recipients": 2}, refused=["topics"])
 
