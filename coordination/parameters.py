@@ -33,5 +33,5 @@ ClientId = Annotated[
     Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
     Field(description="Yours, for safe retries: the same one answers the first result."),
 ]
-SessionId = Annotated[Id | None, Field(description="From session_open; required in strict trust.")]
-SessionSecret = Annotated[Id | None, Field(description="From session_open; checked when given, required in strict.")]
+SessionId = Annotated[Id | None, Field(description="From session_open.")]
+SessionSecret = Annotated[Id | None, Field(description="Of session_id.")]

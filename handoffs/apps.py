@@ -4,11 +4,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState
+from core.contributions import Action, DoctorCheck, ExportKind, ImpossibleState, NeedKind, Sentence, Thing
+
+TYPES = (
+    *("created", "claimed", "started", "blocked", "extended", "expired", "timed_out"),
+    *("submitted", "accepted", "returned", "completed", "rejected", "cancelled", "remarked"),
+    *("released", "restored", "reassigned", "reoffered"),
+)
 
 
 class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
+
+    def ready(self) -> None:
+        from coordination import renewal
+        from handoffs.leases import renew
+
+        renewal.register("handoffs", renew)
+        super().ready()
 
     def streams(self) -> Mapping[str, str]:
         from handoffs.models import STREAM
@@ -16,7 +29,17 @@ class HandoffsConfig(NexusAppConfig):
         return {STREAM: "the life of handoffs"}
 
     def event_types(self) -> Sequence[str]:
-        return [f"handoff.{what}" for what in "created claimed completed rejected cancelled expired".split()]
+        return [f"handoff.{what}" for what in TYPES]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from handoffs.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from handoffs.sentences import THINGS
+
+        return THINGS
 
     def export_kinds(self) -> Sequence[ExportKind]:
         from handoffs.history import KINDS
@@ -43,7 +66,24 @@ class HandoffsConfig(NexusAppConfig):
             "handoff_withdraw": "nexus handoffs cancel",
             "handoff_get": "nexus handoffs show",
             "handoff_list_available": "nexus handoffs --for",
+            "handoff_release": "nexus handoffs release",
+            "handoff_release_undo": "nexus handoffs restore",
+            "handoff_reassign": "nexus handoffs reassign",
+            "handoff_reoffer": "nexus handoffs reoffer",
+            "handoff_prolong": "nexus handoffs extend",
+            "handoff_approve": "nexus handoffs accept",
+            "handoff_send_back": "nexus handoffs return",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from handoffs.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from handoffs.actions import ACTIONS
+
+        return ACTIONS
 
     def metrics(self) -> Iterable[Any]:
         from handoffs.metrics import collect

@@ -9,6 +9,8 @@ from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Agent, Channel, TargetField, Workspace, not_empty, one_of
 
+ARRIVALS = frozenset({"message.created", "message.requeued", "message.forwarded"})  # events after which mail waits
+
 
 class Message(models.Model):
     """What an agent sent; immutable."""

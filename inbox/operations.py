@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Never, NotRequired
 from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
+import inbox.administration  # noqa: F401  # declares the operators' operations
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret

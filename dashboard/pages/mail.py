@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from coordination.models import Agent
 from core.clock import now
@@ -21,8 +24,8 @@ FOUND = 200  # search hits that a filter narrows down
 
 
 def mail(request: HttpRequest) -> TemplateResponse:
-    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open (`alone=1`: without the
-    list), `?before=` pages."""
+    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=`, or the first one, is open (`alone=1`:
+    without the list), `?before=` pages."""
     filters = MailFilters(request.GET)
     wanted = MailFilter(
         workspace_id=filters.text("workspace"),
@@ -48,12 +51,18 @@ def mail(request: HttpRequest) -> TemplateResponse:
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
         older=older,
         query=filters.query("m", "before", "alone"),
+        here=filters.query("m", "alone"),
         alone=filters.is_valid() and filters.cleaned_data["alone"],
         filters=filters,
         lanes=LANES,
         wanted=wanted,
-        **_open(filters.text("m")),
+        **_open(filters.text("m") or (letters[0].message_id if letters else "")),
     )
+
+
+def message(request: HttpRequest, message_id: str) -> HttpResponse:
+    """One message, at an address of its own."""
+    return redirect(f"{reverse('admin:mail')}?{urlencode({'m': message_id, 'alone': '1'})}")
 
 
 def _open(message_id: str) -> dict[str, object]:

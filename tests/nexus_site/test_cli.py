@@ -471,7 +471,7 @@ def test_it_tells_the_state_of_the_hub(call: Call, project: str, mail: str, offe
     data = ran.json
     assert data["agents"] == {"present": 3, "stale": 0, "offline": 0}
     assert data["mail"] == {"unread": 0, "in_flight": 1, "parked": 0}
-    assert data["handoffs"] == {"open": 1, "claimed": 0}
+    assert data["handoffs"] == {"open": 1, "claimed": 0, "in_progress": 0, "blocked": 0, "submitted": 0}
     assert data["newest_event_id"] == Event.objects.latest("event_id").event_id
     assert (data["server"], data["attention"]) == (None, [])
     assert "0 unread, 1 in flight, 0 parked" in nexus("status").out
@@ -486,8 +486,9 @@ def test_it_exits_differently_when_something_needs_a_person(call: Call, mail: st
     ran = nexus("status", "--json")
     assert ran.code == 4
     letters, orphans = ran.json["attention"]
-    assert letters == "1 dead letters: nexus inbox bob --parked"
-    assert orphans.startswith("1 open handoffs that no registered agent may claim")
+    assert letters.startswith("Dead letters: Dead letter of bob: ") and letters.endswith(": nexus dead-letters")
+    assert orphans.startswith("Nobody may take it: ")
+    assert orphans.endswith("nobody has the role pilot: nexus handoffs")
 
 
 # prune

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -12,14 +13,17 @@ from coordination.target_options import add_target, target_of
 from core.cli import EXIT_CODES, NOTHING, add_project_root, ago, positive, text_of
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.replies import Data
-from core.verbs import Verb, VerbsCommand, named
+from core.verbs import Verb, VerbsCommand, named, several
 from handoffs.models import HandoffStatus
 
 HANDOFF = named("handoff", "The handoff_id.")
+HANDOFFS = several("handoff", "A handoff_id, of `nexus handoffs`.")
 
 
 class Command(VerbsCommand):
-    help = "List the handoffs that are open or claimed, show, offer and retract them. Without a verb it lists them."
+    help = (
+        "List the handoffs that are not settled, show, offer, retract and unstick them. Without a verb it lists them."
+    )
     examples = f"""examples:
   nexus handoffs
   nexus handoffs --project-root . --status completed --limit 10
@@ -56,7 +60,36 @@ class Command(VerbsCommand):
             ),
             Verb("cancel", "Retract an open handoff, whoever offered it.", self.cancel, _add_reason,
                  ['nexus handoffs cancel hnd_… --reason "No longer needed"']),
+            self._verb("release", "Take handoffs from their holders: they are open again.", "handoff_release",
+                       _reason, example='--reason "You seem stuck"'),
+            self._verb("restore", "Take a release back, within a minute and while nobody acted on it.",
+                       "handoff_release_undo"),
+            self._verb("reassign", "Make open or held handoffs ones for an agent alone.", "handoff_reassign",
+                       partial(_to, required=True), _reason, example="--to reviewer"),
+            self._verb("reoffer", "Offer the work of handoffs that came to nothing once more.", "handoff_reoffer", _to,
+                       example="--to reviewer"),
+            self._verb("extend", "Let whoever holds handoffs keep them for longer.", "handoff_prolong", _seconds,
+                       example="--seconds 900"),
+            self._verb("accept", "Say that submitted handoffs count.", "handoff_approve"),
+            self._verb("return", "Give submitted handoffs back to who did them.", "handoff_send_back", _reasons,
+                       example='--reasons "The tests fail"'),
         )  # fmt: skip
+
+    def _verb(
+        self, name: str, help: str, operation: str, *options: Callable[[CommandParser], Any], example: str = ""
+    ) -> Verb:
+        """A verb over one or more handoffs."""
+
+        def add(parser: CommandParser) -> None:
+            HANDOFFS(parser)
+            for option in options:
+                option(parser)
+
+        return Verb(name, help, partial(self._each, operation), add, [f"nexus handoffs {name} hnd_… {example}".strip()])
+
+    def _each(self, operation: str, options: Mapping[str, Any]) -> int:
+        given = {name: options.get(name) for name in ("agent_id", "reason", "reasons", "seconds")}
+        return self.each(options, options["handoff"], lambda one: self.call(operation, handoff_id=one, **given))
 
     def list(self, options: Mapping[str, Any]) -> int:
         """Handoffs, one a row."""
@@ -152,4 +185,20 @@ def _add_offer(parser: CommandParser) -> None:
 
 def _add_reason(parser: CommandParser) -> None:
     HANDOFF(parser)
+    _reason(parser)
+
+
+def _reason(parser: CommandParser) -> None:
     parser.add_argument("--reason", help="Why, for the record.")
+
+
+def _reasons(parser: CommandParser) -> None:
+    parser.add_argument("--reasons", required=True, help="What is wrong with them; who did them is told.")
+
+
+def _to(parser: CommandParser, *, required: bool = False) -> None:
+    parser.add_argument("--to", dest="agent_id", metavar="AGENT", required=required, help="For this agent alone.")
+
+
+def _seconds(parser: CommandParser) -> None:
+    parser.add_argument("--seconds", type=positive, help="From now. [a whole lease]")
