@@ -6,8 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('coordination', '0008_limits'),
-        ('handoffs', '0004_titles'),
+        ('handoffs', '0005_remarks_deadlines'),
     ]
 
     operations = [
