@@ -180,3 +180,27 @@ class Page:
     icon: str = ""
     section: str = "Now"
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One thing that was measured when it happened."""
+
+    key: str  # of the row or event that tells it: the same thing is counted once
+    agent_id: str | None  # whose doing it was
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How well something goes: counted over a window for people, and for Prometheus as a histogram `nexus_<name>`."""
+
+    name: str
+    title: str
+    what: str  # a sentence that says between what and what it is measured
+    unit: str  # `seconds`, or what is counted
+    kinds: tuple[str, ...]
+    bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
+    # The newest samples of a window, newest first, at most so many.
+    samples: Callable[[datetime, datetime, int], Sequence[Sample]]

@@ -14,4 +14,5 @@ from coordination.operations import (  # noqa: F401, I001  # each registers its 
     shared_md,
     administration,
     limits,
+    figures,
 )
