@@ -118,6 +118,12 @@ PAGES = (
         agents.key,
         words={"agent_key_issue": "Issue a key there", "agent_key_set_active": "Activate on the agent's page"},
     ),
+    Page(
+        "agent_limits",
+        "agents/<id:agent_id>/limits/",
+        agents.limit,
+        words={"limits_update": "Limits on the agent's page"},
+    ),
     Page("agent_delete", "agents/<id:agent_id>/delete/", agents.delete),
     Page("agent_close_session", "agents/<id:agent_id>/close/", agents.close_session),
     Page("agent_mail", "agents/<id:agent_id>/mail/", mail.agent_mail),
