@@ -27,7 +27,7 @@ class FilesConfig(NexusAppConfig):
         return {STREAM: "who reserved which files"}
 
     def event_types(self) -> Sequence[str]:
-        return [f"file.{what}" for what in "reserved extended released expired asked".split()]
+        return [f"file.{what}" for what in "reserved extended released expired asked overridden".split()]
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from files.retention import LANES

@@ -76,7 +76,7 @@ def place(pattern: str) -> str:
     for part in _parts(pattern)[:PLACE_PARTS]:
         if not isinstance(part, str):
             break
-        digits += f"{zlib.crc32(part.encode()):08x}"
+        digits += _digits(part)
     return digits
 
 
@@ -89,6 +89,19 @@ def extension(pattern: str) -> str:
     ending = name.rpartition(".")[2]
     told = name and _has_extension(name) and ending.isascii() and ending.isalnum() and len(ending) <= EXTENSION_LENGTH
     return ending if told else ""
+
+
+def places(path: str) -> Iterator[str]:
+    """The places of the patterns that can match a file, given by its path relative to the project's root."""
+    digits = ""
+    yield digits
+    for name in unicodedata.normalize("NFC", path).split("/")[:PLACE_PARTS]:
+        digits += _digits(name)
+        yield digits
+
+
+def _digits(name: str) -> str:
+    return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name need be no text
 
 
 def overlap(one: str, other: str) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from core.operations.parameters import MAX_ID, Id, Limit, Params
+from core.operations.parameters import MAX_ID, Id, Limit, Params, not_blank
 from core.operations.registry import OPERATORS_ONLY
 from files import selectors
+from files.guard import overrides
+from files.operations.common import MOST_IDS, Paths
 from files.rows import ReservationRow, reservation_row
 from files.services import holding
 from files.toolset import operation
@@ -74,3 +76,31 @@ def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
     assert caller.operator is not None
     ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=caller.operator)
     return {"reservation": reservation_row(ended)}
+
+
+class FilesOverride(Params):
+    reservation_ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]
+    paths: Annotated[Paths, Field(description="What is changed, below its work tree.")]
+    verb: Annotated[Literal["commit", "push"], Field(description="What was done.")]
+    reason: Annotated[str, Field(description="Why."), AfterValidator(not_blank)]
+
+
+class ToldHolders(TypedDict):
+    holders: list[str]
+
+
+@operation(
+    FilesOverride,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
+    """Record that a person commits or pushes over what agents hold; the holders are told."""
+    assert caller.operator is not None
+    holders = overrides.record(
+        reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=caller.operator
+    )
+    return {"holders": holders}

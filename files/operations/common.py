@@ -10,7 +10,7 @@ from coordination.parameters import ProjectRoot, SessionId, SessionSecret
 from core.operations.parameters import Id, Params, not_blank
 from files.config import LEAST_SECONDS, MOST_SECONDS
 
-MOST_PATHS = 200
+MOST_PATHS, MOST_IDS = 200, 1_000
 GIVEN_PATH = 4096  # characters, as an absolute path has them
 
 Path = Annotated[str, Field(max_length=GIVEN_PATH), AfterValidator(not_blank)]

@@ -16,13 +16,12 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Params
 from files import selectors
-from files.operations.common import OfAgent, Path, Paths, Seconds, Trusted
+from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, Trusted
 from files.paths import pattern_of
 from files.rows import ReservationRow, reservation_row
 from files.services import holding
 from files.toolset import operation
 
-MOST_IDS = 1_000
 OWN = (*IN_WORKSPACE, Code.NOT_OWNER, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
 
 
