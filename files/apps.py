@@ -65,6 +65,7 @@ class FilesConfig(NexusAppConfig):
             "files_extend": "nexus files extend",
             "files_who": "nexus files who",
             "files_end": "nexus files end",
+            "timeout_seconds": "nexus files reserve --wait",
         }
 
     def metrics(self) -> Iterable[Any]:

@@ -106,7 +106,7 @@ def _refuse(data: ReservedFiles) -> NoReturn:
     then = (
         f"{', '.join(asked)} got your question; wait for the files with timeout_seconds."
         if asked
-        else "Wait for them with timeout_seconds, ask their holder with ask=true, or take other work."
+        else "Wait for them with timeout_seconds, have their holder asked (ask), or take other work."
     )
     raise NexusError(
         FilesCode.FILES_RESERVED,
