@@ -10,7 +10,16 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState, News, Page, RetentionLane
+from core.contributions import (
+    DoctorCheck,
+    ExportKind,
+    ImpossibleState,
+    News,
+    Page,
+    RetentionLane,
+    Sentence,
+    Thing,
+)
 
 
 class NexusAppConfig(AppConfig):
@@ -41,6 +50,14 @@ class NexusAppConfig(AppConfig):
     def event_types(self) -> Sequence[str]:
         """The types of the events that it writes."""
         return ()
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        """By type of event, how it reads to people; one without a sentence reads as its type in words."""
+        return {}
+
+    def things(self) -> Mapping[str, Thing]:
+        """By name, what its sentences tell of."""
+        return {}
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""

@@ -1,9 +1,10 @@
 r"""The patterns of reservations: gitignore's, and whether two of them can match one file.
 
-A path is names joined by `/`, relative to the project. A pattern without a slash, but for one at its end, matches at
-any depth, others from the project's root. It stands for a file, or a directory with everything below it: `dir/` for the
-directory alone, and a pattern that ends in an extension (`*.py`, `app.py`) for files alone, where git would take a
-directory of such a name too. Upper and lower case differ; letters with marks are compared in their composed form (NFC).
+A path is names joined by `/`, relative to the project. A glob without a slash, as `*.py`, matches at any depth, all
+else from the project's root; so does a plain name, which git looks for everywhere: `src` is the root's, `**/src` any.
+Either stands for a file, or a directory with everything below it: `dir/` for the directory alone, and what ends in an
+extension (`*.py`, `app.py`) for files alone, where git would take a directory of such a name, too. Upper and lower case
+differ; letters with marks are compared in their composed form (NFC).
 
 Libraries match a path against such a pattern (pathspec), or intersect regular expressions of any kind (greenery) at a
 thousand times the price: none decides on two globs. Both decisions are one here, as a path is a pattern, too.
@@ -56,9 +57,8 @@ def normalized(text: str) -> str:
         raise ValueError("has a part .. in it; write it without, below the project's root")
     if not names:
         return "/**"
-    for name in names:
-        _part(name)
-    anchored = "/" in text.rstrip("/") or text.startswith("/")
+    read = [_part(name) for name in names]
+    anchored = "/" in text.rstrip("/") or text.startswith("/") or isinstance(read[0], str)
     return ("/" if anchored and len(names) == 1 else "") + "/".join(names) + ("/" if text.endswith("/") else "")
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from django import template
 from django.db.models import Model
-from django.utils.html import conditional_escape, format_html
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from coordination.routing import in_words
 from core.clock import iso
 from dashboard.markdown import rendered
+from inbox.search import words_of
 from topics.search import HIT_ENDS, HIT_STARTS
 
 register = template.Library()
@@ -95,3 +97,15 @@ def marked(snippet: str) -> SafeString:
     text = conditional_escape(plain(snippet))
     hits = re.sub(f"{HIT_STARTS}([^{HIT_STARTS}{HIT_ENDS}]*){HIT_ENDS}", r"<mark>\1</mark>", text)
     return mark_safe(hits)  # noqa: S308  # escaped, and the tags are ours
+
+
+@register.filter
+def highlight(text: str, words: str) -> SafeString:
+    """A text with the beginnings of words that were searched for marked."""
+    wanted = "|".join(re.escape(word) for word in sorted(words_of(words), key=len, reverse=True))
+    pieces = re.split(rf"(?<!\w)({wanted})", text, flags=re.IGNORECASE) if wanted else [text]
+    return format_html_join("", "{}{}", ((piece, _mark(hit)) for piece, hit in zip_longest(pieces[::2], pieces[1::2])))
+
+
+def _mark(hit: str | None) -> SafeString | str:
+    return format_html("<mark>{}</mark>", hit) if hit else ""

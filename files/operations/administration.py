@@ -13,10 +13,11 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import MAX_ID, Id, Limit, Params, not_blank
 from core.operations.registry import OPERATORS_ONLY
-from files import selectors, services
+from files import selectors
 from files.guard import overrides
 from files.operations.common import MOST_IDS, Paths
 from files.rows import ReservationRow, reservation_row
+from files.services import holding
 from files.toolset import operation
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
@@ -73,7 +74,7 @@ class EndedReservation(TypedDict):
 def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
     """End any agent's reservation, in any project, as an operator; its holder is told."""
     assert caller.operator is not None
-    ended = services.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=caller.operator)
+    ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=caller.operator)
     return {"reservation": reservation_row(ended)}
 
 

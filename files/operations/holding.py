@@ -15,10 +15,11 @@ from core.clock import now
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Params
-from files import selectors, services
+from files import selectors
 from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, Trusted
 from files.paths import pattern_of
 from files.rows import ReservationRow, reservation_row
+from files.services import holding
 from files.toolset import operation
 
 OWN = (*IN_WORKSPACE, Code.NOT_OWNER, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
@@ -40,7 +41,7 @@ class ReleasedFiles(TypedDict):
 @operation(FilesRelease, *OWN, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     """Give files up as soon as you are done: whoever waits has them at once."""
-    released = services.release(
+    released = holding.release(
         project_root=p.project_root, agent_id=p.agent_id, reservation_ids=p.reservation_ids, paths=p.paths
     )
     return {"released": [reservation_row(reservation) for reservation in released]}
@@ -64,7 +65,7 @@ class ExtendedFiles(TypedDict):
 )
 def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
     """Hold files longer; needed only when you will not be heard of for longer than the lease."""
-    extended = services.extend(
+    extended = holding.extend(
         project_root=p.project_root,
         agent_id=p.agent_id,
         reservation_ids=p.reservation_ids,

@@ -17,11 +17,12 @@ from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import MAX_INTEGER, Id
 from core.operations.registry import Wait
-from files import selectors, services
+from files import selectors
 from files.errors import FilesCode
 from files.models import STREAM
 from files.operations.common import OfAgent, Paths, Seconds, Trusted
 from files.rows import RefusedRow, ReservationRow, refused_row, reservation_row
+from files.services import reserving
 from files.toolset import operation
 from handoffs.models import STREAM as HANDOFFS
 
@@ -53,8 +54,8 @@ class ReservedFiles(TypedDict):
     asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
 
 
-def _wish(p: FilesReserve) -> tuple[services.Wish, workspaces.Place]:
-    return services.wish(
+def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.Place]:
+    return reserving.wish(
         project_root=p.project_root,
         agent_id=p.agent_id,
         paths=p.paths,
@@ -70,7 +71,7 @@ def _wish(p: FilesReserve) -> tuple[services.Wish, workspaces.Place]:
 
 def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
     wish, place = _wish(p)
-    reserved = services.reserve(wish, place, ask=ask)
+    reserved = reserving.reserve(wish, place, ask=ask)
     data: ReservedFiles = {
         "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
         "refused": [refused_row(conflict) for conflict in reserved.conflicts],
@@ -94,7 +95,7 @@ def _ends(p: FilesReserve) -> Callable[[Event], bool]:
 def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
     """Whether the call would reserve something by now."""
     wish, _ = _wish(p)
-    return {"reservations": bool(services.free(wish, services.in_the_way(wish)))}
+    return {"reservations": bool(reserving.free(wish, reserving.in_the_way(wish)))}
 
 
 def _refuse(data: ReservedFiles) -> NoReturn:
