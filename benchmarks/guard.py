@@ -97,6 +97,7 @@ def reserve(repo: Path) -> None:
                 agent_id=f"agent{number % 50}",
                 pattern=patterns.normalized(glob),
                 place=patterns.place(patterns.normalized(glob)),
+                extension=patterns.extension(patterns.normalized(glob)),
                 exclusive=True,
                 item=0,
                 seconds=3600,

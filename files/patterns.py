@@ -21,6 +21,7 @@ from itertools import takewhile
 MAX_PATTERN = 1024  # characters
 MAX_WILD = 100  # characters of a part with wildcards; a longer one costs too much to compare
 PLACE_PARTS, PLACE_LENGTH = 8, 64
+EXTENSION_LENGTH = 16
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, in order, apart: what one character may be
 Name = tuple[Ranges, ...]  # of a part with wildcards, what each character may be; STAR any number of any
@@ -93,6 +94,17 @@ def _digits(name: str) -> str:
     return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name need be no text
 
 
+def extension(pattern: str) -> str:
+    """The extension of every file that a normalized pattern matches, without the dot; empty where it tells none.
+
+    Two patterns with different ones do not overlap.
+    """
+    name = pattern.rpartition("/")[2]
+    ending = name.rpartition(".")[2]
+    told = name and _has_extension(name) and ending.isascii() and ending.isalnum() and len(ending) <= EXTENSION_LENGTH
+    return ending if told else ""
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether a path exists that both normalized patterns match."""
     return _meet(_parts(one), _parts(other))
@@ -153,7 +165,7 @@ def _part(name: str) -> str | Name:
     made: list[Ranges] = []
     for character in characters:
         if character != STAR or not made or made[-1] != STAR:
-            made.append(((ord(character), ord(character)),) if isinstance(character, str) else character)
+            made.append(_one(character) if isinstance(character, str) else character)
     return tuple(made)
 
 
@@ -292,7 +304,13 @@ def _names_meet(one: str | Name, other: str | Name) -> bool:
     """Whether a name exists that is both."""
     if isinstance(one, str) and isinstance(other, str):
         return one == other
-    return _spelled_alike(one, other)
+    return _ends_meet(one, other, 0) and _ends_meet(one, other, -1) and _spelled_alike(one, other)
+
+
+def _ends_meet(one: str | Name, other: str | Name, end: int) -> bool:
+    """Whether the first or the last characters may be the same: this alone tells most names apart."""
+    a, b = (_one(name[end]) if isinstance(name, str) else name[end] for name in (one, other))
+    return a == STAR or b == STAR or bool(_common(a, b))
 
 
 @lru_cache(maxsize=65_536)
@@ -320,4 +338,8 @@ def _fitting(ranges: Ranges, name: Name) -> int:
 
 
 def _spelled(name: str | Name) -> Name:
-    return tuple(((ord(character), ord(character)),) for character in name) if isinstance(name, str) else name
+    return tuple(map(_one, name)) if isinstance(name, str) else name
+
+
+def _one(character: str) -> Ranges:
+    return ((ord(character), ord(character)),)
