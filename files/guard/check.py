@@ -103,14 +103,22 @@ def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
         if not revisions:
             return []
         listed = "\n".join([*revisions, ""]).encode()
-        return _names(
-            "log", "--format=", "-c", *NAMES_ALONE, "--ignore-missing", "--stdin", "--not", "--remotes", text=listed
-        )
+        return _names("log", *EVERY_COMMIT, *NAMES_ALONE, "--stdin", "--not", "--remotes", text=listed)
 
     return changed
 
 
-NAMES_ALONE = ("--name-only", "-z", "--no-renames", "--no-relative", "--ignore-submodules=none", "--no-ext-diff")
+# Whatever the repository's own configuration has git show beside, or leave out.
+EVERY_COMMIT = ("--format=", "-c", "--root", "--no-show-signature", "--ignore-missing")
+NAMES_ALONE = (
+    "--name-only",
+    "-z",
+    "--no-renames",
+    "--no-relative",
+    "--ignore-submodules=none",
+    "--no-ext-diff",
+    "--no-color",
+)
 
 
 def _names(*arguments: str, text: bytes | None = None) -> list[str]:
