@@ -81,6 +81,17 @@ def place(pattern: str) -> str:
     return digits
 
 
+def extension(pattern: str) -> str:
+    """The extension of every file that a normalized pattern matches, without the dot; empty where it tells none.
+
+    Two patterns with different ones do not overlap.
+    """
+    name = pattern.rpartition("/")[2]
+    ending = name.rpartition(".")[2]
+    told = name and _has_extension(name) and ending.isascii() and ending.isalnum() and len(ending) <= EXTENSION_LENGTH
+    return ending if told else ""
+
+
 def places(path: str) -> Iterator[str]:
     """The places of the patterns that can match a file, given by its path relative to the project's root."""
     digits = ""
@@ -92,17 +103,6 @@ def places(path: str) -> Iterator[str]:
 
 def _digits(name: str) -> str:
     return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name need be no text
-
-
-def extension(pattern: str) -> str:
-    """The extension of every file that a normalized pattern matches, without the dot; empty where it tells none.
-
-    Two patterns with different ones do not overlap.
-    """
-    name = pattern.rpartition("/")[2]
-    ending = name.rpartition(".")[2]
-    told = name and _has_extension(name) and ending.isascii() and ending.isalnum() and len(ending) <= EXTENSION_LENGTH
-    return ending if told else ""
 
 
 def overlap(one: str, other: str) -> bool:

@@ -176,7 +176,13 @@ def of_call(agent_id: str, client_id: str) -> list[Reservation]:
 
 
 def listed(
-    *, workspace_id: str | None, agent_id: str | None, ended: bool, search: str, limit: int
+    *,
+    workspace_id: str | None = None,
+    agent_id: str | None = None,
+    ended: bool = False,
+    search: str = "",
+    offset: int = 0,
+    limit: int,
 ) -> list[Reservation]:
     """Reservations for people: those held, oldest first, or those that ended, latest first; `search` finds parts of
     patterns, reasons and names."""
@@ -190,7 +196,7 @@ def listed(
         rows = rows.filter(agent_id=agent_id)
     if search:
         rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
-    return list(rows.select_related("workspace")[:limit])
+    return list(rows.select_related("workspace")[offset : offset + limit])
 
 
 def next_change(workspace_id: str) -> datetime | None:

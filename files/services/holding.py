@@ -189,5 +189,4 @@ def _record_end(
         reservation.released_at, reservation.outcome = moment, outcome
     type = "expired" if outcome == Outcome.EXPIRED else "released"
     for rows in by_holder(reservations):
-        holder = None if actor else rows[0].agent_id
-        tell(type, actor, rows, moment, outcome=outcome.value, holder=holder, **more)
+        tell(type, actor, rows, moment, outcome=outcome.value, holder=rows[0].agent_id, **more)
