@@ -29,5 +29,5 @@ IN_WORKSPACE = (  # with a project_root
     CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.VALIDATION_ERROR,
 )
-SessionId = Annotated[Id | None, Field(description="From session_open; required in strict trust.")]
-SessionSecret = Annotated[Id | None, Field(description="From session_open; checked when given, required in strict.")]
+SessionId = Annotated[Id | None, Field(description="From session_open.")]
+SessionSecret = Annotated[Id | None, Field(description="Of session_id.")]

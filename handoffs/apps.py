@@ -6,9 +6,21 @@ from typing import Any
 from core.apps import NexusAppConfig
 from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Sentence, Thing
 
+TYPES = (
+    *("created", "claimed", "started", "blocked", "extended", "expired", "timed_out"),
+    *("submitted", "accepted", "returned", "completed", "rejected", "cancelled", "remarked"),
+)
+
 
 class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
+
+    def ready(self) -> None:
+        from coordination import renewal
+        from handoffs.leases import renew
+
+        renewal.register("handoffs", renew)
+        super().ready()
 
     def streams(self) -> Mapping[str, str]:
         from handoffs.models import STREAM
@@ -16,7 +28,7 @@ class HandoffsConfig(NexusAppConfig):
         return {STREAM: "the life of handoffs"}
 
     def event_types(self) -> Sequence[str]:
-        return [f"handoff.{what}" for what in "created claimed completed rejected cancelled expired".split()]
+        return [f"handoff.{what}" for what in TYPES]
 
     def sentences(self) -> Mapping[str, Sentence]:
         from handoffs.sentences import SENTENCES

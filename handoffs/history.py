@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
-from handoffs.models import Handoff
+from handoffs.models import Handoff, Remark
 
-KINDS = (ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from_agent_id", "claimed_by")),)
+KINDS = (
+    ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from_agent_id", "claimed_by")),
+    ExportKind("handoff_remark", Remark, 81, of_workspace(Remark, "handoff__workspace"), agents=("agent_id",)),
+)
 
 IMPOSSIBLE = (
     ImpossibleState(

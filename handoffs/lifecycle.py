@@ -1,17 +1,73 @@
 """The life of a handoff: total functions over plain values.
 
-OPEN ──claim──▶ CLAIMED ──complete (claimant)──▶ COMPLETED
-OPEN ◀─lease lapses─┘ └──reject (claimant)──▶ REJECTED
-OPEN ──reject (direct target)──▶ REJECTED
-OPEN ──cancel (creator)──▶ CANCELLED
+                              ┌────────────────── return (verifier) ─────────────────┐
+                              ▼                                                      │
+OPEN ──claim (admitted)──▶ CLAIMED ──start──▶ IN_PROGRESS                        SUBMITTED ──accept (verifier)──┐
+ │ ▲                          │  │               │   ▲                               ▲                          │
+ │ │                          │  └──────block────┤   │ start                         │ submit                   │
+ │ │                          │                  ▼   │                               │                          │
+ │ │                          │                 BLOCKED                              │                          │
+ │ └─── the lease lapses ─────┴──── held: by its claimant, who alone does these ─────┤                          ▼
+ │                                                                                   └──────complete──▶ COMPLETED
+ ├──reject (direct target)──▶ REJECTED ◀──reject (claimant) from every held state
+ ├──cancel (creator)──▶ CANCELLED
+ └──its deadline passes──▶ EXPIRED
+
+To complete is to submit where a verifier is named. An operator may cancel, extend, accept and return what anybody may.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
 
-from coordination.routing import Strategy, Target
 from core.operations.errors import Code, NexusError
+
+
+class Part(StrEnum):
+    """What one is to a handoff, in words."""
+
+    CLAIMANT = "its claimant"
+    TARGET = "the agent of its direct target"
+    CREATOR = "its creator"
+    VERIFIER = "its verifier, who did not do the work,"
+    OPERATOR = "an operator"
+
+
+class Step(NamedTuple):
+    """Where a verb leads, and who may take it; claiming asks the target and nobody's part."""
+
+    to: str
+    who: frozenset[Part]
+
+
+HELD = ("CLAIMED", "IN_PROGRESS", "BLOCKED")
+_holder = frozenset({Part.CLAIMANT})
+_holder_or_operator = frozenset({Part.CLAIMANT, Part.OPERATOR})
+_verifier = frozenset({Part.VERIFIER, Part.OPERATOR})
+
+STEPS: Mapping[tuple[str, str], Step] = {
+    ("claim", "OPEN"): Step("CLAIMED", frozenset()),
+    ("reject", "OPEN"): Step("REJECTED", frozenset({Part.TARGET})),
+    ("cancel", "OPEN"): Step("CANCELLED", frozenset({Part.CREATOR, Part.OPERATOR})),
+    **{("start", held): Step("IN_PROGRESS", _holder) for held in HELD},
+    **{("block", held): Step("BLOCKED", _holder) for held in HELD},
+    **{("extend", held): Step(held, _holder_or_operator) for held in HELD},
+    **{("complete", held): Step("COMPLETED", _holder) for held in HELD},
+    **{("submit", held): Step("SUBMITTED", _holder) for held in HELD},
+    **{("reject", held): Step("REJECTED", _holder) for held in HELD},
+    ("accept", "SUBMITTED"): Step("COMPLETED", _verifier),
+    ("return", "SUBMITTED"): Step("CLAIMED", _verifier),
+}
+OWNED = {"cancel": frozenset({Part.CREATOR, Part.OPERATOR})}  # asked for its owner before the state, as documented
+HINTS = {
+    **dict.fromkeys(HELD, "It is its claimant's to resolve, until the lease lapses."),
+    "OPEN": "handoff_claim takes it.",
+    "SUBMITTED": "It waits for its verifier.",
+    "EXPIRED": "Nobody had it when its deadline passed.",
+}
 
 
 def lapsed(*, lease_expires_at: datetime | None, now: datetime) -> bool:
@@ -19,38 +75,35 @@ def lapsed(*, lease_expires_at: datetime | None, now: datetime) -> bool:
     return lease_expires_at is not None and lease_expires_at < now
 
 
-def check_complete(*, status: str, claimed_by: str | None, agent_id: str) -> None:
-    """Only the claimant completes, and only what is claimed. Raises INVALID_TRANSITION, then NOT_OWNER."""
-    if status != "CLAIMED":
-        raise _invalid_transition("complete", status)
-    if claimed_by != agent_id:
-        raise _not_owner("Only its claimant may complete a handoff.")
+def state_at(*, status: str, lease_expires_at: datetime | None, deadline_at: datetime | None, now: datetime) -> str:
+    """The state that counts at `now`, whether or not it was recorded: held with a lapsed lease is open again, and open
+    with its deadline strictly before `now` is expired."""
+    if status in HELD and lapsed(lease_expires_at=lease_expires_at, now=now):
+        status = "OPEN"
+    if status == "OPEN" and deadline_at is not None and deadline_at < now:
+        return "EXPIRED"
+    return status
 
 
-def check_reject(*, status: str, claimed_by: str | None, target: Target, agent_id: str) -> None:
-    """The claimant rejects what is claimed, a direct target what is open. Raises INVALID_TRANSITION or NOT_OWNER."""
-    if status == "CLAIMED":
-        if claimed_by != agent_id:
-            raise _not_owner("Only its claimant may reject a claimed handoff.")
-    elif status == "OPEN":
-        if target["strategy"] != Strategy.DIRECT or target["agent_id"] != agent_id:
-            raise _not_owner("Only the agent of a direct target may reject an open handoff.")
-    else:
-        raise _invalid_transition("reject", status)
+def step(verb: str, status: str, parts: Set[Part]) -> str:
+    """The state that a verb of whoever has these parts leads to.
+
+    Raises INVALID_TRANSITION where the state has no such step, then NOT_OWNER; `cancel` asks the other way round.
+    """
+    if verb in OWNED and not parts & OWNED[verb]:
+        raise _not_owner(verb, OWNED[verb])
+    if (verb, status) not in STEPS:
+        hint = HINTS.get(status)
+        raise NexusError(
+            Code.INVALID_TRANSITION,
+            f"Cannot {verb} a handoff that is {status}.{f' {hint}' if hint else ''}",
+            {"status": status},
+        )
+    to, who = STEPS[verb, status]
+    if who and not parts & who:
+        raise _not_owner(verb, who)
+    return to
 
 
-def check_cancel(*, status: str, created_by: str, agent_id: str) -> None:
-    """The creator retracts what is still open. Raises NOT_OWNER, then INVALID_TRANSITION."""
-    if created_by != agent_id:
-        raise _not_owner("Only its creator may cancel a handoff.")
-    if status != "OPEN":
-        raise _invalid_transition("cancel", status)
-
-
-def _invalid_transition(verb: str, status: str) -> NexusError:
-    hint = " It is its claimant's to resolve, until the lease lapses." if status == "CLAIMED" else ""
-    return NexusError(Code.INVALID_TRANSITION, f"Cannot {verb} a handoff that is {status}.{hint}", {"status": status})
-
-
-def _not_owner(message: str) -> NexusError:
-    return NexusError(Code.NOT_OWNER, message)
+def _not_owner(verb: str, who: Set[Part]) -> NexusError:
+    return NexusError(Code.NOT_OWNER, f"Only {' or '.join(sorted(who))} may {verb} this handoff.")

@@ -32,9 +32,12 @@ class HandoffQuerySet(models.QuerySet["Handoff"]):
         return self.filter(lease_expires_at__lt=now)
 
     def in_state(self, status: str, now: datetime) -> HandoffQuerySet:
-        """In the state that counts: held with a lapsed lease is open again."""
+        """In the state that counts, as `lifecycle.state_at` has it."""
+        in_pool, overdue = Q(status=HandoffStatus.OPEN) | Q(lease_expires_at__lt=now), Q(deadline_at__lt=now)
         if status == HandoffStatus.OPEN:
-            return self.filter(Q(status=HandoffStatus.OPEN) | Q(lease_expires_at__lt=now))
+            return self.filter(in_pool & (Q(deadline_at=None) | ~overdue))
+        if status == HandoffStatus.EXPIRED:
+            return self.filter(Q(status=HandoffStatus.EXPIRED) | (in_pool & overdue))
         if status in HELD:
             return self.filter(status=status, lease_expires_at__gte=now)
         return self.filter(status=status)
@@ -101,7 +104,9 @@ class Handoff(models.Model):
             ),
             models.Index(fields=["claimed_by"], name="handoffs_by_holder", condition=Q(lease_expires_at__isnull=False)),
             models.Index(
-                fields=["workspace", "deadline_at"], name="handoffs_by_deadline", condition=Q(deadline_at__isnull=False)
+                fields=["workspace", "deadline_at"],
+                name="handoffs_overdue",
+                condition=Q(status="OPEN", deadline_at__isnull=False),
             ),
         ]
         constraints = [
@@ -124,3 +129,28 @@ class Handoff(models.Model):
 
     def __str__(self) -> str:
         return self.handoff_id
+
+
+class RemarkKind(models.TextChoices):
+    """What a remark is."""
+
+    LATE_RESULT = "late_result"  # what a former holder brought after its lease had lapsed
+    RESULT = "result"  # what was submitted, and returned
+    RETURNED = "returned"  # why it was
+
+
+class Remark(models.Model):
+    """What was said of a handoff beside its outcome."""
+
+    handoff = models.ForeignKey(Handoff, on_delete=models.CASCADE, related_name="remarks")
+    agent_id = models.CharField(max_length=ID_LENGTH)  # who said it
+    kind = models.CharField(max_length=16, choices=RemarkKind)
+    text = models.TextField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "handoff_remarks"
+        constraints = [*not_empty("handoff_remarks", "agent_id"), one_of("handoff_remarks", "kind", RemarkKind)]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.handoff_id}"

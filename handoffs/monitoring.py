@@ -40,9 +40,8 @@ def orphaned(moment: datetime, limit: int) -> list[Handoff]:
     """Open handoffs that no registered agent may claim now, oldest first."""
     known = agents_known.profiles()
     found = []
-    for handoff in (
-        Handoff.objects.open().select_related("workspace").defer("payload").order_by("created_event_id")[:EXAMINED]
-    ):
+    open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).select_related("workspace").defer("payload")
+    for handoff in open_ones.order_by("created_event_id")[:EXAMINED]:
         if not any(selectors.eligible(handoff, agent, moment) for agent in known):
             found.append(handoff)
             if len(found) == limit:

@@ -21,13 +21,15 @@ from core.operations.errors import Code
 from core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.shapes import Time
-from handoffs import selectors, services, work
+from handoffs import progress, remarks, selectors, services, work
 from handoffs.errors import HandoffCode
+from handoffs.leases import LONGEST, SHORTEST
 from handoffs.models import STREAM, Handoff, HandoffStatus
-from handoffs.rows import HandoffRow, HandoffState, OfferRow, handoff_row, offer_row
+from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff_row, offer_row, remark_row
 from handoffs.titles import MAX_TITLE
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500
+MAX_DEADLINE = 365 * 86_400  # seconds
 
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)
 SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
@@ -53,6 +55,16 @@ class HandoffCreate(Params):
     ] = None
     task_id: Annotated[
         int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it carries, of the open cycle.")
+    ] = None
+    deadline_seconds: Annotated[
+        int | None, Field(ge=1, le=MAX_DEADLINE, description="It expires unless somebody has it by then.")
+    ] = None
+    verifier: Annotated[
+        Any,
+        Field(
+            description='Who says whether the result counts: "creator", "operator", {"agent_id":"…"} or {"role":"…"}; '
+            "never who did it."
+        ),
     ] = None
     session_id: Id | None = None
 
@@ -86,6 +98,8 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         payload=p.payload,
         task_id=p.task_id,
         title=p.title,
+        deadline_seconds=p.deadline_seconds,
+        verifier=p.verifier,
     )
     data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,
@@ -183,6 +197,12 @@ class HandoffTrusted(HandoffRef):
     session_secret: SessionSecret = None
 
 
+class HandoffClaim(HandoffTrusted):
+    lease_seconds: Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="How long it lasts unrenewed.")] = (
+        None
+    )
+
+
 class ClaimedHandoff(TypedDict):
     handoff_id: str
     workspace_id: str
@@ -193,16 +213,19 @@ class ClaimedHandoff(TypedDict):
 
 
 @operation(
-    HandoffTrusted,
+    HandoffClaim,
     *OF_ONE,
+    Code.INVALID_TRANSITION,
     HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
     HandoffCode.HANDOFF_ALREADY_CLAIMED,
     acts_as="agent_id",
     guards=(in_session("session_id"),),
 )
-def handoff_claim(p: HandoffTrusted, caller: Caller) -> ClaimedHandoff:
-    """Take a handoff; one agent wins. Complete or reject it before lease_expires_at, or it reopens for others."""
-    handoff = services.claim(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
+def handoff_claim(p: HandoffClaim, caller: Caller) -> ClaimedHandoff:
+    """Take a handoff; one agent wins. Your heartbeats and acts renew the lease; once it lapses, others may take it."""
+    handoff = services.claim(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, lease_seconds=p.lease_seconds
+    )
     return {
         "handoff_id": handoff.handoff_id,
         "workspace_id": handoff.workspace_id,
@@ -230,11 +253,87 @@ class SettledHandoff(TypedDict):
     guards=(in_session("session_id"),),
 )
 def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
-    """Finish a handoff you claimed; result goes to its creator."""
-    notified = services.complete(
+    """Finish a handoff you claimed; result goes to its creator, or first to its verifier (SUBMITTED)."""
+    ended = services.complete(
         project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, result=p.result
     )
+    return _outcome(p.handoff_id, ended.status, ended.notified)
+
+
+class HeldHandoff(TypedDict):
+    handoff_id: str
+    status: HandoffState
+    lease_expires_at: Time | None
+    notified: NotRequired[list[str]]
+
+
+def _held(handoff: Handoff, notified: list[str] | None = None) -> HeldHandoff:
+    held: HeldHandoff = {
+        "handoff_id": handoff.handoff_id,
+        "status": str(handoff.status),
+        "lease_expires_at": iso(handoff.lease_expires_at),
+    }
+    if notified:
+        held["notified"] = notified
+    return held
+
+
+@operation(
+    HandoffTrusted,
+    *OF_ONE,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
+)
+def handoff_start(p: HandoffTrusted, caller: Caller) -> HeldHandoff:
+    """Say that you work on a handoff you claimed, or go on after handoff_block."""
+    return _held(progress.start(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id))
+
+
+class HandoffBlock(HandoffTrusted):
+    reason: str
+
+
+@operation(HandoffBlock, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
+def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
+    """Say why you cannot go on; its creator is told, you keep it."""
+    handoff, notified = progress.block(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
+    )
+    return _held(handoff, notified)
+
+
+class HandoffExtend(HandoffTrusted):
+    seconds: Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="From now; none: a whole lease.")] = None
+
+
+@operation(HandoffExtend, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
+    """Keep a handoff for a stretch in which nothing is heard of you."""
+    return _held(
+        progress.extend(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, seconds=p.seconds)
+    )
+
+
+@operation(HandoffTrusted, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_accept(p: HandoffTrusted, caller: Caller) -> SettledHandoff:
+    """As its verifier: a submitted result counts."""
+    notified = progress.accept(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
     return _outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
+
+
+class HandoffReturn(HandoffTrusted):
+    reasons: str
+
+
+@operation(HandoffReturn, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_return(p: HandoffReturn, caller: Caller) -> SettledHandoff:
+    """As its verifier: it does not count yet; who did it has it again."""
+    notified = progress.send_back(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reasons=p.reasons
+    )
+    return _outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
 
 
 class HandoffWithReason(HandoffTrusted):
@@ -299,6 +398,7 @@ class HandoffPage(TypedDict):
 
 class ReadHandoff(KnownHandoff):
     outcome: selectors.Outcome | None
+    remarks: list[RemarkRow]
 
 
 @operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
@@ -317,7 +417,7 @@ class HandoffId(Params):
 def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
     """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
     handoff = selectors.found(p.handoff_id)
-    return {**_whole(handoff), "outcome": selectors.outcome(handoff)}
+    return {**_whole(handoff), "outcome": selectors.outcome(handoff), "remarks": _remarks(handoff)}
 
 
 def _whole(handoff: Handoff) -> KnownHandoff:
@@ -347,15 +447,71 @@ def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> SettledHandoff:
     return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 
-def _outcome(handoff_id: str, status: HandoffStatus, notified: list[str]) -> SettledHandoff:
-    settled: SettledHandoff = {"handoff_id": handoff_id, "status": status.value}
+class HandoffProlong(HandoffId):
+    seconds: Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="From now; none: a whole lease.")] = None
+
+
+@operation(
+    HandoffProlong,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    Code.INVALID_TRANSITION,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
+    """Let whoever holds a handoff keep it for longer, as an operator."""
+    assert caller.operator is not None
+    return _held(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=caller.operator))
+
+
+@operation(
+    HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False
+)
+def handoff_approve(p: HandoffId, caller: Caller) -> SettledHandoff:
+    """Say that a submitted handoff counts, as an operator, whoever verifies it."""
+    assert caller.operator is not None
+    notified = progress.approve(handoff_id=p.handoff_id, operator=caller.operator)
+    return _outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
+
+
+class HandoffSendBack(HandoffId):
+    reasons: str
+
+
+@operation(
+    HandoffSendBack,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    Code.INVALID_TRANSITION,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
+    """Return a submitted handoff to who did it, as an operator, whoever verifies it."""
+    assert caller.operator is not None
+    notified = progress.send_back_as_operator(handoff_id=p.handoff_id, reasons=p.reasons, operator=caller.operator)
+    return _outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
+
+
+def _outcome(handoff_id: str, status: str, notified: list[str]) -> SettledHandoff:
+    settled: SettledHandoff = {"handoff_id": handoff_id, "status": str(status)}
     if notified:
         settled["notified"] = notified
     return settled
 
 
+class WholeHandoff(HandoffRow):
+    remarks: Annotated[list[RemarkRow], Field(description="Late results, returned ones, and why they were.")]
+
+
 @operation(HandoffRef, *OF_ONE, acts_as="agent_id", read_only=True)
-def handoff_get(p: HandoffRef, caller: Caller) -> HandoffRow:
-    """One handoff with its status, claimant, payload and outcome."""
+def handoff_get(p: HandoffRef, caller: Caller) -> WholeHandoff:
+    """One handoff with its status, claimant, payload, outcome and remarks."""
     handoff = services.get(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id)
-    return handoff_row(handoff, now())
+    return {**handoff_row(handoff, now()), "remarks": _remarks(handoff)}
+
+
+def _remarks(handoff: Handoff) -> list[RemarkRow]:
+    return [remark_row(remark) for remark in remarks.of(handoff)]

@@ -10,8 +10,9 @@ from typing_extensions import TypedDict
 
 from core.clock import iso
 from core.operations.shapes import Time, one_of
-from handoffs import lifecycle
-from handoffs.models import Handoff, HandoffStatus
+from handoffs import selectors
+from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
+from handoffs.verification import shown
 
 HandoffState = Annotated[str, one_of(HandoffStatus)]
 
@@ -25,7 +26,11 @@ class HandoffRow(TypedDict):
     target: dict[str, Any]
     visibility: str
     claimed_by: str | None
+    claimed_at: Time | None
     lease_expires_at: Time | None
+    blocked_reason: str | None
+    deadline_at: Annotated[Time | None, Field(description="When it expires unless somebody has it.")]
+    verifier: Annotated[Any, Field(description="Who says whether the result counts, as handoff_create takes it.")]
     payload: str | None
     task_id: Annotated[int | None, Field(description="The planned task it carries.")]
     result: str | None
@@ -36,23 +41,45 @@ class HandoffRow(TypedDict):
 
 def handoff_row(handoff: Handoff, moment: datetime) -> HandoffRow:
     """As it counts at `moment`: a claim that has lapsed is no claim, whether or not that was recorded yet."""
-    open_again = lifecycle.lapsed(lease_expires_at=handoff.lease_expires_at, now=moment)
+    handoff = selectors.as_counts(handoff, moment)
     return {
         "handoff_id": handoff.handoff_id,
         "workspace_id": handoff.workspace_id,
         "title": handoff.title,
-        "status": HandoffStatus.OPEN.value if open_again else handoff.status,
+        "status": str(handoff.status),
         "from_agent_id": handoff.from_agent_id,
         "target": handoff.target,
         "visibility": handoff.visibility,
-        "claimed_by": None if open_again else handoff.claimed_by,
-        "lease_expires_at": None if open_again else iso(handoff.lease_expires_at),
+        "claimed_by": handoff.claimed_by,
+        "claimed_at": iso(handoff.claimed_at),
+        "lease_expires_at": iso(handoff.lease_expires_at),
+        "blocked_reason": handoff.blocked_reason,
+        "deadline_at": iso(handoff.deadline_at),
+        "verifier": shown(handoff.verifier),
         "payload": handoff.payload,
         "task_id": handoff.task_id,
         "result": handoff.result,
         "rejected_reason": handoff.rejected_reason,
         "created_at": iso(handoff.created_at),
         "updated_at": iso(handoff.updated_at),
+    }
+
+
+class RemarkRow(TypedDict):
+    """What was said of a handoff beside its outcome."""
+
+    agent_id: str
+    kind: Annotated[str, one_of(RemarkKind)]
+    text: str | None
+    created_at: Time
+
+
+def remark_row(remark: Remark) -> RemarkRow:
+    return {
+        "agent_id": remark.agent_id,
+        "kind": remark.kind,
+        "text": remark.text,
+        "created_at": iso(remark.created_at),
     }
 
 

@@ -15,7 +15,7 @@ from coordination.routing import Profile, Strategy, can_see, is_eligible, next_o
 from core.clock import iso, now
 from core.operations.errors import not_found
 from core.operations.shapes import Time
-from handoffs import lifecycle
+from handoffs import lifecycle, verification
 from handoffs.models import LIVE, Handoff, HandoffStatus
 from handoffs.work import work
 
@@ -92,11 +92,42 @@ def next_change(workspace_id: str) -> datetime | None:
     return min(moments, default=None)
 
 
-def reopened(handoff: Handoff, moment: datetime) -> Handoff:
+def state_at(handoff: Handoff, moment: datetime) -> str:
+    """The state that counts, whether or not it was recorded yet."""
+    return lifecycle.state_at(
+        status=handoff.status,
+        lease_expires_at=handoff.lease_expires_at,
+        deadline_at=handoff.deadline_at,
+        now=moment,
+    )
+
+
+def as_counts(handoff: Handoff, moment: datetime) -> Handoff:
     """The handoff as it counts: a claim that has lapsed is no claim, whether or not that was recorded yet."""
     if lifecycle.lapsed(lease_expires_at=handoff.lease_expires_at, now=moment):
-        handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.OPEN, None, None
+        handoff.claimed_by, handoff.claimed_at, handoff.blocked_reason = None, None, None
+    handoff.status = state_at(handoff, moment)
+    if handoff.claimed_by is None:
+        handoff.lease_expires_at = None
     return handoff
+
+
+def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
+    """What an agent is to a handoff."""
+    direct = handoff.target["strategy"] == Strategy.DIRECT and handoff.target["agent_id"] == agent_id
+    verifier = handoff.verifier is not None and verifies(handoff, agents_known.profile_of(agent_id))
+    of = {
+        lifecycle.Part.CLAIMANT: handoff.claimed_by == agent_id,
+        lifecycle.Part.TARGET: direct,
+        lifecycle.Part.CREATOR: handoff.from_agent_id == agent_id,
+        lifecycle.Part.VERIFIER: verifier,
+    }
+    return {part for part, holds in of.items() if holds}
+
+
+def verifies(handoff: Handoff, agent: Profile) -> bool:
+    """Whether an agent may say that what was done counts."""
+    return verification.verifies(handoff.verifier, agent, created_by=handoff.from_agent_id, done_by=handoff.claimed_by)
 
 
 def listed(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:

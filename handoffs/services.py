@@ -1,4 +1,7 @@
-"""The verbs of handoffs: create, claim, complete, reject, cancel. One transaction each, exactly one winner."""
+"""The verbs of handoffs: create, claim, complete, reject, cancel. One transaction each, exactly one winner.
+
+What happens between claiming and completing stands in `progress`.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,22 @@ from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, workspaces
-from core.clock import now
+from core.clock import iso, now
 from core.database import store, write
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import opaque_text, within_limit
+from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid, not_found
-from handoffs import lifecycle, selectors
+from handoffs import lifecycle, remarks, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
-from handoffs.models import STREAM, Handoff, HandoffStatus
+from handoffs.models import STREAM, Handoff, HandoffStatus, RemarkKind
 from handoffs.titles import title_of
+from handoffs.verification import OPERATOR, named_agent, parse_verifier
 from handoffs.work import work
 from inbox import services as mail
 
+TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
@@ -38,12 +44,25 @@ _lapsed = Select(
         .values_list("pk")
     )
 )
+_overdue = Select(
+    lambda: Handoff.objects.open().filter(workspace_id=Slot("workspace_id"), deadline_at__lt=Slot("moment"))
+)
 _take = Update(
-    lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), workspace_id=Slot("workspace_id")),
+    lambda: Handoff.objects.open().filter(
+        Q(deadline_at=None) | Q(deadline_at__gte=Slot("moment")),
+        pk=Slot("handoff_id"),
+        workspace_id=Slot("workspace_id"),
+    ),
     status=HandoffStatus.CLAIMED,
     claimed_by=Slot("agent_id"),
     claimed_at=Slot("moment"),
+    lease_seconds=Slot("lease_seconds"),
     lease_expires_at=Slot("lease"),
+    updated_at=Slot("moment"),
+)
+_time_out = Update(
+    lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), deadline_at__lt=Slot("moment")),
+    status=HandoffStatus.EXPIRED,
     updated_at=Slot("moment"),
 )
 _end = Update(
@@ -53,9 +72,17 @@ _end = Update(
     status=Slot("status"),
     result=Slot("result"),
     rejected_reason=Slot("rejected_reason"),
+    blocked_reason=None,
     lease_expires_at=None,
     updated_at=Slot("moment"),
 )
+
+
+class Ended(NamedTuple):
+    """The state that a handoff came to, and whom a notice of it reached."""
+
+    status: str
+    notified: list[str]
 
 
 class Created(NamedTuple):
@@ -75,21 +102,28 @@ def create(
     payload: Any,
     task_id: int | None = None,
     title: str | None = None,
+    deadline_seconds: int | None = None,
+    verifier: Any = None,
 ) -> Created:
-    """Create an OPEN handoff.
+    """Create an OPEN handoff, which expires when nobody has it `deadline_seconds` from now.
 
-    Raises VALIDATION_ERROR (missing or malformed target), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, and NOT_FOUND for a
-    direct target that is no registered agent, and for a task that the open cycle has not.
+    Raises VALIDATION_ERROR (missing or malformed target, malformed verifier), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE,
+    and NOT_FOUND for a direct target or a verifier that is no registered agent, and for a task that the open cycle has
+    not.
     """
     parsed = parse_target(target)
     if parsed is None:
         raise invalid('target is required, such as {"strategy": "capability", "capability": "ocr"}.', field="target")
+    verified_by = parse_verifier(verifier)
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
     with write():
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
+        named = named_agent(verified_by)
+        if named is not None and not agent_exists(named):
+            raise not_found("agent", named)
         task_key = None if task_id is None else work().find(place.workspace_id, task_id)
         handoff_id = new_id("hnd")
         event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)
@@ -103,6 +137,8 @@ def create(
             payload=text,
             task_id=task_id,
             task_key=task_key,
+            deadline_at=None if deadline_seconds is None else moment + timedelta(seconds=deadline_seconds),
+            verifier=verified_by,
             created_event_id=event.event_id,
             created_at=moment,
             updated_at=moment,
@@ -113,17 +149,19 @@ def create(
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
 
 
-def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
-    """Take an OPEN handoff; of many that try, one conditional update lets one win.
+def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: int | None = None) -> Handoff:
+    """Take an OPEN handoff, for `lease_seconds` at a time; of many that try, one conditional update lets one win.
 
-    Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_ELIGIBLE_TO_CLAIM, HANDOFF_ALREADY_CLAIMED.
+    Raises NOT_FOUND, WORKSPACE_MISMATCH, NOT_ELIGIBLE_TO_CLAIM, INVALID_TRANSITION (its deadline passed),
+    HANDOFF_ALREADY_CLAIMED.
     """
     place = workspaces.locate(project_root)
-    expire_leases(place.workspace_id)
+    expire(place.workspace_id)
     moment = now()
-    lease = moment + timedelta(seconds=HandoffSettings.current().handoff_lease_ttl_seconds)
+    seconds = HandoffSettings.current().handoff_lease_ttl_seconds if lease_seconds is None else lease_seconds
+    lease = moment + timedelta(seconds=seconds)
     with write():
-        handoff = _find(place.workspace_id, handoff_id)
+        handoff = find(place.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
                 HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
@@ -131,37 +169,68 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
                 {"handoff_id": handoff_id},
             )
         won = {"handoff_id": handoff_id, "workspace_id": place.workspace_id, "agent_id": agent_id}
-        if not _take(**won, lease=lease, moment=moment):
+        if not _take(**won, lease_seconds=seconds, lease=lease, moment=moment):
+            if selectors.state_at(handoff, moment) == HandoffStatus.EXPIRED:
+                lifecycle.step("claim", HandoffStatus.EXPIRED, frozenset())
             raise NexusError(
                 HandoffCode.HANDOFF_ALREADY_CLAIMED,
                 f"This handoff is {handoff.status} already; look for others with handoff_list_available.",
                 {"handoff_id": handoff_id, "status": handoff.status},
             )
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
-        _record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
+        record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
         if handoff.task_key is not None:
             work().started(handoff.task_key, place, agent_id, moment)
         agents.touch(agent_id, moment)
     return handoff
 
 
-def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> list[str]:
-    """Finish a claimed handoff with its result; whom the notice reached.
+def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> Ended:
+    """Finish a handoff one holds with its result, or submit it to the verifier that it names.
 
+    A former holder whose lease lapsed is refused, and what it brings is kept as a remark.
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
     with write():
-        handoff = _find(place.workspace_id, handoff_id)
-        lifecycle.check_complete(status=handoff.status, claimed_by=handoff.claimed_by, agent_id=agent_id)
-        _settle(handoff, HandoffStatus.COMPLETED, moment, result=text)
-        _record(handoff, "completed", agent_id, moment)
-        if handoff.task_key is not None:
-            work().completed(handoff.task_key, place, agent_id, moment)
-        notified = _notify_creator(handoff, agent_id, "completed", text, moment)
-        agents.touch(agent_id, moment)
-    return notified
+        handoff = find(place.workspace_id, handoff_id)
+        verb = "complete" if handoff.verifier is None else "submit"
+        try:
+            status = lifecycle.step(verb, handoff.status, selectors.parts(handoff, agent_id))
+        except NexusError as refusal:
+            ended: Ended | NexusError = _refused(handoff, agent_id, refusal, text, moment)
+        else:
+            ended = Ended(status, _finish(handoff, status, agent_id, place, text, moment))
+            agents.touch(agent_id, moment)
+    if isinstance(ended, NexusError):
+        raise ended  # after the commit, which keeps the remark
+    return ended
+
+
+def _finish(
+    handoff: Handoff, status: str, agent_id: str, place: workspaces.Place, result: str | None, moment: datetime
+) -> list[str]:
+    """Inside the transaction: the result stands, and who waits for it is told; whom the notice reached."""
+    settle(handoff, status, moment, result=result)
+    if status == HandoffStatus.SUBMITTED:
+        record(handoff, "submitted", agent_id, moment)
+        return _notify_verifiers(handoff, agent_id, result, moment)
+    record(handoff, "completed", agent_id, moment)
+    if handoff.task_key is not None:
+        work().completed(handoff.task_key, place, agent_id, moment)
+    return _notify_creator(handoff, agent_id, "completed", result, moment)
+
+
+def _refused(handoff: Handoff, agent_id: str, refusal: NexusError, result: str | None, moment: datetime) -> NexusError:
+    """Inside the transaction: the refusal of a result, which is kept where its bringer did have the handoff."""
+    lost = remarks.lost_claim(handoff, agent_id)
+    if lost is None:
+        return refusal
+    kept = remarks.keep(handoff, agent_id, RemarkKind.LATE_RESULT, result, moment)
+    if kept is remarks.Kept.NEW:
+        record(handoff, "remarked", agent_id, moment)
+    return remarks.explained(refusal, handoff, lost, moment, kept)
 
 
 def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> list[str]:
@@ -172,12 +241,9 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     place, moment = workspaces.locate(project_root), now()
     within_limit(reason, "reason")
     with write():
-        handoff = _find(place.workspace_id, handoff_id)
-        lifecycle.check_reject(
-            status=handoff.status, claimed_by=handoff.claimed_by, target=handoff.target, agent_id=agent_id
-        )
-        _settle(handoff, HandoffStatus.REJECTED, moment, rejected_reason=reason)
-        _record(handoff, "rejected", agent_id, moment, reason=reason)
+        handoff = find(place.workspace_id, handoff_id)
+        settle(handoff, remarks.step("reject", handoff, agent_id, moment), moment, rejected_reason=reason)
+        record(handoff, "rejected", agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
             work().returned(handoff.task_key, place, agent_id, agent_id, moment)
         notified = _notify_creator(handoff, agent_id, "rejected", reason, moment)
@@ -192,13 +258,12 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     """
     place = workspaces.locate(project_root)
     within_limit(reason, "reason")
-    expire_leases(place.workspace_id)
+    expire(place.workspace_id)
     moment = now()
     with write():
-        handoff = _find(place.workspace_id, handoff_id)
-        lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=agent_id)
-        _settle(handoff, HandoffStatus.CANCELLED, moment)
-        _record(handoff, "cancelled", agent_id, moment, reason=reason)
+        handoff = find(place.workspace_id, handoff_id)
+        settle(handoff, lifecycle.step("cancel", handoff.status, selectors.parts(handoff, agent_id)), moment)
+        record(handoff, "cancelled", agent_id, moment, reason=reason)
         agents.touch(agent_id, moment)
 
 
@@ -211,13 +276,12 @@ def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
     handoff = Handoff.objects.filter(pk=handoff_id).first()
     if handoff is None:
         raise not_found("handoff", handoff_id)
-    expire_leases(handoff.workspace_id)
+    expire(handoff.workspace_id)
     moment = now()
     with write():
         handoff.refresh_from_db()
-        lifecycle.check_cancel(status=handoff.status, created_by=handoff.from_agent_id, agent_id=handoff.from_agent_id)
-        _settle(handoff, HandoffStatus.CANCELLED, moment)
-        _record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
+        settle(handoff, lifecycle.step("cancel", handoff.status, {lifecycle.Part.OPERATOR}), moment)
+        record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
     return handoff
 
 
@@ -228,55 +292,62 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     """
     place = workspaces.locate(project_root)
     record_expiries(place.workspace_id)
-    handoff = selectors.reopened(_find(place.workspace_id, handoff_id), now())
+    handoff = selectors.as_counts(find(place.workspace_id, handoff_id), now())
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff
 
 
-def expire_leases(workspace_id: str) -> None:
-    """Reopen the workspace's handoffs whose lease has lapsed, with an event each.
+def expire(workspace_id: str) -> None:
+    """Record what time did in a workspace, with an event each: handoffs whose lease has lapsed open again, and open
+    ones whose deadline has passed expire.
 
     A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
     """
-    if _lapsed.first(workspace_id=workspace_id, moment=now()) is None:
+    of = {"workspace_id": workspace_id, "moment": now()}
+    if _lapsed.first(**of) is None and _overdue.first(**of) is None:
         return
     with write():
         moment = now()
         for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
-            former = handoff.claimed_by
-            if (
-                Handoff.objects.lapsed(moment)
-                .filter(pk=handoff.pk)
-                .update(
-                    status=HandoffStatus.OPEN,
-                    claimed_by=None,
-                    claimed_at=None,
-                    lease_expires_at=None,
-                    updated_at=moment,
-                )
-            ):
-                _record(handoff, "expired", None, moment, claimed_by=former)
-                if handoff.task_key is not None:
-                    work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), former, None, moment)
+            _reopen(handoff, moment)
+        for handoff in _overdue(workspace_id=workspace_id, moment=moment):
+            if _time_out(handoff_id=handoff.handoff_id, moment=moment):
+                record(handoff, "timed_out", None, moment)
+                _tell_of_timeout(handoff, moment)
+
+
+def _reopen(handoff: Handoff, moment: datetime) -> None:
+    """Inside a transaction: a handoff whose lease lapsed is open again, unless it was renewed meanwhile."""
+    former, lapsed_at = handoff.claimed_by, handoff.lease_expires_at
+    lapsed = Handoff.objects.lapsed(moment).filter(pk=handoff.pk)
+    opened = {"status": HandoffStatus.OPEN, "claimed_by": None, "claimed_at": None, "lease_seconds": None}
+    if not lapsed.update(**opened, lease_expires_at=None, blocked_reason=None, updated_at=moment):
+        return
+    record(handoff, "expired", None, moment, claimed_by=former, lapsed_at=iso(lapsed_at))
+    if handoff.task_key is not None:
+        work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), former, None, moment)
 
 
 def record_expiries(workspace_id: str) -> None:
-    """`expire_leases` beside a read: not while a writer holds the store. A lapsed claim reads as open meanwhile."""
+    """`expire` beside a read: not while a writer holds the store. What time did is shown meanwhile all the same."""
     with store().without_waiting():
         try:
-            expire_leases(workspace_id)
+            expire(workspace_id)
         except OperationalError:
-            return  # whoever writes next records them
+            return  # whoever writes next records it
 
 
-def expire_leases_everywhere() -> None:
-    """Reopen what has lapsed in every workspace: for a reaper in the background."""
-    for workspace_id in set(Handoff.objects.lapsed(now()).values_list("workspace_id", flat=True)):
-        expire_leases(workspace_id)
+def expire_everywhere() -> None:
+    """`expire` in every workspace: for a reaper in the background."""
+    moment = now()
+    overdue = Handoff.objects.open().filter(deadline_at__lt=moment)
+    due = (Handoff.objects.lapsed(moment), overdue)
+    for workspace_id in {found for rows in due for found in rows.values_list("workspace_id", flat=True)}:
+        expire(workspace_id)
 
 
-def _find(workspace_id: str, handoff_id: str) -> Handoff:
+def find(workspace_id: str, handoff_id: str) -> Handoff:
     handoff = _by_id.first(handoff_id=handoff_id)
     if handoff is None:
         raise not_found("handoff", handoff_id)
@@ -285,26 +356,32 @@ def _find(workspace_id: str, handoff_id: str) -> Handoff:
     return handoff
 
 
-def _settle(
+def settle(
     handoff: Handoff,
-    status: HandoffStatus,
+    status: str,
     moment: datetime,
     *,
     result: str | None = None,
     rejected_reason: str | None = None,
 ) -> None:
-    """Move to a terminal state from the state that was checked; who is open has no claimant, by constraint."""
+    """Inside a transaction: from the state that was checked to one without a lease; who is open has no claimant, by
+    constraint. Raises INVALID_TRANSITION where it is not in that state any more."""
     ended = _end(
         handoff_id=handoff.handoff_id,
         former=handoff.status,
         claimed_by=handoff.claimed_by or "",
-        status=status.value,
+        status=str(status),
         result=result,
         rejected_reason=rejected_reason,
         moment=moment,
     )
     if not ended:
-        raise NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
+        raise changed_meanwhile()
+
+
+def changed_meanwhile() -> NexusError:
+    """The error for a step from a state that is no longer."""
+    return NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
 
 
 def _named_agent(target: Target) -> str | None:
@@ -336,18 +413,66 @@ def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
 def _notify_creator(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:
     if handoff.from_agent_id == agent_id:
         return []
-    quoted = "" if text is None else f"\n\n{text[:RESULT_IN_NOTICE]}{'…' if len(text) > RESULT_IN_NOTICE else ''}"
     return mail.notify(
         workspace_id=handoff.workspace_id,
         from_agent_id=agent_id,
         recipient=handoff.from_agent_id,
         subject=f"Handoff {handoff.handoff_id} was {outcome}",
-        body=f"{agent_id} {outcome} it; handoff_get has the whole outcome.{quoted}",
+        body=f"{agent_id} {outcome} it; handoff_get has the whole outcome.{_quoted(text)}",
         moment=moment,
     )
 
 
-def _record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> None:
+def _quoted(text: str | None) -> str:
+    return "" if text is None else f"\n\n{text[:RESULT_IN_NOTICE]}{'…' if len(text) > RESULT_IN_NOTICE else ''}"
+
+
+def tell(handoff: Handoff, sender: str, recipient: str, what: str, body: str, moment: datetime) -> list[str]:
+    """Inside a transaction: a notice of what happened to a handoff; whom it reached. Nobody is told of its own act."""
+    if recipient == sender:
+        return []
+    return mail.notify(
+        workspace_id=handoff.workspace_id,
+        from_agent_id=sender,
+        recipient=recipient,
+        subject=f"Handoff {handoff.handoff_id} {what}: {handoff.title}",
+        body=body,
+        moment=moment,
+    )
+
+
+def _notify_verifiers(handoff: Handoff, agent_id: str, result: str | None, moment: datetime) -> list[str]:
+    body = (
+        f"{agent_id} did it; whether it counts is yours to say: "
+        f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
+    )
+    to = verifiers(handoff)
+    return [name for each in to for name in tell(handoff, agent_id, each, "waits for your verdict", body, moment)]
+
+
+def verifiers(handoff: Handoff) -> list[str]:
+    """The agents that may verify a handoff now, of a role only the first few; operators have one inbox."""
+    if handoff.verifier == OPERATOR:
+        return [OPERATOR_AGENT]
+    agents = [agent.agent_id for agent in agents_known.profiles() if selectors.verifies(handoff, agent)]
+    return agents[:TOLD_OF_ONE]
+
+
+def _tell_of_timeout(handoff: Handoff, moment: datetime) -> None:
+    body = (
+        "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
+    )
+    mail.notify(
+        workspace_id=handoff.workspace_id,
+        from_agent_id=handoff.from_agent_id,
+        recipient=handoff.from_agent_id,
+        subject=f"Handoff {handoff.handoff_id} expired: {handoff.title}",
+        body=body,
+        moment=moment,
+    )
+
+
+def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> None:
     _emit(handoff.workspace_id, handoff.handoff_id, handoff.target, handoff.visibility, what, actor, moment, **more)
 
 

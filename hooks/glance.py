@@ -30,6 +30,7 @@ UNION ALL SELECT min(lease_expires_at) FROM handoffs WHERE workspace_id = :works
 HANDOFFS = """
 SELECT handoff_id, target, visibility, from_agent_id, created_at FROM handoffs
 WHERE workspace_id = :workspace AND (status = 'OPEN' OR lease_expires_at < :now)
+  AND (deadline_at IS NULL OR deadline_at >= :now)
 LIMIT 1000
 """
 TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"

@@ -39,7 +39,7 @@ class Reaper(Work[Step, None]):
 
 def _steps() -> dict[str, Step]:
     return {
-        "leases": handoffs.expire_leases_everywhere,
+        "leases": handoffs.expire_everywhere,
         "sessions": sessions.reap_everywhere,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},
     }

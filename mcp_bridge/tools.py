@@ -35,12 +35,9 @@ def wire(reply: Reply, outcome: Outcome) -> dict[str, Any]:
 def tool(operation: Operation[Any]) -> Tool:
     """An operation as clients are told of it."""
     hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    if not operation.read_only:
+    if not operation.read_only:  # what the protocol takes for granted is left out: every agent's context pays for it
         hints = ToolAnnotations(
-            read_only_hint=False,
-            destructive_hint=operation.destructive,
-            idempotent_hint=operation.idempotent,
-            open_world_hint=False,
+            destructive_hint=operation.destructive, idempotent_hint=operation.idempotent or None, open_world_hint=False
         )
     return Tool(
         name=operation.name, description=operation.description, input_schema=_schema(operation), annotations=hints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -35,6 +35,12 @@ def clock() -> Iterator[Clock]:
     """Noon, standing still until the test moves it."""
     with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
         yield clock
+
+
+@pytest.fixture
+def every_act_renews(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an agent does renews its leases each time; a process otherwise does so once in a few seconds."""
+    monkeypatch.setattr("coordination.renewal.EVERY", timedelta(0))
 
 
 def events_of(handoff_id: str) -> list[str]:

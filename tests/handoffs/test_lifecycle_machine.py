@@ -23,12 +23,13 @@ from hypothesis.stateful import (
 )
 
 from coordination.toolset import run
-from handoffs.models import Handoff
+from handoffs.models import Handoff, Remark
 from inbox.models import Delivery
 from tests.conftest import LOCAL
 from tests.handoffs.conftest import events_of
 
 PROJECT = tempfile.gettempdir()
+HELD = ("CLAIMED", "IN_PROGRESS", "BLOCKED")
 AGENTS = ("ana", "bob", "cleo")  # bob and cleo know python
 TARGETS: dict[str, dict[str, Any]] = {
     "bob": {"strategy": "direct", "agent_id": "bob"},
@@ -54,8 +55,15 @@ class Work:
     visibility: str
     born: datetime
     status: str = "OPEN"
+    deadline: datetime | None = None
+    verifier: str | None = None
     claimant: str | None = None
+    lease: int | None = None
     lease_ends: datetime | None = None
+    reason: str | None = None
+    remarks: int = 0
+    had: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
     events: list[str] = field(default_factory=lambda: ["handoff.created"])
 
     def admits(self, agent: str, now: datetime) -> bool:
@@ -71,8 +79,14 @@ class Work:
         return self.visibility == "public" or agent == self.creator or self.admits(agent, now)
 
     def becomes(self, status: str, event: str, claimant: str | None, lease_ends: datetime | None = None) -> None:
-        self.status, self.claimant, self.lease_ends = status, claimant, lease_ends
+        self.status, self.claimant, self.lease_ends, self.reason = status, claimant, lease_ends, None
         self.events.append(f"handoff.{event}")
+
+    @property
+    def judge(self) -> str | None:
+        """Who verifies it, unless that is who did it."""
+        judge = self.creator if self.verifier == "creator" else self.verifier
+        return None if judge == self.claimant else judge
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -98,15 +112,30 @@ class Lifecycle(RuleBasedStateMachine):
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def code(self, verb: str, work: Work, agent: str) -> str:
+    def code(self, verb: str, work: Work, agent: str, **more: Any) -> str:
         """What an act on a handoff is answered: `ok` or the code of the error."""
-        envelope = run(LOCAL, verb, {"project_root": PROJECT, "handoff_id": work.handoff_id, "agent_id": agent})
+        arguments = {"project_root": PROJECT, "handoff_id": work.handoff_id, "agent_id": agent, **more}
+        envelope = run(LOCAL, verb, arguments)
+        if envelope["ok"]:
+            self.renew(agent)
         return "ok" if envelope["ok"] else envelope["error"]["code"]
+
+    def renew(self, agent: str) -> None:
+        """Whatever an agent does renews what it has, once half of a lease is over."""
+        for work in self.all:
+            if work.claimant == agent and work.lease_ends is not None and work.lease is not None:
+                left = work.lease_ends - self.now
+                if timedelta(0) <= left < timedelta(seconds=work.lease) / 2:
+                    work.lease_ends = self.now + timedelta(seconds=work.lease)
 
     def reopen_lapsed(self) -> None:
         for work in self.all:
             if work.lease_ends is not None and work.lease_ends < self.now:
                 work.becomes("OPEN", "expired", None)
+        for work in self.all:
+            if work.status == "OPEN" and work.deadline is not None and work.deadline < self.now:
+                work.becomes("EXPIRED", "timed_out", None)
+                self.mail[work.creator] += 1
 
     def tell_creator(self, work: Work, agent: str) -> None:
         if agent != work.creator:
@@ -123,8 +152,10 @@ class Lifecycle(RuleBasedStateMachine):
         creator=agents,
         kind=st.sampled_from(sorted(TARGETS)),
         visibility=st.sampled_from(["public", "eligible", "private"]),
+        deadline=st.none() | st.integers(1, 500),
+        verifier=st.sampled_from([None, "creator", "ana", "bob"]),
     )
-    def create(self, creator: str, kind: str, visibility: str) -> Work:
+    def create(self, creator: str, kind: str, visibility: str, deadline: int | None, verifier: str | None) -> Work:
         envelope = run(
             LOCAL,
             "handoff_create",
@@ -133,45 +164,121 @@ class Lifecycle(RuleBasedStateMachine):
                 "from_agent_id": creator,
                 "target": TARGETS[kind],
                 "visibility": visibility,
+                "deadline_seconds": deadline,
+                "verifier": {"agent_id": verifier} if verifier in AGENTS else verifier,
             },
         )
         work = Work(envelope["data"]["handoff_id"], creator, kind, visibility, self.now)
+        work.deadline = None if deadline is None else self.now + timedelta(seconds=deadline)
+        work.verifier = verifier
         self.all.append(work)
+        self.renew(creator)
         if kind.startswith("bob"):
             self.mail["bob"] += 1
         return work
 
-    @rule(work=works, agent=agents)
-    def claim(self, work: Work, agent: str) -> None:
+    @rule(work=works, agent=agents, lease=st.sampled_from([None, 10, 60, 900]))
+    def claim(self, work: Work, agent: str, lease: int | None) -> None:
         self.reopen_lapsed()
         if not work.admits(agent, self.now):
             expected = "NOT_ELIGIBLE_TO_CLAIM"
+        elif work.status == "EXPIRED":
+            expected = "INVALID_TRANSITION"
         elif work.status != "OPEN":
             expected = "HANDOFF_ALREADY_CLAIMED"
         else:
             expected = "ok"
-            work.becomes("CLAIMED", "claimed", agent, self.now + timedelta(seconds=300))
+            work.lease = lease or 300
+            work.becomes("CLAIMED", "claimed", agent, self.now + timedelta(seconds=work.lease))
+            work.had.add(agent)
 
-        assert self.code("handoff_claim", work, agent) == expected
+        assert self.code("handoff_claim", work, agent, lease_seconds=lease) == expected
+
+    @rule(work=works, agent=agents)
+    def start(self, work: Work, agent: str) -> None:
+        self.reopen_lapsed()
+        expected = self.of_holder(work, agent)
+        if expected == "ok" and work.status != "IN_PROGRESS":
+            work.becomes("IN_PROGRESS", "started", agent, work.lease_ends)
+
+        assert self.code("handoff_start", work, agent) == expected
+
+    @rule(work=works, agent=agents, reason=st.sampled_from(["no key", "no time"]))
+    def block(self, work: Work, agent: str, reason: str) -> None:
+        self.reopen_lapsed()
+        expected = self.of_holder(work, agent)
+        if expected == "ok" and work.reason != reason:
+            work.becomes("BLOCKED", "blocked", agent, work.lease_ends)
+            work.reason = reason
+            self.tell_creator(work, agent)
+
+        assert self.code("handoff_block", work, agent, reason=reason) == expected
+
+    @rule(work=works, agent=agents, seconds=st.sampled_from([None, 30, 1000]))
+    def extend(self, work: Work, agent: str, seconds: int | None) -> None:
+        self.reopen_lapsed()
+        expected = self.of_holder(work, agent)
+        if expected == "ok":
+            assert work.lease_ends is not None
+            work.lease_ends = max(work.lease_ends, self.now + timedelta(seconds=seconds or work.lease or 0))
+            work.events.append("handoff.extended")
+
+        assert self.code("handoff_extend", work, agent, seconds=seconds) == expected
+
+    def of_holder(self, work: Work, agent: str) -> str:
+        if work.status not in HELD:
+            return "INVALID_TRANSITION"
+        return "ok" if work.claimant == agent else "NOT_OWNER"
 
     @rule(work=works, agent=agents)
     def complete(self, work: Work, agent: str) -> None:
-        if work.status != "CLAIMED":
-            expected = "INVALID_TRANSITION"
-        elif work.claimant != agent:
-            expected = "NOT_OWNER"
-        else:
-            expected = "ok"
+        expected = self.of_holder(work, agent)
+        if expected == "ok" and work.verifier is not None:
+            work.becomes("SUBMITTED", "submitted", agent)
+            if work.judge is not None:
+                self.mail[work.judge] += 1
+        elif expected == "ok":
             work.becomes("COMPLETED", "completed", agent)
             self.tell_creator(work, agent)
+        elif agent in work.had and agent != work.claimant and agent not in work.late:
+            work.late.add(agent)
+            work.remarks += 1
+            work.events.append("handoff.remarked")
 
         assert self.code("handoff_complete", work, agent) == expected
 
     @rule(work=works, agent=agents)
+    def accept(self, work: Work, agent: str) -> None:
+        expected = self.of_judge(work, agent)
+        if expected == "ok":
+            assert work.claimant is not None
+            work.events.append("handoff.accepted")
+            work.becomes("COMPLETED", "completed", work.claimant)
+            self.mail.update({work.claimant, work.creator} - {agent})
+
+        assert self.code("handoff_accept", work, agent) == expected
+
+    @rule(work=works, agent=agents)
+    def give_back(self, work: Work, agent: str) -> None:
+        expected = self.of_judge(work, agent)
+        if expected == "ok":
+            assert work.claimant is not None and work.lease is not None
+            work.becomes("CLAIMED", "returned", work.claimant, self.now + timedelta(seconds=work.lease))
+            work.remarks = work.remarks + 2 if work.events.count("handoff.returned") == 1 else work.remarks
+            self.mail[str(work.claimant)] += 1
+
+        assert self.code("handoff_return", work, agent, reasons="no tests") == expected
+
+    def of_judge(self, work: Work, agent: str) -> str:
+        if work.status != "SUBMITTED":
+            return "INVALID_TRANSITION"
+        return "ok" if agent == work.judge else "NOT_OWNER"
+
+    @rule(work=works, agent=agents)
     def reject(self, work: Work, agent: str) -> None:
-        if work.status not in ("OPEN", "CLAIMED"):
+        if work.status not in ("OPEN", *HELD):
             expected = "INVALID_TRANSITION"
-        elif agent != (work.claimant if work.status == "CLAIMED" else "bob" if work.kind == "bob" else None):
+        elif agent != (work.claimant if work.status in HELD else "bob" if work.kind == "bob" else None):
             expected = "NOT_OWNER"
         else:
             expected = "ok"
@@ -224,13 +331,15 @@ class Lifecycle(RuleBasedStateMachine):
     @invariant()
     def the_store_holds_what_the_model_holds(self) -> None:
         rows = Handoff.objects.order_by("created_event_id").values_list(
-            "handoff_id", "status", "claimed_by", "lease_expires_at"
+            "handoff_id", "status", "claimed_by", "lease_expires_at", "blocked_reason"
         )
-        assert list(rows) == [(w.handoff_id, w.status, w.claimant, w.lease_ends) for w in self.all]
+        assert list(rows) == [(w.handoff_id, w.status, w.claimant, w.lease_ends, w.reason) for w in self.all]
+        assert Remark.objects.count() == sum(work.remarks for work in self.all)
         assert [events_of(work.handoff_id) for work in self.all] == [work.events for work in self.all]
         assert Counter(Delivery.objects.values_list("recipient_id", flat=True)) == self.mail
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("every_act_renews")
 def test_it_behaves_as_the_naive_model_of_a_handoffs_life_does() -> None:
     run_state_machine_as_test(Lifecycle, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))

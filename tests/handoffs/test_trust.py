@@ -18,6 +18,11 @@ VERBS = [
     "handoff_complete",
     "handoff_reject",
     "handoff_cancel",
+    "handoff_start",
+    "handoff_block",
+    "handoff_extend",
+    "handoff_accept",
+    "handoff_return",
 ]
 SESSION_OF = {"message_create": "from_session_id"}
 
@@ -40,11 +45,19 @@ def acts(call: Call, bob: dict[str, Any], project: str) -> dict[str, dict[str, A
         message_id: str = sent["message_id"]
         return message_id
 
-    def work(creator: str = "ana", *, claimed: bool = False) -> dict[str, Any]:
-        made = call("handoff_create", project_root=project, from_agent_id=creator, target=to_bob, visibility="public")
+    def work(creator: str = "ana", *, claimed: bool = False, **more: Any) -> dict[str, Any]:
+        offer = {"from_agent_id": creator, "target": to_bob, "visibility": "public", **more}
+        made = call("handoff_create", project_root=project, **offer)
         reference = {"project_root": project, "handoff_id": made["handoff_id"], "agent_id": "bob"}
         if claimed:
             call("handoff_claim", **reference)
+        return reference
+
+    def submitted() -> dict[str, Any]:
+        """What cleo did, for bob to look at."""
+        reference = work(target={"strategy": "direct", "agent_id": "cleo"}, verifier={"agent_id": "bob"})
+        for verb in ("handoff_claim", "handoff_complete"):
+            call(verb, **reference | {"agent_id": "cleo"})
         return reference
 
     held = letter()
@@ -58,6 +71,11 @@ def acts(call: Call, bob: dict[str, Any], project: str) -> dict[str, dict[str, A
         "handoff_complete": work(claimed=True),
         "handoff_reject": work(claimed=True),
         "handoff_cancel": work("bob"),
+        "handoff_start": work(claimed=True),
+        "handoff_block": {**work(claimed=True), "reason": "no key"},
+        "handoff_extend": work(claimed=True),
+        "handoff_accept": submitted(),
+        "handoff_return": {**submitted(), "reasons": "no tests"},
     }
 
 

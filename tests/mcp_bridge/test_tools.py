@@ -49,9 +49,15 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "message_get": "",
     "message_list": "",
     "message_wait": "",
-    "handoff_create": "project_root* from_agent_id* target* visibility* payload title task_id session_id",
+    "handoff_create": "project_root* from_agent_id* target* visibility* payload title task_id deadline_seconds"
+    " verifier session_id",
     "handoff_list_available": "project_root* agent_id* cursor limit timeout_seconds ready_only=False",
-    "handoff_claim": "project_root* handoff_id* agent_id* session_id session_secret",
+    "handoff_claim": "project_root* handoff_id* agent_id* lease_seconds session_id session_secret",
+    "handoff_start": "project_root* handoff_id* agent_id* session_id session_secret",
+    "handoff_block": "project_root* handoff_id* agent_id* reason* session_id session_secret",
+    "handoff_extend": "project_root* handoff_id* agent_id* seconds session_id session_secret",
+    "handoff_accept": "project_root* handoff_id* agent_id* session_id session_secret",
+    "handoff_return": "project_root* handoff_id* agent_id* reasons* session_id session_secret",
     "handoff_complete": "project_root* handoff_id* agent_id* result session_id session_secret",
     "handoff_reject": "project_root* handoff_id* agent_id* reason session_id session_secret",
     "handoff_cancel": "project_root* handoff_id* agent_id* reason session_id session_secret",
@@ -62,10 +68,10 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
 }
 WRITES = {  # what each tool that writes says of itself
     "idempotent": "workspace_resolve agent_register session_close channel_create channel_list inbox_ack"
-    " shared_md_render",
+    " shared_md_render handoff_start handoff_block",
     "destructive": "handoff_reject handoff_cancel",
     "": "session_open session_heartbeat message_create inbox_pull inbox_extend artifact_put"
-    " handoff_create handoff_claim handoff_complete",
+    " handoff_create handoff_claim handoff_complete handoff_extend handoff_accept handoff_return",
 }
 
 
@@ -73,7 +79,7 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
     async with connect() as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
     assert sorted(listed) == sorted([*SURFACE, "toolset_enable"])
-    assert len(SURFACE) == 37
+    assert len(SURFACE) == 42
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,234 @@
+"""What happens to a handoff between claiming and completing: start, block, extend, and what its verifier says."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from coordination.services import agents, workspaces
+from core.clock import iso, now
+from core.database import write
+from core.database.prepared import Slot, Update
+from core.limits import within_limit
+from core.operations.caller import OPERATOR_AGENT
+from core.operations.errors import invalid
+from handoffs import lifecycle, remarks, selectors
+from handoffs.config import HandoffSettings
+from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
+from handoffs.services import changed_meanwhile, expire, find, record, settle, tell
+from handoffs.work import work
+
+_move = Update(
+    lambda: Handoff.objects.filter(
+        pk=Slot("handoff_id"),
+        status=Slot("former"),
+        claimed_by=Slot("claimed_by"),
+        lease_expires_at__gte=Slot("moment"),
+    ),
+    status=Slot("status"),
+    blocked_reason=Slot("blocked_reason"),
+    updated_at=Slot("moment"),
+)
+_lengthen = Update(
+    lambda: Handoff.objects.filter(pk=Slot("handoff_id"), status__in=HELD, lease_expires_at=Slot("read")),
+    lease_expires_at=Slot("until"),
+    updated_at=Slot("moment"),
+)
+_give_back = Update(
+    lambda: Handoff.objects.filter(pk=Slot("handoff_id"), status=HandoffStatus.SUBMITTED),
+    status=HandoffStatus.CLAIMED,
+    lease_expires_at=Slot("until"),
+    result=None,
+    updated_at=Slot("moment"),
+)
+
+
+class By(NamedTuple):
+    """Who gives a verdict or more time: an agent, or a person, who may whatever the handoff says."""
+
+    agent_id: str = OPERATOR_AGENT
+    operator: str | None = None
+
+    @property
+    def actor(self) -> str | None:
+        """As the log names it."""
+        return None if self.operator else self.agent_id
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What its event says of a person."""
+        return {"operator": self.operator} if self.operator else {}
+
+
+def start(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
+    """Say that one works on a handoff one holds, also after it was blocked; saying it again changes nothing.
+
+    Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    """
+    place = workspaces.locate(project_root)
+    expire(place.workspace_id)
+    with write():
+        moment = now()
+        handoff = find(place.workspace_id, handoff_id)
+        if _moved(handoff, "start", agent_id, None, moment):
+            record(handoff, "started", agent_id, moment)
+        agents.touch(agent_id, moment)
+        handoff.refresh_from_db(fields=["lease_expires_at"])
+    return handoff
+
+
+def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> tuple[Handoff, list[str]]:
+    """Say that one cannot go on with a handoff one holds, and why: its creator is told; whom the notice reached.
+
+    The lease is held; `start` goes on. Saying the same again changes nothing. Raises as `start` does, CONTENT_TOO_LARGE
+    and VALIDATION_ERROR for a blank reason.
+    """
+    place = workspaces.locate(project_root)
+    _said(reason, "reason")
+    expire(place.workspace_id)
+    notified: list[str] = []
+    with write():
+        moment = now()
+        handoff = find(place.workspace_id, handoff_id)
+        if _moved(handoff, "block", agent_id, reason, moment):
+            record(handoff, "blocked", agent_id, moment, reason=reason)
+            body = f"{agent_id} cannot go on: {reason}\n\nIt keeps the handoff; answer it with message_create."
+            notified = tell(handoff, agent_id, handoff.from_agent_id, "is blocked", body, moment)
+        agents.touch(agent_id, moment)
+        handoff.refresh_from_db(fields=["lease_expires_at"])
+    return handoff, notified
+
+
+def _moved(handoff: Handoff, verb: str, agent_id: str, reason: str | None, moment: datetime) -> bool:
+    """Whether the handoff came to another state, or is blocked for another reason, while its lease runs."""
+    former = handoff.status
+    handoff = selectors.as_counts(handoff, moment)
+    status = remarks.step(verb, handoff, agent_id, moment)
+    if (former, handoff.blocked_reason) == (status, reason):
+        return False
+    of = {"handoff_id": handoff.handoff_id, "former": former, "claimed_by": agent_id, "moment": moment}
+    if not _move(**of, status=status, blocked_reason=reason):
+        raise changed_meanwhile()
+    handoff.status, handoff.blocked_reason = status, reason
+    return True
+
+
+def extend(*, project_root: str, handoff_id: str, agent_id: str, seconds: int | None) -> Handoff:
+    """Hold a handoff for so long from now, for a whole lease by default; never for less than one has.
+
+    Raises as `start` does.
+    """
+    place = workspaces.locate(project_root)
+    expire(place.workspace_id)
+    with write():
+        handoff = find(place.workspace_id, handoff_id)
+        _extend(handoff, By(agent_id), seconds)
+        agents.touch(agent_id, now())
+    return handoff
+
+
+def prolong(*, handoff_id: str, seconds: int | None, operator: str) -> Handoff:
+    """`extend` for whoever holds it, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
+    expire(selectors.found(handoff_id).workspace_id)
+    with write():
+        handoff = selectors.found(handoff_id)
+        _extend(handoff, By(operator=operator), seconds)
+    return handoff
+
+
+def _extend(handoff: Handoff, by: By, seconds: int | None) -> None:
+    moment = now()
+    handoff = selectors.as_counts(handoff, moment)
+    _step("extend", handoff, by, moment)
+    read = handoff.lease_expires_at
+    assert read is not None, "what is held has a lease"
+    until = max(read, moment + _lease(handoff, seconds))
+    if not _lengthen(handoff_id=handoff.handoff_id, read=read, until=until, moment=moment):
+        raise changed_meanwhile()
+    handoff.lease_expires_at = until
+    record(handoff, "extended", by.actor, moment, lease_expires_at=iso(until), **by.told)
+
+
+def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
+    """Say that a submitted handoff counts; it is completed. Whom a notice reached.
+
+    Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
+    """
+    place = workspaces.locate(project_root)
+    with write():
+        notified = _accept(find(place.workspace_id, handoff_id), By(agent_id))
+        agents.touch(agent_id, now())
+    return notified
+
+
+def approve(*, handoff_id: str, operator: str) -> list[str]:
+    """`accept`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
+    with write():
+        return _accept(selectors.found(handoff_id), By(operator=operator))
+
+
+def _accept(handoff: Handoff, by: By) -> list[str]:
+    moment = now()
+    settle(handoff, _step("accept", handoff, by, moment), moment, result=handoff.result)
+    record(handoff, "accepted", by.actor, moment, **by.told)
+    record(handoff, "completed", handoff.claimed_by, moment)
+    doer = str(handoff.claimed_by)
+    if handoff.task_key is not None:
+        work().completed(handoff.task_key, workspaces.place_of(handoff.workspace), doer, moment)
+    body = f"{by.operator or by.agent_id} accepted what {doer} did; handoff_get has the whole outcome."
+    waiting = dict.fromkeys([doer, handoff.from_agent_id])
+    return [name for each in waiting for name in tell(handoff, by.agent_id, each, "was accepted", body, moment)]
+
+
+def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str) -> list[str]:
+    """Say that a submitted handoff does not count yet, and why: who did it has it again, with a fresh lease. Whom the
+    notice reached.
+
+    Raises as `accept` does, CONTENT_TOO_LARGE, and VALIDATION_ERROR for blank reasons.
+    """
+    place = workspaces.locate(project_root)
+    _said(reasons, "reasons")
+    with write():
+        notified = _return(find(place.workspace_id, handoff_id), By(agent_id), reasons)
+        agents.touch(agent_id, now())
+    return notified
+
+
+def send_back_as_operator(*, handoff_id: str, reasons: str, operator: str) -> list[str]:
+    """`send_back`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION, CONTENT_TOO_LARGE, VALIDATION_ERROR."""
+    _said(reasons, "reasons")
+    with write():
+        return _return(selectors.found(handoff_id), By(operator=operator), reasons)
+
+
+def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
+    moment = now()
+    _step("return", handoff, by, moment)
+    doer, until = str(handoff.claimed_by), moment + _lease(handoff, None)
+    if not _give_back(handoff_id=handoff.handoff_id, until=until, moment=moment):
+        raise changed_meanwhile()
+    remarks.keep(handoff, doer, RemarkKind.RESULT, handoff.result, moment)
+    remarks.keep(handoff, by.agent_id, RemarkKind.RETURNED, reasons, moment)
+    record(handoff, "returned", by.actor, moment, claimed_by=doer, reason=reasons, **by.told)
+    body = (
+        f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
+        f"It is yours again until {iso(until)}; handoff_complete it anew."
+    )
+    return tell(handoff, by.agent_id, doer, "was returned to you", body, moment)
+
+
+def _step(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:
+    if by.operator:
+        return lifecycle.step(verb, handoff.status, {lifecycle.Part.OPERATOR})
+    return remarks.step(verb, handoff, by.agent_id, moment)
+
+
+def _lease(handoff: Handoff, seconds: int | None) -> timedelta:
+    """How long a claim lasts: as asked for, as it was asked for when it was claimed, or as the setting says."""
+    return timedelta(seconds=seconds or handoff.lease_seconds or HandoffSettings.current().handoff_lease_ttl_seconds)
+
+
+def _said(text: str, field: str) -> None:
+    if not text.strip():
+        raise invalid(f"{field} must not be blank.", field=field)
+    within_limit(text, field)

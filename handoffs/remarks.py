@@ -1,0 +1,93 @@
+"""What is said of a handoff beside its outcome; above all, what comes too late is told why, and kept."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple
+
+from coordination.models import Event
+from core.database.prepared import insert
+from core.operations.errors import NexusError
+from handoffs import lifecycle, selectors
+from handoffs.models import LIVE, Handoff, HandoffStatus, Remark, RemarkKind
+
+MOST_LATE = 10  # late results that one handoff keeps
+ADVICE = "handoff_extend keeps a claim for longer than the signs of life that renew it."
+
+
+class Lost(NamedTuple):
+    """A claim that an agent no longer has."""
+
+    lapsed_at: str | None  # None where its lease did not lapse
+
+
+class Kept(Enum):
+    """What became of a remark."""
+
+    NEW = "is kept with the handoff as a remark"
+    AGAIN = "was kept with the handoff as a remark before"
+    NO = f"is not kept: there are {MOST_LATE} late results already"
+
+
+def lost_claim(handoff: Handoff, agent_id: str) -> Lost | None:
+    """The claim that an agent once had on a handoff, and lost; None where it has it, or settled it, or never had it."""
+    if handoff.claimed_by == agent_id:
+        return None
+    told = Event.objects.filter(handoff_id=handoff.handoff_id, type__in=("handoff.claimed", "handoff.expired"))
+    lost: Lost | None = None
+    for type, actor, payload in told.order_by("event_id").values_list("type", "actor_agent_id", "payload"):
+        if type == "handoff.claimed" and actor == agent_id:
+            lost = Lost(None)
+        elif type == "handoff.expired" and payload.get("claimed_by") == agent_id:
+            lost = Lost(payload.get("lapsed_at"))
+    return lost
+
+
+def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, moment: datetime) -> Kept:
+    """Inside a transaction: one more remark; the same one again is the one there is."""
+    there = Remark.objects.filter(handoff=handoff, kind=kind)
+    if there.filter(agent_id=agent_id, text=text).exists():
+        return Kept.AGAIN
+    if kind == RemarkKind.LATE_RESULT and there.count() >= MOST_LATE:
+        return Kept.NO
+    insert(Remark(handoff_id=handoff.handoff_id, agent_id=agent_id, kind=kind, text=text, created_at=moment))
+    return Kept.NEW
+
+
+def explained(
+    refusal: NexusError, handoff: Handoff, lost: Lost, moment: datetime, kept: Kept | None = None
+) -> NexusError:
+    """The refusal of somebody who had the handoff: what happened, who has it now, and what to do."""
+    status = selectors.state_at(handoff, moment)
+    what = f"Your lease lapsed at {lost.lapsed_at}" if lost.lapsed_at else "You do not have this handoff any more"
+    if status == HandoffStatus.OPEN:
+        now = "nobody has it now: handoff_claim it again, then complete it"
+    elif status in LIVE:
+        now = f"{handoff.claimed_by} has it now ({status}): send what you have to that agent"
+    else:
+        now = f"it is {status} now; handoff_get shows how it ended"
+    result = f" Your result {kept.value}." if kept else ""
+    details = {**refusal.details, "status": status, "lapsed_at": lost.lapsed_at, "claimed_by": handoff.claimed_by}
+    if kept:
+        details["kept"] = kept is not Kept.NO
+    return NexusError(refusal.code, f"{refusal.message} {what}, and {now}.{result} {ADVICE}", details)
+
+
+def step(verb: str, handoff: Handoff, agent_id: str, moment: datetime) -> str:
+    """`lifecycle.step` for an agent; the refusal of one that had the handoff tells what happened.
+
+    Raises INVALID_TRANSITION, NOT_OWNER.
+    """
+    try:
+        return lifecycle.step(verb, handoff.status, selectors.parts(handoff, agent_id))
+    except NexusError as refusal:
+        lost = lost_claim(handoff, agent_id)
+        if lost is None:
+            raise
+        raise explained(refusal, handoff, lost, moment) from None
+
+
+def of(handoff: Handoff) -> list[Remark]:
+    """The remarks on a handoff, oldest first."""
+    return list(Remark.objects.filter(handoff=handoff).order_by("pk"))

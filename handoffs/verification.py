@@ -1,0 +1,64 @@
+"""Who looks at a result before it counts: total functions over plain values.
+
+Kept as text: `creator`, `operator`, `agent:NAME` or `role:NAME`. Whoever did the work never verifies it: where that
+leaves nobody, an operator does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordination.routing import MAX_NAME, Profile
+from core.operations.errors import NexusError, invalid
+
+CREATOR, OPERATOR = "creator", "operator"
+KINDS = {"agent_id": "agent", "role": "role"}
+
+
+def parse_verifier(value: Any) -> str | None:
+    """The text of a verifier as it is given: "creator", "operator", {"agent_id": …} or {"role": …}; None for none.
+
+    Raises VALIDATION_ERROR.
+    """
+    if value is None or value in (CREATOR, OPERATOR):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, dict) or len(value) != 1:
+        raise _wrong()
+    [(key, name)] = value.items()
+    if key not in KINDS or not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+        raise _wrong()
+    return f"{KINDS[key]}:{name}"
+
+
+def named_agent(verifier: str | None) -> str | None:
+    """The agent that a verifier's text names."""
+    kind, _, name = (verifier or "").partition(":")
+    return name if kind == "agent" else None
+
+
+def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: str | None) -> bool:
+    """Whether an agent may say that a result counts."""
+    if verifier is None or agent.agent_id == done_by:
+        return False
+    kind, _, name = verifier.partition(":")
+    return {
+        CREATOR: agent.agent_id == created_by,
+        "agent": agent.agent_id == name,
+        "role": agent.role == name,
+    }.get(kind, False)
+
+
+def shown(verifier: str | None) -> Any:
+    """A verifier as it is given."""
+    kind, colon, name = (verifier or "").partition(":")
+    return {given: name for given, kept in KINDS.items() if kept == kind} if colon else verifier
+
+
+def in_words(verifier: str) -> str:
+    """A verifier, to be read."""
+    kind, _, name = verifier.partition(":")
+    return {"agent": name, "role": f"an agent in the role {name}", OPERATOR: "an operator"}.get(kind, "its creator")
+
+
+def _wrong() -> NexusError:
+    return invalid('verifier must be "creator", "operator", {"agent_id": "…"} or {"role": "…"}.', field="verifier")
