@@ -5,7 +5,7 @@ RUN := $(VENV)/installed
 DEV := $(VENV)/installed-dev
 # The tests whose subject is the store run on PostgreSQL, too, where its programs are; CI must have them.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
-ON_POSTGRES := tests/inbox tests/handoffs tests/topics \
+ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/topics \
 	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys schema streams tail upsert_races) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)

@@ -372,7 +372,8 @@ def pages(known: dict[str, Any]) -> list[str]:
                 "?stream=handoff",
                 "?q=parser",
                 "?before=1000",
-                "tail/?after=400000",
+                "?type=handoff.*",
+                "?alive=on",
                 "1000/",
             )
         ),

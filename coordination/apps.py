@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import ExportKind, ImpossibleState, RetentionLane
+from core.contributions import ExportKind, ImpossibleState, RetentionLane, Sentence, Thing
 
 
 class CoordinationConfig(NexusAppConfig):
@@ -35,6 +35,16 @@ class CoordinationConfig(NexusAppConfig):
             *("operator.acted", "operator.created", "operator.password_reset"),
             "setting.changed",
         ]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from coordination.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from coordination.sentences import THINGS
+
+        return THINGS
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from coordination.retention import LANES

@@ -251,30 +251,32 @@ def next_opening(target: Target | None, *, created_at: datetime, now: datetime) 
     return min((opening for opening in openings if opening > now), default=None)
 
 
-def in_words(target: Target | None) -> str:
-    """A target as a person reads it."""
-    return _in_words(target, iter(range(MAX_RULES)))
+def in_words(target: Target | None, *, spoken: bool = False) -> str:
+    """A target as a person reads it: `capability python`, or as a sentence goes on: `whoever has python`."""
+    return _in_words(
+        target, iter(range(MAX_RULES)), ("whoever is", "whoever has") if spoken else ("role", "capability")
+    )
 
 
-def _in_words(target: Target | None, left: Iterator[int]) -> str:
+def _in_words(target: Target | None, left: Iterator[int], words: tuple[str, str]) -> str:
     if not target:
         return "everyone present"
     match target.get("strategy"):
         case Strategy.DIRECT:
             return str(target.get("agent_id"))
         case Strategy.ROLE:
-            return f"role {target.get('role')}"
+            return f"{words[0]} {target.get('role')}"
         case Strategy.CAPABILITY:
             wanted = target.get("capability")
-            return f"capability {', '.join(wanted) if isinstance(wanted, list) else wanted}"
+            return f"{words[1]} {', '.join(wanted) if isinstance(wanted, list) else wanted}"
         case Strategy.BROADCAST:
             return "everyone"
         case Strategy.MIXED:
             told = takewhile(lambda _: next(left, None) is not None, target.get("rules", []))
-            return " or ".join(_in_words(rule, left) for rule in told) or "nobody"
+            return " or ".join(_in_words(rule, left, words) for rule in told) or "nobody"
         case Strategy.DIRECT_WITH_FALLBACK:
             after = f"{target.get('fallback_after_seconds')} s"
-            return f"{target.get('agent_id')}, after {after} {_in_words(target.get('fallback'), left)}"
+            return f"{target.get('agent_id')}, after {after} {_in_words(target.get('fallback'), left, words)}"
     return "unknown target"
 
 

@@ -20,6 +20,8 @@ from core.contributions import (
     News,
     Page,
     RetentionLane,
+    Sentence,
+    Thing,
 )
 
 
@@ -51,6 +53,14 @@ class NexusAppConfig(AppConfig):
     def event_types(self) -> Sequence[str]:
         """The types of the events that it writes."""
         return ()
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        """By type of event, how it reads to people; one without a sentence reads as its type in words."""
+        return {}
+
+    def things(self) -> Mapping[str, Thing]:
+        """By name, what its sentences tell of."""
+        return {}
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         """What retention may delete."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -139,6 +139,31 @@ class Action:
     undo: str = ""  # the operation of another action, which takes it back
     danger: bool = False  # it is asked for once more
     toolset: str = "coordination"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """How the events of a type read to people.
+
+    In braces stands who or what: `actor`, `target`, a `Thing` by its name here, or a field of the payload. What stands
+    in brackets is left out where the event holds no such thing.
+    """
+
+    one: str
+    many: str  # so many of them in a row: "{count} handoffs created"
+    quiet: bool = False  # a sign of life, hidden unless it is asked for
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What events name by an id, and people by a name: `names` gives those of ids that are still there."""
+
+    word: str  # for it, where it has no name
+    page: str  # of the dashboard, that shows it
+    key: str  # the field of an event that holds its id
+    argument: str = ""  # of the page's address that takes the id; without one the id is part of the route
+    name: str = ""  # the field of an event that holds its name
+    names: Callable[[Collection[str]], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,20 @@ class HarnessEvent(StrEnum):
     CONTEXT_COMPACT = "context_compact"
 
 
+# By client, its tools that change files; a shell that does is none of them.
+EDITING: Mapping[str, tuple[str, ...]] = {
+    "claude-code": ("Edit", "Write", "MultiEdit", "NotebookEdit"),
+    "codex": ("apply_patch",),
+    "gemini": ("write_file", "replace"),
+    "cursor": ("Write", "Delete"),
+}
+
+
+def edits_files(client: str, tool: str) -> bool:
+    """Whether a client's tool of that name changes files; a client that is not known has Claude Code's."""
+    return tool in EDITING.get(client, EDITING["claude-code"])
+
+
 def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     raise NotImplementedError(name)
 
@@ -35,6 +49,7 @@ class Happening:
     client: str
     root: str  # the project, resolved
     settings: Any
+    caller: str = ""  # the agent whose hook it is, by its id
     wanted: bool = False  # whoever installed the hook wants what acts on a project to act on this one
     heard: bool = False  # whether the agent whose event it is hears what is said now
     prompt: str = ""  # of the user

@@ -102,7 +102,6 @@ PAGES = (
     Page("task_new", "plan/<id:workspace_id>/task/", tasks.new, words={"task_add": "New task"}),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
-    Page("event_tail", "events/tail/", events.tail),
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),
     Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),

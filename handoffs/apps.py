@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, DoctorCheck, ExportKind, ImpossibleState, NeedKind
+from core.contributions import Action, DoctorCheck, ExportKind, ImpossibleState, NeedKind, Sentence, Thing
 
 TYPES = (
     *("created", "claimed", "started", "blocked", "extended", "expired", "timed_out"),
@@ -30,6 +30,16 @@ class HandoffsConfig(NexusAppConfig):
 
     def event_types(self) -> Sequence[str]:
         return [f"handoff.{what}" for what in TYPES]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from handoffs.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from handoffs.sentences import THINGS
+
+        return THINGS
 
     def export_kinds(self) -> Sequence[ExportKind]:
         from handoffs.history import KINDS

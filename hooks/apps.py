@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from core.apps import NexusAppConfig
+from core.contributions import Sentence
 
 
 class HooksConfig(NexusAppConfig):
@@ -12,6 +13,11 @@ class HooksConfig(NexusAppConfig):
 
     def event_types(self) -> Sequence[str]:
         return ["webhook.added", "webhook.redelivered", "webhook.removed"]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from hooks.sentences import SENTENCES
+
+        return SENTENCES
 
     def ready(self) -> None:
         from coordination.log.emit import committed

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from core.harness_events import EDITING, HarnessEvent
 from core.operations.errors import invalid
 from hooks.harness import NAMES, PLANNING
 from hooks.points import MATCHED, POINTS
@@ -161,16 +162,21 @@ def server_entry(
 
 
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
-    """What the client's hooks file holds for `command`, by event: for every point where it has PLANNING."""
-    names = list(dict.fromkeys([*NAMES[client], *(POINTS[client] if PLANNING in shlex.split(command) else ())]))
+    """What the client's hooks file holds for `command`, by event: for every point where it has PLANNING, else for those
+    of mail, and the one before a tool that edits."""
+    every = PLANNING in shlex.split(command)
+    before = next(name for name, event in POINTS[client].items() if event is HarnessEvent.PRE_TOOL_USE)
+    names = list(dict.fromkeys([*NAMES[client], *(POINTS[client] if every else [before])]))
+    # Cursor's entries are for all tools when they name none.
+    tools = {} if client == "cursor" else {name: "*" for name in names if POINTS[client].get(name) in MATCHED}
+    if not every:
+        tools[before] = "|".join(EDITING[client])
+    matchers = {name: {"matcher": tools[name]} if name in tools else {} for name in names}
     if client == "cursor":
-        return {name: {"command": command, "timeout": HOOK_TIMEOUT} for name in names}
+        return {name: {"command": command, "timeout": HOOK_TIMEOUT, **matchers[name]} for name in names}
     timeout = HOOK_TIMEOUT * (1000 if client == "gemini" else 1)
     handler = {"type": "command", "command": command, "timeout": timeout}
-    return {
-        name: {**({"matcher": "*"} if POINTS[client].get(name) in MATCHED else {}), "hooks": [handler]}
-        for name in names
-    }
+    return {name: {**matchers[name], "hooks": [handler]} for name in names}
 
 
 def hook_command(program: Sequence[str], client: str, options: Sequence[str] = ()) -> str:

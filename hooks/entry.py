@@ -80,6 +80,7 @@ def _handled(settings: Any, call: Call, start_django: Callable[[], None]) -> Sai
         event=call.point,
         client=call.client,
         root=call.root,
+        caller=call.agent_id,
         settings=settings,
         wanted=call.planning,
         heard=points.hears(call.client, call.name, call.point),

@@ -52,9 +52,10 @@ POINTS: Mapping[str, Mapping[str, HarnessEvent]] = {
     "text": _CLAUDE,
 }
 MATCHED = frozenset({BEFORE, AFTER})  # an entry for one of these says for which tools: for all
-UNHEARD = frozenset({COMPLETE, BEFORE, END})  # nothing that is said here reaches the agent, whatever the client
+UNHEARD = frozenset({COMPLETE, END})  # nothing that is said here reaches the agent, whatever the client
 FILES = ("file_path", "notebook_path", "path", "target_file")  # the arguments by which tools name a file
-PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)  # in apply_patch's text
+PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)  # in apply_patch's text
+HEAR_BEFORE = ("claude-code", "codex", "text")  # clients whose agents hear what is said before a tool is used
 MOST_FILES = 200  # of one call
 
 
@@ -67,6 +68,8 @@ def point(client: str, name: str | None, payload: Mapping[str, Any]) -> HarnessE
 def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
     """Whether the agent hears what is said at an event that the client calls so."""
     if event in UNHEARD or (event is COMPACT and name not in ("SessionStart", "sessionStart")):
+        return False
+    if event is BEFORE and client not in HEAR_BEFORE:
         return False
     return not (client == "cursor" and event is SPAWN) and name != "postToolUseFailure"
 

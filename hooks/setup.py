@@ -20,6 +20,7 @@ from hooks import configuration, repository
 BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
 STORE_SETTINGS = ("home", "db_path", "database_url")  # which store the client's processes open
 GATE = "planning_gate_edits"  # what a hook holds agents to: a setting of planning
+EDITS = "guard_edits"  # and one of files
 TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, ExportKind, ImpossibleState, NeedKind, RetentionLane
+from core.contributions import Action, ExportKind, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
 
 
 class InboxConfig(NexusAppConfig):
@@ -29,6 +29,16 @@ class InboxConfig(NexusAppConfig):
         from inbox.models import ARRIVALS
 
         return [*sorted(ARRIVALS), "message.acknowledged", "message.parked"]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from inbox.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from inbox.sentences import THINGS
+
+        return THINGS
 
     def clock_columns(self) -> Mapping[str, str]:
         return {"messages": "created_at", "message_deliveries": "created_at"}

@@ -17,6 +17,8 @@ from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 NEWEST = 5_000  # messages a traffic map looks at, so that its cost has a ceiling
 
+SNIPPET = 200  # characters of a body in a list
+
 
 @dataclass(frozen=True)
 class Inbox:
@@ -110,13 +112,15 @@ class MailFilter:
 
 
 def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
-    """Messages of all agents and workspaces, newest first, older than the message `before`; without bodies."""
+    """Messages of all agents and workspaces, newest first, older than the message `before`; of their bodies the first
+    characters, as `snippet`."""
     rows = _filtered(wanted)
     if among is not None:
         rows = rows.filter(pk__in=list(among))
     if before:
         rows = rows.filter(pk__lt=before)
-    return list(rows.select_related("workspace", "channel").defer("body").order_by("-message_id")[:limit])
+    rows = rows.annotate(snippet=Substr("body", 1, SNIPPET)).defer("body")
+    return list(rows.select_related("workspace", "channel").order_by("-message_id")[:limit])
 
 
 def _filtered(wanted: MailFilter) -> QuerySet[Message]:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from core.apps import NexusAppConfig
+from core.contributions import Sentence
 
 
 class MaintenanceConfig(NexusAppConfig):
@@ -20,6 +21,11 @@ class MaintenanceConfig(NexusAppConfig):
 
     def event_types(self) -> Sequence[str]:
         return ["history.restored", "retention.pruned", "database.reset"]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from maintenance.sentences import SENTENCES
+
+        return SENTENCES
 
     def on_start(self) -> None:
         from maintenance.retention import prune_on_start

@@ -54,10 +54,12 @@ class Django(ASGIHandler):
 
     async def listen_for_disconnect(self, receive: Any) -> None:
         """The error that says so and the frame of the request hold each other, and the response with them: until one
-        looks for garbage, if its traceback stays."""
+        looks for garbage, if its traceback stays. Nobody asks for it where the request was cancelled meanwhile."""
         try:
             await super().listen_for_disconnect(receive)
         except RequestAborted as left:
+            if task := asyncio.current_task():
+                task.add_done_callback(asyncio.Task.exception)
             asyncio.get_running_loop().call_later(LEFT_SECONDS, left.with_traceback, None)
             raise
 

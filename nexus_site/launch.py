@@ -23,6 +23,7 @@ APPS = [
     "hooks",
     "topics",
     "planning",
+    "files",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
@@ -32,7 +33,7 @@ AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
-    *("plan", "tasks"),
+    *("plan", "tasks", "files", "guard"),
 }
 
 LOGGING = {
@@ -45,6 +46,7 @@ LOGGING = {
     "loggers": {  # what a client does wrong, it is told; the log must not grow with it
         "django.request": {"level": "ERROR"},
         "django.security": {"level": "CRITICAL"},
+        "mcp.shared.jsonrpc_dispatcher": {"level": "ERROR"},  # that a client did not read the last word
     },
 }
 

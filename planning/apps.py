@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from core.apps import NexusAppConfig
-from core.contributions import ExportKind
+from core.contributions import ExportKind, Sentence, Thing
 
 
 class PlanningConfig(NexusAppConfig):
@@ -28,6 +28,16 @@ class PlanningConfig(NexusAppConfig):
             *("task.added", "task.updated", "task.ready", "task.completed", "task.removed"),
             *("cycle.closed", "history.changed", "artifact.written"),
         ]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from planning.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from planning.sentences import THINGS
+
+        return THINGS
 
     def export_kinds(self) -> Sequence[ExportKind]:
         from planning.history import KINDS

@@ -12,9 +12,9 @@ from typing import Any
 
 from core import clock
 from core.clock import iso_milliseconds
+from core.harness_events import edits_files
 from core.operations.errors import NexusError
 from planning import edits
-from planning.catalog.capability_map import BUILT_IN, FILES
 from planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory
 from planning.errors import PlanningCode
 
@@ -97,12 +97,6 @@ def ended(directory: Directory, agent_type: str, agent_id: str, message: str, cl
 
 
 # Tools and files
-
-
-def edits_files(client: str, tool: str) -> bool:
-    """Whether a client's tool of that name changes files."""
-    classes = BUILT_IN.get(client, BUILT_IN["claude-code"])
-    return any(tool in classes.get(each, ()) for each in FILES)
 
 
 def inside(root: str, files: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from core.harness_events import NOTHING, Happening, HarnessEvent, Said
+from core.harness_events import NOTHING, Happening, HarnessEvent, Said, edits_files
 from planning import brief, edits, knowledge, tagged, tracker
 from planning import state as files
 from planning.brief import MARK, line
@@ -25,7 +25,7 @@ def handle(what: Happening) -> Said:
     """Do what is to be done, and say what is to be said. Raises NexusError."""
     with Directory(what.root) as directory:
         said = TURNS[what.event](what, directory)
-        if not what.heard or what.agent_id or not directory.stamp(NOTES):
+        if not what.heard or what.agent_id or said.refusal or not directory.stamp(NOTES):
             return said
         with directory.locked(PATIENCE):
             notes = tracker.take_notes(directory)
@@ -113,7 +113,7 @@ def _before(what: Happening, directory: Directory) -> Said:
     if what.agent_type and blocks(what.agent_type, what.client, what.tool):
         who, tool = line(what.agent_type), line(what.tool)
         return Said(refusal=f"{MARK} {tool} is withheld from agents of type {who}. Report to the lead what is to do.")
-    gated = what.settings.planning_gate_edits and tracker.edits_files(what.client, what.tool)
+    gated = what.settings.planning_gate_edits and edits_files(what.client, what.tool)
     if gated and not directory.stamp(TASKS) and (tracker.inside(what.root, what.files) or not what.files):
         return Said(refusal=f"{MARK} Files here are edited for a task, and there is none: add it with task_add.")
     return NOTHING

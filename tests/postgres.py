@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -136,9 +137,17 @@ def url(name: str, *, server: str = SERVER) -> str:
     return f"{server}/{name}"
 
 
-@cache
+_making = threading.Lock()
+
+
 def database_of(home: Path, server: str) -> str:
     """The URL of a new, empty database for the processes over one home; dropped when this process ends."""
+    with _making:
+        return _made(home, server)
+
+
+@cache
+def _made(home: Path, server: str) -> str:
     import psycopg
 
     name = f"nexus_home_{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"

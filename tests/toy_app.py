@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+from tests.postgres import store_of
+
 ROOT = Path(__file__).parents[1]
 
 FILES = {
@@ -181,7 +183,7 @@ def plant(folder: Path) -> Path:
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The environment of its processes, over a home of their own."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **more}
+    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **store_of(home), **more}
 
 
 def run(command: Path, home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

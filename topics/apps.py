@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane
+from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing
 
 
 class TopicsConfig(NexusAppConfig):
@@ -25,6 +25,16 @@ class TopicsConfig(NexusAppConfig):
             *("topic.created", "topic.joined", "topic.message", "topic.closed"),
             *("topic.renamed", "topic.deleted", "topic.message_deleted", "topic.imported"),
         ]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from topics.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from topics.sentences import THINGS
+
+        return THINGS
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from topics.retention import LANES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from coordination.models import Event
 from coordination.routing import Profile, is_shown_to
@@ -19,6 +19,7 @@ EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
 FILTERED_AT_ONCE = 50_000  # events a read passes to the filters
 EXAMINED = 50_000  # events looked through for those of one agent
+COUNTED = 10_000  # events that are counted by their type
 
 
 def newest_event_id(**where: str) -> int:
@@ -135,6 +136,12 @@ def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Ev
     newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
+
+
+def type_counts(newest: int) -> dict[str, int]:
+    """By type, how many of the newest events of the log there are."""
+    rows = Event.objects.filter(event_id__gt=newest - COUNTED).values_list("type").annotate(Count("pk"))
+    return dict(rows.order_by())
 
 
 def recent_events(limit: int, *, workspace_id: str | None = None) -> list[Event]:

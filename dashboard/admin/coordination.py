@@ -8,12 +8,17 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.urls import path
 
 from coordination.log.streams import streams
 from coordination.models import Artifact, Channel, Event, Session, Workspace
 from dashboard.admin import records
 from dashboard.admin.records import RecordAdmin, code, link, moment
+from dashboard.forms.filters import OFFERED
+from dashboard.sentences import lines
+from dashboard.templatetags.nexus import plain
+from dashboard.templatetags.readable import readable
 
 
 @admin.register(Workspace)
@@ -83,10 +88,23 @@ class WorkspaceAdmin(RecordAdmin):
         return link("board", "Handoffs here", workspace=row.pk)
 
 
+class PlaceFilter(admin.SimpleListFilter):
+    """By workspace, of those that were seen last."""
+
+    title, parameter_name = "workspace", "workspace__workspace_id__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(row.pk, plain(row)) for row in Workspace.objects.order_by("-last_seen_at")[:OFFERED]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(workspace=self.value()) if self.value() else queryset
+
+
 class InWorkspace(RecordAdmin):
     """A record of a workspace."""
 
     list_select_related: tuple[str, ...] = ("workspace",)
+    list_filter: tuple[Any, ...] = (PlaceFilter,)
 
     @admin.display(description="Workspace")
     def place(self, row: Any) -> str:
@@ -97,15 +115,13 @@ class InWorkspace(RecordAdmin):
         return moment(row.created_at)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        return lookup in ("workspace__workspace_id__exact", "agent__agent_id__exact") or super().lookup_allowed(
-            lookup, value, request
-        )
+        return lookup == "agent__agent_id__exact" or super().lookup_allowed(lookup, value, request)
 
 
 @admin.register(Session)
 class SessionAdmin(InWorkspace):
     list_display = ("session_id", "who", "place", "status", "started", "heard", "closed")
-    list_filter = ("status",)
+    list_filter = ("status", PlaceFilter)
     search_fields = ("session_id", "agent__agent_id")
     ordering = ("-session_id",)
     fields = ("session_id", "who", "place", "status", "started", "heard", "closed", "about", "what")
@@ -129,7 +145,7 @@ class SessionAdmin(InWorkspace):
 
     @admin.display(description="Metadata")
     def about(self, row: Session) -> str:
-        return code(row.metadata)
+        return readable(row.metadata)
 
     @admin.display(description="Events")
     def what(self, row: Session) -> str:
@@ -156,7 +172,7 @@ class ChannelAdmin(InWorkspace):
 @admin.register(Artifact)
 class ArtifactAdmin(InWorkspace):
     list_display = ("title", "artifact_type", "place", "size_bytes", "created")
-    list_filter = ("artifact_type",)
+    list_filter = ("artifact_type", PlaceFilter)
     search_fields = ("artifact_id", "name")
     ordering = ("-artifact_id",)
     fields = (
@@ -202,7 +218,7 @@ class ArtifactAdmin(InWorkspace):
 
     @admin.display(description="Metadata")
     def about(self, row: Artifact) -> str:
-        return code(row.metadata)
+        return readable(row.metadata)
 
     @admin.display(description="Where")
     def where(self, row: Artifact) -> str:
@@ -239,14 +255,15 @@ class StreamFilter(admin.SimpleListFilter):
 class EventAdmin(InWorkspace):
     """The log as a table; the Events page follows it live."""
 
-    list_display = ("number", "kind", "stream", "who", "place", "created_plain")
-    list_filter = (StreamFilter,)
+    list_display = ("number", "told", "kind", "place", "created_plain")
+    list_filter = (StreamFilter, PlaceFilter)
     search_fields = ("event_id__exact",)
     search_help_text = "An event id; the Search page finds words"
     ordering = ("-event_id",)
     sortable_by = ("number",)
     fields = (
         "number",
+        "told",
         "kind",
         "stream",
         "who",
@@ -258,6 +275,19 @@ class EventAdmin(InWorkspace):
         "content",
     )
     readonly_fields = fields
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The list, with the sentences of its rows: made together, they cost no query each."""
+        changelist = super().get_changelist_instance(request)
+        changelist.result_list = list(changelist.result_list)
+        for line in lines(changelist.result_list):
+            line.event.parts = line.parts  # type: ignore[attr-defined]  # for the cell
+        return changelist
+
+    @admin.display(description="What happened")
+    def told(self, row: Event) -> str:
+        parts = getattr(row, "parts", None) or lines([row])[0].parts
+        return render_to_string("dashboard/sentence.html", {"parts": parts})
 
     @admin.display(description="Event", ordering="event_id")
     def number(self, row: Event) -> str:
@@ -275,9 +305,9 @@ class EventAdmin(InWorkspace):
     def created_plain(self, row: Event) -> str:
         return moment(row.created_at)
 
-    @admin.display(description="Target")
+    @admin.display(description="For")
     def audience(self, row: Event) -> str:
-        return code(row.target)
+        return records.audience(row.target) if row.visibility else "–"
 
     @admin.display(description="Handoff")
     def handoff(self, row: Event) -> str:
@@ -285,4 +315,4 @@ class EventAdmin(InWorkspace):
 
     @admin.display(description="Payload")
     def content(self, row: Event) -> str:
-        return code(row.payload)
+        return readable(row.payload)

@@ -7,25 +7,35 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from dashboard.admin.coordination import InWorkspace
-from dashboard.admin.records import code, link, moment
+from dashboard.admin import records
+from dashboard.admin.coordination import InWorkspace, PlaceFilter
+from dashboard.admin.records import link, moment
+from dashboard.templatetags.readable import readable
 from handoffs.models import Handoff
 
 
 @admin.register(Handoff)
 class HandoffAdmin(InWorkspace):
-    list_display = ("number", "status", "sender", "audience", "holder", "place", "changed")
-    list_filter = ("status",)
-    search_fields = ("handoff_id", "from_agent_id", "claimed_by")
+    list_display = ("work", "status", "sender", "audience", "holder", "leased", "place", "changed")
+    list_filter = ("status", PlaceFilter)
+    search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
     ordering = ("-created_event_id",)
-    sortable_by = ("number",)
-    fields = ("number", "status", "sender", "audience", "visibility", "holder", "place", "created", "changed")
+    sortable_by = ("work",)
+    fields = (
+        *("work", "number", "status", "sender", "audience", "visibility", "holder", "leased"),
+        *("place", "created", "changed", "content", "outcome"),
+    )
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).defer("payload", "result")
+        rows = super().get_queryset(request)
+        return rows.defer("payload", "result") if request.path.endswith("/handoff/") else rows
 
-    @admin.display(description="Handoff", ordering="created_event_id")
+    @admin.display(description="Work", ordering="created_event_id")
+    def work(self, row: Handoff) -> str:
+        return link("handoff", row.title, row.pk)
+
+    @admin.display(description="Handoff")
     def number(self, row: Handoff) -> str:
         return link("handoff", row.pk, row.pk)
 
@@ -33,13 +43,25 @@ class HandoffAdmin(InWorkspace):
     def sender(self, row: Handoff) -> str:
         return link("agent", row.from_agent_id, row.from_agent_id)
 
-    @admin.display(description="Target")
+    @admin.display(description="For")
     def audience(self, row: Handoff) -> str:
-        return code(row.target)
+        return records.audience(row.target)
 
     @admin.display(description="Claimed by")
     def holder(self, row: Handoff) -> str:
         return link("agent", row.claimed_by, row.claimed_by or "")
+
+    @admin.display(description="Lease until")
+    def leased(self, row: Handoff) -> str:
+        return moment(row.lease_expires_at)
+
+    @admin.display(description="Payload")
+    def content(self, row: Handoff) -> str:
+        return readable(row.payload)
+
+    @admin.display(description="Result")
+    def outcome(self, row: Handoff) -> str:
+        return readable(row.result)
 
     @admin.display(description="Changed")
     def changed(self, row: Handoff) -> str:

@@ -12,7 +12,7 @@ from inbox.models import Delivery, Message
 
 @admin.register(Message)
 class MessageAdmin(InWorkspace):
-    list_display = ("title", "sender", "place", "channel_link", "recipients_count", "sent")
+    list_display = ("title", "sender", "audience", "place", "channel_link", "recipients_count", "sent")
     list_select_related = ("workspace", "channel")
     search_fields = ("message_id__exact",)
     search_help_text = "A message id; the Search page finds words"
@@ -22,6 +22,7 @@ class MessageAdmin(InWorkspace):
         "message_id",
         "title",
         "sender",
+        "audience",
         "place",
         "channel_link",
         "answers",
@@ -40,6 +41,10 @@ class MessageAdmin(InWorkspace):
     @admin.display(description="From")
     def sender(self, row: Message) -> str:
         return link("agent", row.from_agent_id, row.from_agent_id)
+
+    @admin.display(description="To")
+    def audience(self, row: Message) -> str:
+        return records.audience(row.target)
 
     @admin.display(description="Channel")
     def channel_link(self, row: Message) -> str:

@@ -7,8 +7,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from dashboard.admin import records
-from dashboard.admin.coordination import InWorkspace
-from dashboard.admin.records import code, link, moment
+from dashboard.admin.coordination import InWorkspace, PlaceFilter
+from dashboard.admin.records import link, moment
+from dashboard.templatetags.readable import readable
 from planning import monitoring
 from planning.models import Cycle, Task
 
@@ -16,11 +17,11 @@ from planning.models import Cycle, Task
 @admin.register(Task)
 class TaskAdmin(InWorkspace):
     list_display = ("number", "title_text", "status", "owner", "held_by", "place", "created")
-    list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter))
+    list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), PlaceFilter)
     search_fields = ("title", "task_key")
     ordering = ("-task_key",)
     fields = (
-        *("task_key", "number", "title_text", "about", "status", "deps", "owner", "held_by"),
+        *("task_key", "number", "title_text", "about", "status", "after", "owner", "held_by"),
         *("place", "created", "closed_at", "open_task"),
     )
     readonly_fields = fields
@@ -32,6 +33,10 @@ class TaskAdmin(InWorkspace):
     @admin.display(description="Context")
     def about(self, row: Task) -> str:
         return records.body(row.context)
+
+    @admin.display(description="After")
+    def after(self, row: Task) -> str:
+        return ", ".join(f"task {number}" for number in row.deps) or "–"
 
     @admin.display(description="Page")
     def open_task(self, row: Task) -> str:
@@ -69,4 +74,4 @@ class CycleAdmin(InWorkspace):
 
     @admin.display(description="Document")
     def whole(self, row: Cycle) -> str:
-        return code(row.document)
+        return readable(row.document)

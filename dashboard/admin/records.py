@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -13,6 +13,9 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
+
+from coordination.routing import Target, in_words
+from dashboard.forms.filters import searched
 
 
 class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
@@ -23,6 +26,9 @@ class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
     list_per_page = 50
     list_fullwidth = True
     actions = None
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
+        return super().get_search_results(request, queryset, searched(search_term))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -45,8 +51,13 @@ def moment(value: Any) -> SafeString:
 
 
 def code(value: Any) -> SafeString:
-    """A payload, readable."""
+    """A document in JSON as its author wrote it: indented."""
     return _shown("code", value)
+
+
+def audience(target: Target | None) -> SafeString:
+    """A target in words."""
+    return text(in_words(target))
 
 
 def body(value: str) -> SafeString:

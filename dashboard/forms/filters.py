@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from itertools import groupby
+from typing import Any, ClassVar
 
 from django import forms
 from django.http import QueryDict
 
 from coordination.log.streams import streams
 from coordination.models import Channel, Workspace
+from core.apps import event_types
 from dashboard.forms.base import NumberField
 from dashboard.templatetags.nexus import plain
 
 OFFERED = 200  # workspaces to choose from, those of the newest activity
+LONGEST, MOST = 200, 12  # letters, and words, of a search
 LANES = {
     "": "All mail",
     "unread": "Unread",
@@ -43,9 +46,21 @@ def _line(placeholder: str = "", **options: str) -> forms.CharField:
     return forms.CharField(required=False, widget=forms.TextInput(attrs=attrs), **options)  # type: ignore[arg-type]
 
 
+class WordsField(forms.CharField):
+    """Words to search for."""
+
+    def to_python(self, value: Any) -> str:
+        return searched(super().to_python(value) or "")
+
+
+def searched(text: str) -> str:
+    """As much of a text as is searched for: a store refuses patterns and conditions without end."""
+    return " ".join(text.replace("\x00", "")[:LONGEST].split()[:MOST])
+
+
 def _words(label: str = "Words", placeholder: str = "", **attrs: object) -> forms.CharField:
     widget = forms.TextInput(attrs={"type": "search", **({"placeholder": placeholder} if placeholder else {}), **attrs})
-    return forms.CharField(required=False, label=label, widget=widget)
+    return WordsField(required=False, label=label, widget=widget)
 
 
 class Filters(forms.Form):
@@ -96,7 +111,7 @@ class PlaceFilters(Filters):
         return next((row for row in self.workspaces if row.pk == chosen), None)
 
 
-def _offer(field: forms.Field, choices: list[tuple[str, str]]) -> None:
+def _offer(field: forms.Field, choices: list[Any]) -> None:
     assert isinstance(field, forms.ChoiceField)
     field.choices = choices
 
@@ -107,18 +122,38 @@ class GraphFilters(PlaceFilters):
 
 
 class EventFilters(PlaceFilters):
+    type = _choice()
     stream = _choice()
-    type = _line("message.created")
     agent = _line(label="Actor")
     handoff = _line()
     q = _words()
+    alive = forms.BooleanField(
+        required=False, label="Heartbeats", widget=forms.CheckboxInput(attrs={"data-submit": True})
+    )
     before = _number()
-    after = _number()
     format = _hidden()
 
-    def __init__(self, data: QueryDict) -> None:
+    def __init__(self, data: QueryDict, counts: Mapping[str, int] | None = None) -> None:
+        """`counts`: how many events there are lately, by type."""
         super().__init__(data)
         _offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
+        _offer(self.fields["type"], _types(counts or {}, data.get("type", "")))
+
+
+def _types(counts: Mapping[str, int], chosen: str) -> list[Any]:
+    """Every type of event by its prefix, and each prefix for all of its types, with how many there are lately; a type
+    that nobody declares is one, too, where an address names it."""
+    known = sorted({*event_types(), *counts} | ({chosen} if chosen and not chosen.endswith(".*") else set()))
+    groups: list[Any] = [("", "All types")]
+    for prefix, named in groupby(known, key=lambda type: type.partition(".")[0]):
+        types = list(named)
+        whole = [(f"{prefix}.*", _counted(f"{prefix}.*", sum(counts.get(type, 0) for type in types)))]
+        groups.append((plain(prefix), whole + [(type, _counted(type, counts.get(type, 0))) for type in types]))
+    return groups
+
+
+def _counted(type: str, count: int) -> str:
+    return f"{plain(type)} ({count})" if count else plain(type)
 
 
 class MailFilters(PlaceFilters):
@@ -179,9 +214,4 @@ class CycleFilters(PlaceFilters):
 
 
 class SearchFilters(Filters):
-    q = _words(
-        "Words in messages, topics, events, tasks and cycles; agents, workspaces, handoffs, topics by name",
-        size=40,
-        autofocus=True,
-    )
-    before = _number()
+    q = _words("Words", size=40, autofocus=True)

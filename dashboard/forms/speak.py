@@ -57,6 +57,7 @@ class SpeakForm(OperationForm):
         if self.answered is not None:
             workspaces[self.answered.workspace_id] = self.answered.workspace
             self._choices("what", [MESSAGE])
+            self.fields["body"].widget.attrs["autofocus"] = True
         self.workspaces = workspaces
         self._choices("workspace", [(key, plain(row)) for key, row in workspaces.items()])
         agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", "role")

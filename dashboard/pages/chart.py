@@ -1,79 +1,90 @@
-"""Where the graph's agents and lines stand: pure geometry, the same for the same agents, so nothing jumps."""
+"""Where the graph's agents and lines stand: pure geometry, the same for the same agents, so nothing jumps.
+
+Two columns bent to an oval: each agent has a row of its own, so that labels stand level and never overlap, however many
+there are; the lines run in the space between.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-LEVEL_LABELS = 14  # up to so many agents labels stand level; more are turned to run outwards
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """The drawing's size: small for few agents, so that they are drawn large."""
-
-    width: int
-    height: int
-    radius: int
-
-    @property
-    def centre(self) -> tuple[float, float]:
-        return self.width / 2, self.height / 2
-
-
-FEW, MANY = Sheet(760, 520, 190), Sheet(1000, 880, 280)
-
-
-def sheet_for(count: int) -> Sheet:
-    """The sheet for so many agents."""
-    return FEW if count <= LEVEL_LABELS else MANY
+WIDTH, MARGIN = 720.0, 24.0
+REACH = 170.0  # of the oval to each side of the middle; beside it is room for labels
+ROW, TALL_ROW, LOWEST = 26.0, 64.0, 380.0  # heights: of a row, at least and at most; of all rows together, at least
+GAP = 8.0  # between a dot and its label
+HEAD = 3.0  # between an arrow's head and the dot
 
 
 @dataclass(frozen=True)
 class Spot:
-    """An agent's place on the circle, and how its label is set."""
+    """An agent's place, and how its label is set."""
 
     x: float
     y: float
+    radius: float
     label_x: float
-    label_y: float
     anchor: str  # SVG text-anchor
-    turn: float  # degrees
 
 
-def circle(sheet: Sheet, radii: list[float]) -> list[Spot]:
-    """Places evenly on a circle from the top, one for each of `radii`, the sizes of the agents' dots."""
-    spots, count = [], len(radii)
-    for i in range(count):
-        angle = 2 * math.pi * i / max(count, 1) - math.pi / 2
-        across, down = math.cos(angle), math.sin(angle)
-        reach = sheet.radius + radii[i] + 10
-        leftward = across < -1e-9
-        degrees = math.degrees(angle)
-        turned = count > LEVEL_LABELS
-        level = "middle" if abs(across) < 0.3 else ("end" if leftward else "start")
-        spots.append(
-            Spot(
-                x=round(sheet.centre[0] + sheet.radius * across, 1),
-                y=round(sheet.centre[1] + sheet.radius * down, 1),
-                label_x=round(sheet.centre[0] + reach * across, 1),
-                label_y=round(sheet.centre[1] + reach * down + (0 if turned else 4 + 6 * down), 1),
-                anchor=("end" if leftward else "start") if turned else level,
-                turn=round(degrees + 180 if leftward else degrees, 1) if turned else 0,
-            )
-        )
-    return spots
+@dataclass(frozen=True)
+class Sheet:
+    """The drawing's size, and how high each of its rows is."""
+
+    width: float
+    height: float
+    row: float
+
+    @property
+    def largest(self) -> float:
+        """A dot's radius at most, so that none touches the next."""
+        return min(20.0, self.row * 0.42)
 
 
-def arc(sheet: Sheet, start: Spot, end: Spot) -> tuple[str, float, float]:
-    """A line between two places, bent towards the centre and aside by its direction; its path and its middle."""
-    pull = 0.35
+def sheet_for(count: int) -> Sheet:
+    """The sheet for so many agents."""
+    rows = max(math.ceil(count / 2), 1)
+    row = max(ROW, min(TALL_ROW, LOWEST / rows))
+    return Sheet(WIDTH, round(rows * row + 2 * MARGIN, 1), row)
+
+
+def oval(sheet: Sheet, radii: list[float]) -> list[Spot]:
+    """Places from the top down the right side and up the left, one for each of `radii`, the sizes of the dots."""
+    rows = max(math.ceil(len(radii) / 2), 1)
+    return [
+        _spot(sheet, i if i < rows else 2 * rows - 1 - i, rows, 1 if i < rows else -1, radius)
+        for i, radius in enumerate(radii)
+    ]
+
+
+def _spot(sheet: Sheet, row: int, rows: int, side: int, radius: float) -> Spot:
+    height = 2 * (row + 0.5) / rows - 1  # from -1 at the top to 1
+    x = sheet.width / 2 + side * REACH * math.sqrt(1 - 0.8 * height * height)
+    return Spot(
+        x=round(x, 1),
+        y=round(MARGIN + (row + 0.5) * sheet.row, 1),
+        radius=radius,
+        label_x=round(x + side * (radius + GAP), 1),
+        anchor="start" if side > 0 else "end",
+    )
+
+
+def arc(sheet: Sheet, start: Spot, end: Spot) -> str:
+    """A line from dot to dot, bent towards the middle and aside by its direction: an SVG path."""
+    pull, aside = 0.45, 0.06
     middle_x, middle_y = (start.x + end.x) / 2, (start.y + end.y) / 2
-    aside = 0.06
-    bend_x = middle_x + (sheet.centre[0] - middle_x) * pull + (end.y - start.y) * aside
-    bend_y = middle_y + (sheet.centre[1] - middle_y) * pull - (end.x - start.x) * aside
-    path = f"M{start.x} {start.y}Q{bend_x:.1f} {bend_y:.1f} {end.x} {end.y}"
-    return path, round((start.x + 2 * bend_x + end.x) / 4, 1), round((start.y + 2 * bend_y + end.y) / 4, 1)
+    bend_x = middle_x + (sheet.width / 2 - middle_x) * pull + (end.y - start.y) * aside
+    bend_y = middle_y + (sheet.height / 2 - middle_y) * pull * 0.4 - (end.x - start.x) * aside
+    from_x, from_y = _edge(start, bend_x, bend_y, start.radius)
+    to_x, to_y = _edge(end, bend_x, bend_y, end.radius + HEAD)
+    return f"M{from_x:.1f} {from_y:.1f}Q{bend_x:.1f} {bend_y:.1f} {to_x:.1f} {to_y:.1f}"
+
+
+def _edge(spot: Spot, towards_x: float, towards_y: float, away: float) -> tuple[float, float]:
+    """The point so far from a dot's centre in a direction."""
+    across, down = towards_x - spot.x, towards_y - spot.y
+    length = math.hypot(across, down) or 1.0
+    return spot.x + across / length * away, spot.y + down / length * away
 
 
 def scaled(value: int, top: int, smallest: float, largest: float) -> float:

@@ -1,4 +1,4 @@
-"""Events: the log with filters and a live tail, one event with what it concerns, and the log as a file."""
+"""Events: the log with filters as it goes on, one event with what it concerns, and the log as a file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from django.http import Http404, HttpRequest, HttpResponseBadRequest, StreamingH
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 
-from coordination.log.selectors import newest_event_id
+from coordination.log.selectors import newest_event_id, type_counts
 from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import EventRow, event_row
 from dashboard.forms.filters import EventFilters
 from dashboard.page import render
+from dashboard.sentences import lines, quiet_types, runs
 from handoffs.models import Handoff
 from inbox.models import Message
 from inbox.search import event_ids, search
@@ -27,13 +28,12 @@ from planning.models import STREAM as PLANNING
 from planning.models import Task
 from topics.models import Topic, TopicMessage
 
-PAGE, TAIL = 100, 200
+PAGE = 150
 FOUND = 500  # hits of words that the other filters narrow down on a page; an export takes them all
 AT_ONCE = 500
 EQUAL = {
     "workspace": "workspace_id",
     "stream": "stream",
-    "type": "type",
     "agent": "actor_agent_id",
     "handoff": "handoff_id",
 }
@@ -41,8 +41,10 @@ COLUMNS = sorted(EventRow.__annotations__, key=lambda column: column == "payload
 
 
 def events(request: HttpRequest) -> TemplateResponse:
-    """The newest events that match `?workspace= stream= type= agent= handoff= q=`, older ones after `?before=`."""
-    filters = EventFilters(request.GET)
+    """The newest events that match `?workspace= stream= type= agent= handoff= q=`, older ones after `?before=`; signs
+    of life where `?alive=` or their type asks for them. Events of a type in a row are folded."""
+    newest = newest_event_id()
+    filters = EventFilters(request.GET, type_counts(newest))
     rows = _filtered(filters)
     words = filters.text("q")
     before = filters.number("before")
@@ -50,30 +52,17 @@ def events(request: HttpRequest) -> TemplateResponse:
         rows = rows.filter(pk__in=[hit.document for hit in search(words, limit=FOUND, before=before)])
     if before is not None:
         rows = rows.filter(event_id__lt=before)
-    page = list(rows.order_by("-event_id")[: PAGE + 1])
+    page = list(rows.select_related("workspace").order_by("-event_id")[: PAGE + 1])
     return render(
         request,
         "events",
         "Events",
-        events=page[:PAGE],
+        runs=runs(page[:PAGE]),
         older=page[PAGE - 1].event_id if len(page) > PAGE else None,
         query=filters.query("before"),
         filters=filters,
-        tailing=before is None and not words and filters.is_valid(),
-        newest=newest_event_id(),
+        live=before is None and filters.is_valid(),
     )
-
-
-def tail(request: HttpRequest) -> TemplateResponse:
-    """The rows after `?after=`, for the live tail; at most 200, then it is asked again."""
-    filters = EventFilters(request.GET)
-    after = filters.number("after") or 0
-    newest = newest_event_id()
-    rows = list(_filtered(filters).filter(event_id__gt=after, event_id__lte=newest).order_by("event_id")[: TAIL + 1])
-    more = len(rows) > TAIL
-    rows = rows[:TAIL]
-    upto = rows[-1].event_id if more else max(newest, after)
-    return TemplateResponse(request, "dashboard/event_rows.html", {"events": rows[::-1], "upto": upto, "more": more})
 
 
 def event(request: HttpRequest, event_id: int) -> TemplateResponse:
@@ -81,7 +70,8 @@ def event(request: HttpRequest, event_id: int) -> TemplateResponse:
     row = Event.objects.select_related("workspace").filter(pk=event_id).first()
     if row is None:
         raise Http404
-    return render(request, "event", f"Event {event_id}", event=row, concerns=_concerns(row))
+    (line,) = lines([row])
+    return render(request, "event", f"Event {event_id}", event=row, parts=line.parts, concerns=_concerns(row))
 
 
 def export(request: HttpRequest) -> HttpResponseBase:
@@ -101,7 +91,13 @@ def export(request: HttpRequest) -> HttpResponseBase:
 
 
 def _filtered(filters: EventFilters) -> QuerySet[Event]:
-    return Event.objects.filter(**{column: value for key, column in EQUAL.items() if (value := filters.text(key))})
+    rows = Event.objects.filter(**{column: value for key, column in EQUAL.items() if (value := filters.text(key))})
+    type = filters.text("type")
+    if type.endswith(".*"):
+        rows = rows.filter(type__startswith=type.removesuffix("*"))
+    elif type:
+        return rows.filter(type=type)
+    return rows if filters.text("alive") else rows.exclude(type__in=quiet_types())
 
 
 async def streamed(texts: Iterator[str]) -> AsyncIterator[str]:

@@ -21,7 +21,7 @@ from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Flow
 
 MODEST = 20  # messages that alone make no line thick and no dot large
-SHOWN, LINES, BADGES = 80, 200, 40  # what a picture can hold; the page says what it leaves out
+SHOWN, LINES, CLAIMS = 80, 200, 40  # what a picture can hold; the page says what it leaves out
 
 
 def graph(request: HttpRequest) -> TemplateResponse:
@@ -38,7 +38,6 @@ def graph(request: HttpRequest) -> TemplateResponse:
         activity[flow.sender] += flow.messages
         activity[flow.recipient] += flow.messages
     shown = sorted(states, key=lambda state: (state.presence is Presence.OFFLINE, -activity[state.agent_id]))[:SHOWN]
-    chosen = request.GET.get("agent")
     picture = _picture(sorted(shown, key=lambda state: state.agent_id), flows, live, activity)
     return render(
         request,
@@ -46,10 +45,9 @@ def graph(request: HttpRequest) -> TemplateResponse:
         "Graph",
         **picture,
         filters=filters,
-        workspace=filters.place,
-        hours=hours,
+        here=filters.query("agent", "from", "to"),
         left_out=len(states) - len(shown),
-        chosen=chosen,
+        near=_near(request, flows, live),
         at_ceiling=sum(flow.messages for flow in flows) >= inbox_monitoring.NEWEST,
         inspected=_inspected(request, states, flows, live, moment),
     )
@@ -60,39 +58,56 @@ def _picture(
 ) -> dict[str, Any]:
     sheet = chart.sheet_for(len(states))
     busiest = max([MODEST, *activity.values()])
-    radii = [chart.scaled(activity[state.agent_id], busiest, 7, 20) for state in states]
-    spots = dict(zip((state.agent_id for state in states), chart.circle(sheet, radii), strict=True))
+    radii = [chart.scaled(activity[state.agent_id], busiest, 5, sheet.largest) for state in states]
+    spots = dict(zip((state.agent_id for state in states), chart.oval(sheet, radii), strict=True))
     offered = Counter(handoff.from_agent_id for handoff in live if handoff.status == HandoffStatus.OPEN)
+    unread: Counter[str] = Counter()
+    for flow in flows:
+        unread[flow.recipient] += flow.unread
     nodes = [
         {
             "id": state.agent_id,
-            "presence": state.presence.value,
-            "beyond_broadcasts": state.beyond_broadcasts,
+            "state": state,
             "spot": spots[state.agent_id],
-            "radius": radius,
             "activity": activity[state.agent_id],
+            "unread": unread[state.agent_id],
             "offered": offered[state.agent_id],
         }
-        for state, radius in zip(states, radii, strict=True)
+        for state in states
     ]
     top = max(MODEST, flows[0].messages if flows else 0)
-    edges: list[dict[str, Any]] = []
-    for flow in flows:
-        if flow.sender in spots and flow.recipient in spots and flow.sender != flow.recipient:
-            path, x, y = chart.arc(sheet, spots[flow.sender], spots[flow.recipient])
-            width = chart.scaled(flow.messages, top, 0.5, 6)
-            edges.append({"flow": flow, "path": path, "x": x, "y": y, "width": width})
-        if len(edges) == LINES:
-            break
-    badged = sorted((edge for edge in edges if edge["flow"].unread), key=lambda edge: -edge["flow"].unread)[:BADGES]
+    drawn = [
+        flow for flow in flows if flow.sender in spots and flow.recipient in spots and flow.sender != flow.recipient
+    ]
+    edges = [
+        {
+            "flow": flow,
+            "path": chart.arc(sheet, spots[flow.sender], spots[flow.recipient]),
+            "width": chart.scaled(flow.messages, top, 0.5, 5),
+        }
+        for flow in drawn[:LINES]
+    ]
     claims = [
-        {"handoff": handoff, "path": chart.arc(sheet, spots[handoff.from_agent_id], spots[handoff.claimed_by])[0]}
+        {"handoff": handoff, "path": chart.arc(sheet, spots[handoff.from_agent_id], spots[handoff.claimed_by])}
         for handoff in live
         if handoff.claimed_by in spots
         and handoff.from_agent_id in spots
         and handoff.claimed_by != handoff.from_agent_id
     ]
-    return {"sheet": sheet, "nodes": nodes, "edges": edges, "badged": badged, "claims": claims[:BADGES]}
+    return {"sheet": sheet, "nodes": nodes, "edges": edges, "claims": claims[:CLAIMS]}
+
+
+def _near(request: HttpRequest, flows: list[Flow], live: list[Handoff]) -> set[str]:
+    """The agent that is chosen and those that it has to do with, or the two ends of a line; empty: all are."""
+    sender, recipient = request.GET.get("from"), request.GET.get("to")
+    if sender and recipient:
+        return {sender, recipient}
+    agent_id = request.GET.get("agent")
+    if not agent_id:
+        return set()
+    pairs = [(flow.sender, flow.recipient) for flow in flows]
+    pairs += [(handoff.from_agent_id, handoff.claimed_by) for handoff in live if handoff.claimed_by]
+    return {agent_id, *(end for pair in pairs if agent_id in pair for end in pair)}
 
 
 def _inspected(

@@ -24,8 +24,8 @@ FOUND = 200  # search hits that a filter narrows down
 
 
 def mail(request: HttpRequest) -> TemplateResponse:
-    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=` is open (`alone=1`: without the
-    list), `?before=` pages."""
+    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=`, or the first one, is open (`alone=1`:
+    without the list), `?before=` pages."""
     filters = MailFilters(request.GET)
     wanted = MailFilter(
         workspace_id=filters.text("workspace"),
@@ -51,11 +51,12 @@ def mail(request: HttpRequest) -> TemplateResponse:
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
         older=older,
         query=filters.query("m", "before", "alone"),
+        here=filters.query("m", "alone"),
         alone=filters.is_valid() and filters.cleaned_data["alone"],
         filters=filters,
         lanes=LANES,
         wanted=wanted,
-        **_open(filters.text("m")),
+        **_open(filters.text("m") or (letters[0].message_id if letters else "")),
     )
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.http import urlencode
 
-from coordination.models import Agent, Workspace
-from dashboard.forms.filters import SearchFilters
+from coordination.models import Agent, Artifact, Workspace
+from dashboard.forms.filters import SearchFilters, searched
 from dashboard.page import render
+from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
@@ -24,8 +30,9 @@ from topics.models import Topic
 from topics.search import HIT_ENDS, HIT_STARTS
 from topics.search import find as find_said
 
-EACH = 6  # of a kind in the palette
-PAGE = 50
+EACH = 6  # of a kind
+LOOKED = 60  # messages and events that are looked through for so many of each
+UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
 
 @dataclass(frozen=True)
@@ -39,15 +46,26 @@ class Found:
     description: str
     link: str
     icon: str
+    excerpt: str = ""  # of what it says
+    moment: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """What was found of a kind, and the page that has more of it, where there is more."""
+
+    title: str
+    found: Sequence[Found]
+    more: str = ""
 
 
 def palette(request: HttpRequest) -> HttpResponse:
-    """What Ctrl-K shows for `?s=`: pages, agents, workspaces, handoffs, topics, tasks, cycles, messages, events."""
-    words = request.GET.get("s", "").replace("\x00", "").strip()[:200]
+    """What Ctrl-K shows for `?s=`: pages, and a few of every kind of thing."""
+    words = searched(request.GET.get("s", ""))
     if not words:
         return HttpResponse()
     started = time.perf_counter()
-    found = [*_pages(words), *_things(words), *_said(words), *_texts(words)]
+    found = [*_pages(words), *(each for group in _groups(words) for each in group.found)]
     paginator = Paginator(found, max(len(found), 1))
     return TemplateResponse(
         request,
@@ -64,23 +82,10 @@ def palette(request: HttpRequest) -> HttpResponse:
 
 
 def find(request: HttpRequest) -> TemplateResponse:
-    """The search page: `?q=` over messages and events, older ones after `?before=`."""
+    """The search page: what holds the words of `?q=`, a few of every kind, with where there are more."""
     filters = SearchFilters(request.GET)
-    words, before = filters.text("q"), filters.number("before")
-    hits = search(words, limit=PAGE + 1, before=before)
-    older = hits[PAGE - 1].document if len(hits) > PAGE else None
-    first = bool(words) and before is None
-    return render(
-        request,
-        "find",
-        "Search",
-        filters=filters,
-        words=words,
-        hits=hits[:PAGE],
-        older=older,
-        things=_things(words) if first else [],
-        said=find_said(words, topic_id=None, mode="fts", limit=EACH).hits if first else [],
-    )
+    words = filters.text("q")
+    return render(request, "find", "Search", filters=filters, words=words, groups=list(_groups(words)) if words else [])
 
 
 def _pages(words: str) -> list[Found]:
@@ -92,106 +97,111 @@ def _pages(words: str) -> list[Found]:
     ][:EACH]
 
 
-def _things(words: str) -> list[Found]:
-    agents = Agent.objects.filter(Q(agent_id__icontains=words) | Q(role__icontains=words)).order_by("agent_id")[:EACH]
-    workspaces = Workspace.objects.filter(
-        Q(display_name__icontains=words) | Q(root_realpath__icontains=words) | Q(workspace_id__startswith=words)
-    ).order_by("-last_seen_at")[:EACH]
-    handoffs = (
-        Handoff.objects.filter(
-            Q(handoff_id__startswith=words)
-            | Q(handoff_id__endswith=words)
-            | Q(from_agent_id__icontains=words)
-            | Q(claimed_by__icontains=words)
-        )
-        .defer("payload", "result")
-        .order_by("-created_event_id")[:EACH]
+def _groups(words: str) -> Iterator[Group]:
+    """What was found, by kind; the kinds of which there is something."""
+    hits = search(words, limit=LOOKED)
+    groups = (
+        _group("Agents", _agents(words), "agents", q=words),
+        _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
+        _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
+        _group("Topics", _topics(words), "topics", q=words),
+        _group("Said in topics", _said(words), "topics", q=words),
+        _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
+        _group("Closed cycles", _cycles(words), "plan_history", q=words),
+        _group("Artifacts", _artifacts(words), "coordination_artifact_changelist", q=words),
+        _group("Messages", _messages(hits), "mail", q=words),
+        _group("Events", _events(hits), "events", q=words, alive="on"),
     )
-    topics = Topic.objects.filter(Q(name__icontains=words) | Q(topic_id=words)).newest_first().defer("metadata")[:EACH]
-    tasks = (
-        Task.objects.filter(Q(title__icontains=words) | Q(context__icontains=words) | Q(task_key=words), closed_at=None)
-        .select_related("workspace")
-        .order_by("-task_key")[:EACH]
-    )
-    cycles = planned.cycles(None, words).reverse().select_related("workspace").defer("document", "words")[:EACH]
-    return [
-        *(
-            Found(
-                plain(row.agent_id),
-                f"agent, {plain(row.role or 'no role')}",
-                reverse("admin:agent", args=[row.agent_id]),
-                "smart_toy",
-            )
-            for row in agents
-        ),
-        *(
-            Found(
-                plain(row),
-                f"workspace {plain(row.root_realpath)}",
-                reverse("admin:coordination_workspace_change", args=[row.pk]),
-                "folder_open",
-            )
-            for row in workspaces
-        ),
-        *(
-            Found(
-                row.handoff_id,
-                f"handoff, {row.status.lower()}, for {plain(target(row.target))}",
-                reverse("admin:handoff", args=[row.pk]),
-                "swap_horiz",
-            )
-            for row in handoffs
-        ),
-        *(
-            Found(
-                plain(row.name),
-                f"topic, {row.status}, {row.last_seq} messages",
-                reverse("admin:topic", args=[row.pk]),
-                "forum",
-            )
-            for row in topics
-        ),
-        *(
-            Found(
-                f"{row.number}. {plain(row.title)}"[:100],
-                f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}",
-                reverse("admin:task", args=[row.pk]),
-                "task_alt",
-            )
-            for row in tasks
-        ),
-        *(
-            Found(
-                plain(row.topic or row.completed_at)[:100],
-                f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}",
-                reverse("admin:plan_cycle", args=[row.pk]),
-                "account_tree",
-            )
-            for row in cycles
-        ),
-    ]
+    return (group for group in groups if group.found)
 
 
-def _said(words: str) -> list[Found]:
-    marks = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
-    return [
-        Found(
-            f"#{hit.message.seq} in {plain(hit.message.topic.name)}"[:100],
-            f"said by {plain(hit.message.sender)}: {plain(hit.snippet.translate(marks))}",
-            reverse("admin:topic_message", args=[hit.message.message_id]),
+def _group(title: str, rows: Iterable[Found], page: str, **query: str) -> Group:
+    found = list(islice(rows, EACH + 1))
+    more = f"{reverse(f'admin:{page}')}?{urlencode(query)}" if len(found) > EACH else ""
+    return Group(title, found[:EACH], more)
+
+
+def _agents(words: str) -> Iterator[Found]:
+    rows = Agent.objects.filter(Q(agent_id__icontains=words) | Q(role__icontains=words)).order_by("agent_id")
+    for row in rows[: EACH + 1]:
+        description = f"agent, {plain(row.role or 'no role')}"
+        yield Found(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
+
+
+def _workspaces(words: str) -> Iterator[Found]:
+    named = Q(display_name__icontains=words) | Q(root_realpath__icontains=words) | Q(workspace_id__startswith=words)
+    for row in Workspace.objects.filter(named).order_by("-last_seen_at")[: EACH + 1]:
+        link = _at("coordination_workspace_change", row.pk)
+        yield Found(plain(row), f"workspace {plain(row.root_realpath)}", link, "folder_open")
+
+
+def _handoffs(words: str) -> Iterator[Found]:
+    named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
+    about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
+    rows = Handoff.objects.filter(named | about).defer("payload", "result").order_by("-created_event_id")
+    for row in rows[: EACH + 1]:
+        description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
+        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", moment=row.created_at)
+
+
+def _topics(words: str) -> Iterator[Found]:
+    rows = Topic.objects.filter(Q(name__icontains=words) | Q(topic_id=words)).newest_first().defer("metadata")
+    for row in rows[: EACH + 1]:
+        description = f"topic, {row.status}, {row.last_seq} messages"
+        yield Found(plain(row.name), description, _at("topic", row.pk), "forum")
+
+
+def _said(words: str) -> Iterator[Found]:
+    for hit in find_said(words, topic_id=None, mode="fts", limit=EACH + 1).hits:
+        message = hit.message
+        yield Found(
+            f"#{message.seq} in {plain(message.topic.name)}"[:100],
+            f"said by {plain(message.sender)}",
+            _at("topic_message", message.message_id),
             "forum",
+            excerpt=plain(hit.snippet.translate(UNMARKED)),
+            moment=message.created_at,
         )
-        for hit in find_said(words, topic_id=None, mode="fts", limit=EACH).hits
-    ]
 
 
-def _texts(words: str) -> list[Found]:
-    hits = search(words, limit=2 * EACH)
-    return [Found(plain(hit.title)[:100], f"{hit.kind}, {plain(hit.excerpt)}", *_place(hit)) for hit in hits]
+def _tasks(words: str) -> Iterator[Found]:
+    named = Q(title__icontains=words) | Q(context__icontains=words) | Q(task_key=words)
+    rows = Task.objects.filter(named, closed_at=None).select_related("workspace").order_by("-task_key")
+    for row in rows[: EACH + 1]:
+        description = f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}"
+        yield Found(f"{row.number}. {plain(row.title)}"[:100], description, _at("task", row.pk), "task_alt")
 
 
-def _place(hit: Hit) -> tuple[str, str]:
-    """Where a hit leads, and its icon."""
-    if hit.kind == "message":
-        return f"{reverse('admin:mail')}?m={hit.identifier}", "mail"
-    return reverse("admin:event", args=[hit.document]), "history"
+def _cycles(words: str) -> Iterator[Found]:
+    rows = planned.cycles(None, words).reverse().select_related("workspace").defer("document", "words")
+    for row in rows[: EACH + 1]:
+        description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"
+        yield Found(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
+
+
+def _artifacts(words: str) -> Iterator[Found]:
+    named = Q(name__icontains=words) | Q(path__icontains=words) | Q(artifact_id=words)
+    rows = Artifact.objects.filter(named).select_related("workspace").defer("content").order_by("-artifact_id")
+    for row in rows[: EACH + 1]:
+        description = f"artifact, {row.artifact_type}, in {plain(row.workspace)}"
+        link = _at("coordination_artifact_change", row.pk)
+        yield Found(plain(row)[:100], description, link, "deployed_code", moment=row.created_at)
+
+
+def _messages(hits: Iterable[Hit]) -> Iterator[Found]:
+    for hit in hits:
+        if hit.event is None:
+            link = f"{reverse('admin:mail')}?{urlencode({'m': hit.identifier})}"
+            yield Found(plain(hit.title)[:100], "message", link, "mail", plain(hit.excerpt), hit.created_at)
+
+
+def _events(hits: Iterable[Hit]) -> Iterator[Found]:
+    """Events by their sentences."""
+    for line in lines([hit.event for hit in hits if hit.event is not None][: EACH + 1]):
+        told = plain("".join(part.text for part in line.parts))
+        event = line.event
+        yield Found(told[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
+
+
+def _at(page: str, *arguments: Any) -> str:
+    return reverse(f"admin:{page}", args=arguments)

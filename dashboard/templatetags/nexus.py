@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from django import template
 from django.db.models import Model
-from django.utils.html import conditional_escape, format_html
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from coordination.routing import in_words
 from core.clock import iso
 from dashboard.markdown import rendered
+from inbox.search import words_of
 from topics.search import HIT_ENDS, HIT_STARTS
 
 register = template.Library()
@@ -109,3 +111,15 @@ def undo(tags: str | None) -> list[str]:
     """The operation that takes back what a message tells of, and the ids that it takes; nothing where none does."""
     first, *rest = (tags or "").split(" ") or [""]
     return rest if first == UNDO else []
+
+
+@register.filter
+def highlight(text: str, words: str) -> SafeString:
+    """A text with the beginnings of words that were searched for marked."""
+    wanted = "|".join(re.escape(word) for word in sorted(words_of(words), key=len, reverse=True))
+    pieces = re.split(rf"(?<!\w)({wanted})", text, flags=re.IGNORECASE) if wanted else [text]
+    return format_html_join("", "{}{}", ((piece, _mark(hit)) for piece, hit in zip_longest(pieces[::2], pieces[1::2])))
+
+
+def _mark(hit: str | None) -> SafeString | str:
+    return format_html("<mark>{}</mark>", hit) if hit else ""

@@ -46,6 +46,7 @@ class Hit:
     title: str
     excerpt: str
     created_at: datetime
+    event: Event | None = None  # where it is one
 
 
 def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit]:
@@ -66,7 +67,9 @@ def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit
             )
         elif event := events.get(document):
             found = f"{event.actor_agent_id or ''} {json.dumps(event.payload, ensure_ascii=False)}".strip()
-            hits.append(Hit(document, "event", str(document), event.type, _around(found, lower), event.created_at))
+            hits.append(
+                Hit(document, "event", str(document), event.type, _around(found, lower), event.created_at, event)
+            )
     return hits
 
 

@@ -19,6 +19,7 @@ def test_it_plays_in_a_throwaway_home_and_loses_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "nexus.db").exists(), "one's own home is left alone"
 
 
+@pytest.mark.sqlite
 def test_it_leaves_the_teams_store_alone_where_no_hub_serves_it(tmp_path: Path) -> None:
     played = nexus(
         tmp_path / "home", "demo", "--rounds", "1", "--pause", "0.02", NEXUS_DB_PATH=str(tmp_path / "our.db")

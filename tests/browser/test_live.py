@@ -23,7 +23,7 @@ KEPT = 300
 
 def shown(page: Page) -> list[int]:
     """The ids of the events in the tail, newest first."""
-    ids = page.locator(".nx-log > li > details").evaluate_all("rows => rows.map(row => row.id)")
+    ids = page.locator(".nx-log details[id^=event-]").evaluate_all("rows => rows.map(row => row.id)")
     return [int(name.removeprefix("event-")) for name in ids]
 
 
@@ -39,7 +39,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
     with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
-        expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text("3")
+        expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
         output, _ = demo.communicate(timeout=START_SECONDS)
     assert demo.returncode == 0, output
     page.goto("/admin/")
@@ -98,7 +98,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
 def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None:
     page.goto("/admin/events/?type=artifact.created")
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-    rows = page.locator(".nx-log > li")
+    rows = page.locator(".nx-log details[id^=event-]")
     count = rows.count()
     say(do, team["root"], "not this")
     do("artifact_put", project_root=team["root"], artifact_type="text", name="this", content="x")

@@ -514,9 +514,9 @@ def test_it_finds_topics_and_what_is_said_in_them_with_control_k(topic: str, bro
     page = shown(browser.get("/admin/search/?s=cache&extended=1"))
     assert f"/admin/topics/{topic}/" in page and "Topic, open, 2 messages" in page
     page = shown(browser.get("/admin/search/?s=digest&extended=1"))
-    assert f"/admin/topics/+message/{message_of(2)}/" in page and "Said by bob: The digest." in page
+    assert f"/admin/topics/+message/{message_of(2)}/" in page and "Said by bob" in page
     page = shown(browser.get("/admin/find/?q=digest"))
-    assert "Said in topics" in page and f"/admin/topics/{topic}/?at=2#m-2" in page
+    assert "Said in topics" in page and f"/admin/topics/+message/{message_of(2)}/" in page
 
 
 def test_it_leads_from_an_event_to_what_was_said(topic: str, browser: Browser) -> None:

@@ -186,14 +186,16 @@ def test_it_tells_of_mail_although_a_listener_failed(
 
 
 @pytest.mark.parametrize("client", HOOKED)
-def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_alone_otherwise(client: str) -> None:
+def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_and_edits_otherwise(client: str) -> None:
     mail = clients.hook_command(["nexus"], client)
     planning = clients.hook_command(["nexus"], client, [dialects.PLANNING])
     document: dict[str, Any] = {"other": 1}
     configuration.put_hooks(client, planning)(document)
     assert set(document["hooks"]) == set(dialects.NAMES[client]) | set(points.POINTS[client])
     configuration.put_hooks(client, mail)(document)
-    assert set(document["hooks"]) == set(dialects.NAMES[client])
+    (before,) = set(document["hooks"]) - set(dialects.NAMES[client])
+    assert points.POINTS[client][before] is HarnessEvent.PRE_TOOL_USE
+    assert document["hooks"][before][0]["matcher"] == "|".join(harness_events.EDITING[client])
     configuration.put_hooks(client, planning)(document)
     configuration.drop_hooks(client)(document)
     assert "hooks" not in document

@@ -21,6 +21,7 @@ def main(home: Path) -> None:
     from coordination.toolset import run
     from core.operations import runner
     from core.operations.caller import Caller
+    from files.toolset import FILES
     from planning.toolset import PLANNING
     from topics.toolset import TOPICS
 
@@ -99,6 +100,10 @@ def main(home: Path) -> None:
         outbox = [{"content_markdown": f"Word {number}"} for number in range(2)]
         in_topics("sync", topic_id=topic_id, outbox=outbox, wait_seconds=0)
     in_topics("topic_close", topic_id=topic_id)
+    for paths in (["src/", "*.lock"], ["docs/"]):
+        reserved = {"project_root": project, "agent_id": "ana", "paths": paths, "reason": "Reading"}
+        assert runner.run(FILES, Caller(transport="test"), "files_reserve", reserved)["ok"]
+    runner.run(FILES, Caller(transport="test"), "files_release", {**planned, "agent_id": "ana", "paths": ["docs/"]})
     call("artifact_put", project_root=project, artifact_type="json", content='{"a": 1}', name="inline")
     call("artifact_put", project_root=project, artifact_type="file", path="notes.md", metadata={"by": "ana"})
 

@@ -78,6 +78,8 @@ ODD = {
     "closed, and nobody knows when": "UPDATE topics SET closed_at = NULL WHERE status = 'closed'",
     "open, with a time of closing": "UPDATE topics SET closed_at = created_at WHERE status = 'open'",
     "behind the numbers of their own messages": "UPDATE topics SET last_seq = 1 WHERE last_seq = 2",
+    "ended, and nobody knows how": "UPDATE file_reservations SET outcome = NULL WHERE released_at IS NOT NULL",
+    "held, with a way that they ended": "UPDATE file_reservations SET outcome = 'expired' WHERE released_at IS NULL",
     "ahead of everything that was said": "UPDATE topic_peers SET last_seq = 99 WHERE agent_name = 'ana'",
 }
 
@@ -112,6 +114,21 @@ def test_it_closes_a_retention_pass_that_was_left_open(home: Home, findings: Fin
 
     assert [finding["check"] for finding in findings("--fix")] == ["impossible rows"]
     assert findings() == []
+
+
+def test_it_finds_files_that_two_agents_hold_and_reservations_that_protect_nothing(
+    home: Home, findings: Findings
+) -> None:
+    home.sql(
+        "UPDATE file_reservations SET released_at = NULL, outcome = NULL, agent_id = 'bob', pattern = 'src/a.py'"
+        " WHERE pattern = '/docs/'"
+    )
+    assert ["another place" in finding["problem"] for finding in findings()] == [True]
+
+    home.sql("UPDATE file_reservations SET place = (SELECT place FROM file_reservations WHERE pattern = '/src/')"
+             " WHERE pattern <> '*.lock'")  # fmt: skip
+    problems = [finding["problem"] for finding in findings()]
+    assert "'ana' and 'bob' both hold what '/src/' and 'src/a.py' match, in one project." in problems
 
 
 def test_it_finds_a_handoff_that_names_an_event_that_never_was(home: Home, findings: Findings) -> None:

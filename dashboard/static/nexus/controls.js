@@ -31,7 +31,7 @@ window.addEventListener("pageshow", (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
 });
 
 // Bounds are checked as one types, in the browser's own words.

@@ -1,4 +1,4 @@
-// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of the mail list.
+// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of the lists of mail and events.
 import { follow } from "./regions.js";
 
 const label = (selector, text) => document.querySelectorAll(selector).forEach((element) => {
@@ -30,6 +30,17 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || target.matches?.("input, textarea, select") || target.isContentEditable) return;
+  const rows = [...document.querySelectorAll(".nx-log summary")].filter((row) => row.checkVisibility());
+  if (rows.length && "jk".includes(event.key)) {
+    const next = rows.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
+    rows[Math.max(0, Math.min(rows.length - 1, next))].focus();
+    return;
+  }
+  if (event.key === "/" && document.querySelector("input[name=q]")) {
+    event.preventDefault();
+    document.querySelector("input[name=q]").focus();
+    return;
+  }
   const letters = [...document.querySelectorAll("a[data-mark=letter]")];
   if (!letters.length) return;
   const at = letters.findIndex((letter) => letter.hasAttribute("aria-current"));
@@ -42,10 +53,13 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "o" && at >= 0) {
     location.href = letters[at].dataset.open;
   } else if (event.key === "r" && at >= 0) {
-    document.getElementById("reply")?.focus();
     event.preventDefault();
-  } else if (event.key === "/") {
-    event.preventDefault();
-    document.querySelector("input[name=q]")?.focus();
+    document.getElementById("reply")?.click();
   }
 });
+
+// Beside the list the first message is open. Its address keeps it so while newer ones come.
+const first = document.querySelector("a[data-mark=letter][aria-current]");
+if (first && !new URLSearchParams(location.search).has("m") && matchMedia("(min-width: 1000px)").matches) {
+  history.replaceState({}, "", first.href);
+}

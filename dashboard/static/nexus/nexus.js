@@ -5,5 +5,6 @@ import "./regions.js";
 import "./controls.js";
 import "./keyboard.js";
 import "./palette.js";
+import "./graph.js";
 import "./tail.js";
 import "./answer.js";

@@ -22,7 +22,8 @@ let pressed = false;
 
 function exchange(region, fresh) {
   const focused = region.contains(document.activeElement) ? document.activeElement : null;
-  const key = focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
+  const unfolds = focused?.matches("summary") && focused.parentElement.id;
+  const key = unfolds ? `#${CSS.escape(unfolds)} > summary` : focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
   const open = [...region.querySelectorAll("details[open][id]")].map((details) => details.id);
   const scroll = [region.scrollLeft, region.scrollTop];
   region.replaceChildren(...fresh.childNodes);
@@ -43,15 +44,20 @@ async function load(url, only) {
   if (here !== location.href) return; // the person went on meanwhile: this is the picture of another place
   for (const region of document.querySelectorAll("[data-region]")) {
     const fresh = page.getElementById(region.id);
-    if (fresh && (only ? only === region.id : !busy(region))) exchange(region, fresh);
+    if (fresh && (only ? only.includes(region.id) : !busy(region))) exchange(region, fresh);
   }
 }
 
+// A page that one wants to read in peace is paused, and tells how much came meanwhile.
+const pause = document.querySelector("[data-pause]");
+const isPaused = () => pause?.getAttribute("aria-pressed") === "true";
+let unseen = 0;
+
 async function refresh() {
   wanted = true;
-  if (running || document.hidden) return;
+  if (running || document.hidden || isPaused()) return;
   running = true;
-  while (wanted && !document.hidden) {
+  while (wanted && !document.hidden && !isPaused()) {
     wanted = false;
     try { await load(source()); } catch { /* the status line tells; the next event tries again */ }
     await new Promise((done) => setTimeout(done, PAUSE));
@@ -67,7 +73,19 @@ if (document.querySelector("[data-region]")) {
   setInterval(() => document.hidden || refresh(), document.querySelector("[data-poll]") ? 2000 : 30000);
 }
 
-// Links with data-swap fill one region instead of loading a page; without script they are plain links.
+if (pause) {
+  const tell = () => { document.getElementById("waiting").textContent = isPaused() && unseen ? `${unseen} new` : ""; };
+  document.addEventListener("nexus:event", () => { unseen += 1; tell(); });
+  pause.addEventListener("click", () => {
+    pause.setAttribute("aria-pressed", String(!isPaused()));
+    pause.querySelector("span:last-child").textContent = isPaused() ? "Resume" : "Pause";
+    unseen = 0;
+    tell();
+    refresh();
+  });
+}
+
+// Links with data-swap fill one region, or several, instead of loading a page; without script they are plain links.
 document.addEventListener("click", async (event) => {
   const link = event.target.closest?.("a[data-swap]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
@@ -83,9 +101,10 @@ export async function follow(link) {
   const mark = link.dataset.mark;
   if (mark) document.querySelectorAll(`[data-mark="${mark}"][aria-current]`).forEach((other) => other.removeAttribute("aria-current"));
   if (mark) link.setAttribute("aria-current", "true");
-  followed = { id: link.id, region: link.dataset.swap };
-  try { await load(url, link.dataset.swap); } catch { location.href = url; return; }
-  arrive(document.getElementById(link.dataset.swap), link, document.getElementById(new URL(url).hash.slice(1)));
+  const regions = link.dataset.swap.split(" ");
+  followed = { id: link.id, region: regions[0] };
+  try { await load(url, regions); } catch { location.href = url; return; }
+  arrive(document.getElementById(regions[0]), link, document.getElementById(new URL(url).hash.slice(1)));
 }
 
 // Where one looks after a swap: at the place the address names, else at the top of what was filled.

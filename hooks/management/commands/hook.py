@@ -14,7 +14,7 @@ from core.database import store
 from core.operations.errors import invalid
 from hooks import clients, configuration, harness, signal_files
 from hooks.harness import PLANNING
-from hooks.setup import GATE, add_setup_options, carry_out, program, project, settings_flags, tell_of_password
+from hooks.setup import EDITS, GATE, add_setup_options, carry_out, program, project, settings_flags, tell_of_password
 
 
 class Command(NexusCommand):
@@ -75,7 +75,7 @@ class Command(NexusCommand):
         else:
             given = [*(["--agent-id", agent_id] if agent_id else []), *([PLANNING] if options["planning"] else [])]
             edit = configuration.put_hooks(
-                client, clients.hook_command(program(), client, [*given, *settings_flags(GATE)])
+                client, clients.hook_command(program(), client, [*given, *settings_flags(GATE, EDITS)])
             )
         known = clients.CLIENTS[client]
         path = known.user_hooks if options["scope"] == "user" else known.project_hooks

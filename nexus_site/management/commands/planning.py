@@ -22,7 +22,7 @@ from core.operations.registry import TOOLSETS
 from core.verbs import Verb, VerbsCommand
 from hooks import clients, configuration
 from hooks.harness import PLANNING
-from hooks.setup import GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
+from hooks.setup import EDITS, GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
 from hooks.signal_files import private_directory
 from planning.catalog.bundled import DIRECTORY
 from planning.catalog.capability_map import disallowed
@@ -150,7 +150,7 @@ class Command(VerbsCommand):
 
         def put(document: Any) -> None:
             line = configuration.installed(document, client)
-            ours = clients.hook_command(program(), client, [PLANNING, *settings_flags(GATE)])
+            ours = clients.hook_command(program(), client, [PLANNING, *settings_flags(GATE, EDITS)])
             gate = [word for word in settings_flags(GATE) if word not in settings_flags()]
             kept = f"{_without_planning(line)} {shlex.join([PLANNING, *gate])}" if line and _is_named(line) else None
             configuration.put_hooks(client, kept or ours)(document)

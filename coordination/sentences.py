@@ -1,0 +1,39 @@
+"""How the events of agents, sessions, artifacts, operators and settings read to people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from coordination.models import Agent
+from core.contributions import Sentence, Thing
+
+
+def _agents(ids: Collection[str]) -> Mapping[str, str]:
+    return {name: name for name in Agent.everyone.filter(pk__in=ids).values_list("pk", flat=True)}
+
+
+THINGS = {
+    "agent": Thing("an agent", "agent", "agent_id", name="agent_id", names=_agents),
+    "session": Thing("a session", "coordination_session_change", "session_id"),
+    "artifact": Thing("an artifact", "coordination_artifact_change", "artifact_id", name="name"),
+}
+SENTENCES = {
+    "agent.created": Sentence("{actor} registered {agent}", "{count} agents registered"),
+    "agent.updated": Sentence("{actor} changed {agent}[: {changed}]", "{count} changes of agents"),
+    "agent.deleted": Sentence("{actor} deleted {agent}", "{count} agents deleted"),
+    "agent.key_issued": Sentence("{actor} issued a key for {agent}", "{count} keys issued"),
+    "agent.key_regenerated": Sentence("{actor} issued a new key for {agent}", "{count} keys issued anew"),
+    "agent.key_deactivated": Sentence("{actor} deactivated the key of {agent}", "{count} keys deactivated"),
+    "agent.key_reactivated": Sentence("{actor} reactivated the key of {agent}", "{count} keys reactivated"),
+    "session.opened": Sentence("{agent} opened {session}", "{count} sessions opened"),
+    "session.heartbeat": Sentence("{agent} is alive in {session}", "{count} heartbeats", quiet=True),
+    "session.closed": Sentence("{agent} closed {session}[: {reason}]", "{count} sessions closed"),
+    "artifact.created": Sentence("{actor} stored {artifact}", "{count} artifacts stored"),
+    "operator.acted": Sentence(
+        "{actor} used {operation}[ as {from_agent_id}][ on {handoff}][ on {message}][ on {agent}][ in {topic}]",
+        "{count} acts of operators",
+    ),
+    "operator.created": Sentence("{actor} made an operator[, {name}]", "{count} operators made"),
+    "operator.password_reset": Sentence("{actor} reset the password of {name}", "{count} passwords reset"),
+    "setting.changed": Sentence("{actor} set {name} to {value}", "{count} settings changed"),
+}

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from core.apps import NexusAppConfig
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState, RetentionLane
+
+
+class FilesConfig(NexusAppConfig):
+    name = "files"
+
+    def ready(self) -> None:
+        from coordination import renewal
+        from coordination.log.emit import committed
+
+        import_module("files.toolset")  # which names what declares its operations
+        renewal.register(
+            "files", lambda agent_id, moment: import_module("files.services.holding").renew(agent_id, moment)
+        )
+        committed.connect(settle)
+
+    def streams(self) -> Mapping[str, str]:
+        from files.models import STREAM
+
+        return {STREAM: "who reserved which files"}
+
+    def event_types(self) -> Sequence[str]:
+        return [f"file.{what}" for what in "reserved extended released expired asked overridden".split()]
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from files.retention import LANES
+
+        return LANES
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        from files.history import KINDS
+
+        return KINDS
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        from files.history import CHECKS
+
+        return CHECKS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from files.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"file_reservations": "created_at"}
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "files_list": "nexus files",
+            "files_reserve": "nexus files reserve",
+            "files_release": "nexus files release",
+            "files_extend": "nexus files extend",
+            "files_who": "nexus files who",
+            "files_end": "nexus files end",
+        }
+
+    def words(self) -> Mapping[str, str]:
+        return {"timeout_seconds": "--wait"}
+
+    def metrics(self) -> Iterable[Any]:
+        from files.metrics import collect
+
+        return collect()
+
+
+def settle(sender: object, event: Any, **_: object) -> None:
+    """What was reserved for a handoff ends with its holder's claim on it."""
+    from handoffs.models import STREAM
+
+    if event.handoff_id is not None and event.stream == STREAM:
+        import_module("files.services.holding").settle(event.handoff_id)

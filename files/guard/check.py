@@ -1,0 +1,165 @@
+"""What git's hooks ask: whether a commit or a push touches what another agent holds. Standard library alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from files.guard import repository, words
+from files.guard.holdings import Conflict, Unreadable, opened
+from files.guard.repository import Repository
+
+PATIENCE_SECONDS = 5  # then the question counts as not answered
+REFUSED, INTERRUPTED = 1, 130
+OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
+PRE_COMMIT = "pre-commit"
+VERBS = {PRE_COMMIT: "commit", "pre-push": "push"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """A hook's exit code. The arguments: the hook's name, the hook that was there before, the store, what to do when it
+    cannot be read (`open` or `closed`), the flags that lead `nexus` there, and what git gives its hook."""
+    name, kept, store, unreadable, flags, *given = arguments
+    verb = VERBS[name]
+    try:
+        text = sys.stdin.buffer.read() if name != PRE_COMMIT else None
+        if code := _kept(kept, given, text):
+            return code
+        with _patience():
+            agent_id, conflicts = _conflicts(store, _pushed(text) if text is not None else _staged, os.environ)
+        said = _decided(verb, os.environ.get(OVERRIDE, "").strip(), flags, agent_id, conflicts)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (Unreadable, TimeoutError, OSError, subprocess.SubprocessError) as error:
+        words.say(words.unanswered(" ".join(str(error).split()), closed=unreadable == "closed", verb=verb))
+        return REFUSED if unreadable == "closed" else 0
+    words.say(said)
+    return REFUSED if said else 0
+
+
+def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
+    """The exit code of the hook that was there before; it may change what is committed, so it comes first."""
+    if not (hook and os.access(hook, os.X_OK)):
+        return 0
+    code = subprocess.run([hook, *given], input=text, check=False).returncode  # noqa: S603  # as git ran it
+    return code if code >= 0 else 128 - code
+
+
+def _conflicts(
+    store: str, changed: Callable[[Repository], list[str]], environ: Mapping[str, str]
+) -> tuple[str | None, list[Conflict]]:
+    """Who commits, and what of the changed files others hold. Raises Unreadable."""
+    here = repository.at(os.path.realpath(os.curdir))
+    with opened(store) as held:
+        projects = held.projects(here)
+        if not projects:
+            return None, []  # as nearly always: git need not be asked
+        agent_id = _agent(environ)
+        return agent_id, held.conflicts(here, projects, agent_id, changed(here))
+
+
+def _decided(verb: str, reason: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> str:
+    """Why it is refused; the empty string when it is not."""
+    if not conflicts:
+        return ""
+    if reason and agent_id is None:
+        return _override(verb, reason, flags, conflicts)
+    return words.refusal(verb, agent_id, conflicts)
+
+
+def _agent(environ: Mapping[str, str]) -> str | None:
+    """Who commits: the environment says it, or the work tree; None is a person."""
+    if AGENT in environ:
+        return environ[AGENT] or None
+    said = subprocess.run(["git", "config", "--get", "nexus.agent"], capture_output=True, check=False)  # noqa: S607
+    return os.fsdecode(said.stdout).strip() or None
+
+
+def _staged(here: Repository) -> list[str]:
+    """The paths that the commit changes, both of a rename; of a merge those that are not as one side has them."""
+    paths = _names("diff", "--cached", *NAMES_ALONE)
+    for side in here.merged():
+        theirs = set(_names("diff", "--cached", *NAMES_ALONE, side))
+        paths = [path for path in paths if path in theirs]
+    return paths
+
+
+def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
+    """The paths that commits change which no remote has yet, as a function; `text` is what git tells its hook."""
+    revisions = []
+    for line in os.fsdecode(text).splitlines():
+        told = line.split(" ")
+        if len(told) != 4:
+            raise Unreadable("pre-push was not called as git calls it")
+        local, remote = told[1], told[3]
+        if local.strip("0"):  # else a branch is deleted
+            revisions += [local, *([f"^{remote}"] if remote.strip("0") else [])]
+
+    def changed(_: Repository) -> list[str]:
+        if not revisions:
+            return []
+        listed = "\n".join([*revisions, ""]).encode()
+        return _names(
+            "log", "--format=", "-c", *NAMES_ALONE, "--ignore-missing", "--stdin", "--not", "--remotes", text=listed
+        )
+
+    return changed
+
+
+NAMES_ALONE = ("--name-only", "-z", "--no-renames", "--no-relative", "--ignore-submodules=none", "--no-ext-diff")
+
+
+def _names(*arguments: str, text: bytes | None = None) -> list[str]:
+    done = subprocess.run(["git", *arguments], input=text, capture_output=True, check=False)  # noqa: S603, S607
+    if done.returncode:
+        raise Unreadable(f"git {arguments[0]} failed: {os.fsdecode(done.stderr)[:300]}")
+    return [name for name in os.fsdecode(done.stdout).split("\0") if name]
+
+
+def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict]) -> str:
+    """Record that a person goes on all the same; why it could not be recorded, else the empty string."""
+    import json
+    import shlex
+
+    code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+    command = [sys.executable, "-m", "nexus_site", "guard", "override", "--verb", verb, *shlex.split(flags)]
+    told = {
+        "reason": os.fsencode(reason).decode(errors="replace"),
+        "paths": [words.plain(each.path) for each in conflicts],
+        "reservation_ids": [each.holding.reservation_id for each in conflicts],
+    }
+    done = subprocess.run(  # noqa: S603  # what was installed
+        command,
+        input=json.dumps(told),
+        env={**os.environ, "PYTHONPATH": code},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return words.unrecorded(verb, done.stderr)
+    words.say(words.overridden(verb, conflicts))
+    return ""
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Inside, a TimeoutError comes after PATIENCE_SECONDS."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def give_up(*_: Any) -> None:
+        raise TimeoutError(f"no answer within {PATIENCE_SECONDS} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,90 @@
+"""The git repository around a file, as its own files tell it: a process of git costs more than a hook may take.
+
+Standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Repository(NamedTuple):
+    """A repository, seen from one of its work trees; every path is resolved."""
+
+    top: str  # this work tree
+    own: str  # its git directory, where its index is
+    trees: tuple[str, ...]  # all work trees of the repository, this one among them
+
+    def names(self, root: str, path: str) -> Iterator[str]:
+        """What a file, `path` below each work tree, is called in the project at `root`; nothing where it has no part.
+
+        The work trees hold the same files: one that is held in any of them is held in all.
+        """
+        around = max((tree for tree in self.trees if _is_below(root, tree)), key=len, default=None)
+        if around is not None:
+            inner = _from(around, root)
+            if not inner:
+                yield path
+            elif path.startswith(f"{inner}/"):
+                yield path[len(inner) + 1 :]
+        for tree in self.trees:
+            if tree != root and _is_below(tree, root):
+                yield f"{_from(root, tree)}/{path}"
+
+    def concerns(self, root: str) -> bool:
+        """Whether the project at `root` is in this repository, or has it inside."""
+        return any(_is_below(root, tree) or _is_below(tree, root) for tree in self.trees)
+
+    def merged(self) -> list[str]:
+        """The commits that are being merged into this work tree's."""
+        return (_line(os.path.join(self.own, "MERGE_HEAD")) or "").split()
+
+
+def find(place: str) -> Repository | None:
+    """The repository whose work tree a path is in; None outside of any."""
+    top = os.path.realpath(place)
+    while not os.path.lexists(os.path.join(top, ".git")):
+        above = os.path.dirname(top)  # noqa: PTH120  # pathlib costs a third of what a hook may take
+        if above == top:
+            return None
+        top = above
+    return at(top)
+
+
+def at(top: str) -> Repository:
+    """The repository with a work tree at `top`, a resolved path."""
+    own = os.path.join(top, ".git")
+    if pointer := _line(own):
+        own = os.path.join(top, pointer.removeprefix("gitdir: "))
+    common = os.path.realpath(os.path.join(own, _line(os.path.join(own, "commondir")) or ""))
+    trees = {top: None}
+    if os.path.basename(common) == ".git":  # noqa: PTH119
+        trees[os.path.dirname(common)] = None  # noqa: PTH120
+    linked = os.path.join(common, "worktrees")
+    try:
+        names = os.listdir(linked)  # noqa: PTH208
+    except OSError:
+        names = []
+    for name in names:
+        if pointer := _line(os.path.join(linked, name, "gitdir")):
+            trees[os.path.realpath(os.path.join(linked, name, os.path.dirname(pointer)))] = None  # noqa: PTH120
+    return Repository(top, own, tuple(trees))
+
+
+def _line(file: str) -> str | None:
+    """What a file of git's that holds one path says; None for a directory, or what cannot be read."""
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123
+            return os.fsdecode(opened.read()).rstrip("\n")
+    except OSError:
+        return None
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _from(directory: str, path: str) -> str:
+    return path[len(directory.rstrip("/")) + 1 :]

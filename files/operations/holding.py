@@ -1,0 +1,102 @@
+"""Giving files up, holding them on, and seeing who has them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.errors import CoordinationCode
+from coordination.guards import in_session
+from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.services import workspaces
+from core.clock import now
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Params
+from files import selectors
+from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, Trusted
+from files.paths import pattern_of
+from files.rows import ReservationRow, reservation_row
+from files.services import holding
+from files.toolset import operation
+
+OWN = (*IN_WORKSPACE, Code.NOT_OWNER, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH)
+
+
+class Chosen(OfAgent):
+    reservation_ids: Annotated[list[Id] | None, Field(max_length=MOST_IDS)] = None
+    paths: Annotated[Paths | None, Field(description="As you reserved them; neither this nor ids: all yours.")] = None
+
+
+class FilesRelease(Chosen, Trusted):
+    pass
+
+
+class ReleasedFiles(TypedDict):
+    released: list[ReservationRow]
+
+
+@operation(FilesRelease, *OWN, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
+def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
+    """Give files up as soon as you are done: whoever waits has them at once."""
+    released = holding.release(
+        project_root=p.project_root, agent_id=p.agent_id, reservation_ids=p.reservation_ids, paths=p.paths
+    )
+    return {"released": [reservation_row(reservation) for reservation in released]}
+
+
+class FilesExtend(Chosen, Trusted):
+    seconds: Annotated[Seconds | None, Field(description="From now; none: as long as it was reserved for.")] = None
+
+
+class ExtendedFiles(TypedDict):
+    extended: list[ReservationRow]
+
+
+@operation(
+    FilesExtend,
+    *OWN,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
+)
+def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
+    """Hold files longer; needed only when you will not be heard of for longer than the lease."""
+    extended = holding.extend(
+        project_root=p.project_root,
+        agent_id=p.agent_id,
+        reservation_ids=p.reservation_ids,
+        paths=p.paths,
+        seconds=p.seconds,
+    )
+    return {"extended": [reservation_row(reservation) for reservation in extended]}
+
+
+class FilesWho(Params):
+    project_root: ProjectRoot
+    path: Annotated[Path, Field(description="A file, a directory or a glob; ** is all of the project.")]
+
+
+class FileHolders(TypedDict):
+    pattern: Annotated[str, Field(description="The path as it is compared.")]
+    held: Annotated[list[ReservationRow], Field(description="Who has it, oldest first.")]
+    held_count: Annotated[int, Field(description="How many there are; held names the first 200.")]
+    last: Annotated[ReservationRow | None, Field(description="Who had it last, of what ended lately.")]
+
+
+@operation(FilesWho, *IN_WORKSPACE, read_only=True)
+def files_who(p: FilesWho, caller: Caller) -> FileHolders:
+    """Who has files, what for and until when; and who had them last."""
+    place = workspaces.locate(p.project_root)
+    pattern = pattern_of(p.path, project_root=p.project_root, place=place)
+    held = selectors.holders(place.workspace_id, pattern, now())
+    last = selectors.last(place.workspace_id, pattern)
+    return {
+        "pattern": pattern,
+        "held": [reservation_row(reservation) for reservation in held[: selectors.MOST_LISTED]],
+        "held_count": len(held),
+        "last": None if last is None else reservation_row(last),
+    }

@@ -1,0 +1,155 @@
+"""Reserving files, and waiting for those that another has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NoReturn, NotRequired, cast
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.errors import CoordinationCode
+from coordination.guards import in_session
+from coordination.models import Event
+from coordination.parameters import IN_WORKSPACE
+from coordination.services import workspaces
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from core.operations.parameters import MAX_INTEGER, Id
+from core.operations.registry import Wait
+from files import selectors
+from files.errors import FilesCode
+from files.models import STREAM
+from files.operations.common import OfAgent, Paths, Seconds, Trusted
+from files.rows import RefusedRow, ReservationRow, refused_row, reservation_row
+from files.services import reserving
+from files.toolset import operation
+from handoffs.models import STREAM as HANDOFFS
+
+TOLD = 5  # conflicts that the message of an error tells; its details have more
+WILD = frozenset("*?[")
+
+
+class FilesReserve(OfAgent, Trusted):
+    paths: Annotated[Paths, Field(description="Files, directories, globs as .gitignore has them.")]
+    exclusive: Annotated[bool, Field(description="false: shared, you only read.")] = True
+    seconds: Annotated[Seconds | None, Field(description="From your latest act; 900 by default.")] = None
+    reason: Annotated[str | None, Field(description="What for, told to whoever wants them.")] = None
+    handoff_id: Annotated[Id | None, Field(description="One that you hold: the reservation ends with your claim.")] = (
+        None
+    )
+    task_id: Annotated[int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it is for.")] = None
+    all_or_nothing: Annotated[bool, Field(description="false: take what is free.")] = True
+    timeout_seconds: Annotated[
+        float, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
+    ] = 0
+    ask: Annotated[bool, Field(description="Also ask the holders, with a message to their inbox.")] = False
+    client_id: Annotated[Id | None, Field(description="Yours for this call; sent again, it reserves no more.")] = None
+
+
+class ReservedFiles(TypedDict):
+    reservations: list[ReservationRow]
+    refused: Annotated[list[RefusedRow], Field(description="What others have, with all_or_nothing=false.")]
+    duplicate: NotRequired[Annotated[bool, Field(description="An earlier call with this client_id reserved it.")]]
+    asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
+
+
+def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.Place]:
+    return reserving.wish(
+        project_root=p.project_root,
+        agent_id=p.agent_id,
+        paths=p.paths,
+        exclusive=p.exclusive,
+        seconds=p.seconds,
+        reason=p.reason,
+        handoff_id=p.handoff_id,
+        task_id=p.task_id,
+        all_or_nothing=p.all_or_nothing,
+        client_id=p.client_id,
+    )
+
+
+def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
+    wish, place = _wish(p)
+    reserved = reserving.reserve(wish, place, ask=ask)
+    data: ReservedFiles = {
+        "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
+        "refused": [refused_row(conflict) for conflict in reserved.conflicts],
+    }
+    if reserved.duplicate:
+        data["duplicate"] = True
+    if reserved.asked:
+        data["asked"] = reserved.asked
+    return data
+
+
+def _ends(p: FilesReserve) -> Callable[[Event], bool]:
+    workspace_id = workspaces.locate(p.project_root).workspace_id
+
+    def interested(event: Event) -> bool:
+        return event.stream in (STREAM, HANDOFFS) and event.workspace_id == workspace_id
+
+    return interested
+
+
+def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
+    """Whether the call would reserve something by now."""
+    wish, _ = _wish(p)
+    return {"reservations": bool(reserving.free(wish, reserving.in_the_way(wish)))}
+
+
+def _refuse(data: ReservedFiles) -> NoReturn:
+    """Raises FILES_RESERVED, for nothing was reserved."""
+    refused, asked = data["refused"], data.get("asked", [])
+    listed = "; ".join(_told(row) for row in refused[:TOLD])
+    more = f"; and {len(refused) - TOLD} more" if len(refused) > TOLD else ""
+    then = (
+        f"{', '.join(asked)} got your question; wait for the files with timeout_seconds."
+        if asked
+        else "Wait for them with timeout_seconds, ask their holder with ask=true, or take other work."
+    )
+    raise NexusError(
+        FilesCode.FILES_RESERVED,
+        f"Nothing was reserved: {listed}{more}. {then}",
+        {"refused": refused, **({"asked": asked} if asked else {})},
+    )
+
+
+def _told(row: RefusedRow) -> str:
+    held = row["held"]
+    what = "exclusively" if held["exclusive"] else "to read"
+    why = f" for {held['reason'][:200]!r}" if held["reason"] else ""
+    work = f", handoff {held['handoff_id']}" if held["handoff_id"] else ""
+    work += f", task {held['task_id']}" if held["task_id"] else ""
+    return (
+        f"{row['path']} overlaps {held['pattern']}, which {held['agent_id']!r} has {what}{why}{work} until "
+        f"{held['expires_at']}, or longer while it is at work"
+    )
+
+
+@operation(
+    FilesReserve,
+    *IN_WORKSPACE,
+    Code.NOT_OWNER,
+    Code.NOT_FOUND,
+    CoordinationCode.WORKSPACE_MISMATCH,
+    Code.INVALID_TRANSITION,
+    Code.CONTENT_TOO_LARGE,
+    FilesCode.FILES_RESERVED,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    slow=lambda p: any(WILD & set(path) for path in p.paths),
+    wait=Wait[FilesReserve](
+        timeout=lambda p: p.timeout_seconds,
+        interested=_ends,
+        look=_look,
+        done=lambda data: bool(data["reservations"]),
+        finish=lambda p, caller, performed: _perform(p, ask=False),
+        expired=lambda p, data: _refuse(cast(ReservedFiles, data)),
+        next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
+    ),
+)
+def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
+    """Take files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
+    heartbeats keep the lease running."""
+    return _perform(p, ask=p.ask)

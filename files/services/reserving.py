@@ -1,0 +1,203 @@
+"""Reserving files: of two agents that want one exclusively, one gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from coordination.ids import new_id
+from coordination.services import agents, workspaces
+from coordination.services.workspaces import Place
+from core.clock import now
+from core.database import write
+from core.database.prepared import insert
+from core.limits import within_limit
+from core.operations.errors import Code, NexusError, not_found
+from files import selectors
+from files.config import FilesSettings
+from files.models import Reservation
+from files.paths import patterns_of
+from files.patterns import place as place_of
+from files.selectors import Conflict
+from files.services.holding import prolong, record_ends
+from files.services.telling import NAMED, by_agent, tell
+from handoffs.models import Handoff
+from inbox import services as mail
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What an agent would reserve: patterns, and what holds for all of them."""
+
+    workspace_id: str
+    agent_id: str
+    patterns: list[str]
+    exclusive: bool
+    seconds: int
+    reason: str | None = None
+    handoff_id: str | None = None
+    task_id: int | None = None
+    all_or_nothing: bool = True
+    client_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What became of a wish: what is reserved now, and what is in the way of the rest."""
+
+    reservations: list[Reservation]
+    conflicts: list[Conflict] = field(default_factory=list)
+    duplicate: bool = False  # an earlier call with the same client_id reserved it
+    asked: list[str] = field(default_factory=list)  # the holders that got a message
+
+
+def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest: Any) -> tuple[Wish, Place]:
+    """What a call asks for, and where. Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, CONTENT_TOO_LARGE."""
+    place = workspaces.locate(project_root)
+    within_limit(rest.get("reason"), "reason")
+    patterns = patterns_of(paths, project_root=project_root, place=place)
+    seconds = FilesSettings.current().file_reservation_ttl_seconds if seconds is None else seconds
+    return Wish(workspace_id=place.workspace_id, patterns=patterns, seconds=seconds, **rest), place
+
+
+def in_the_way(wish: Wish) -> list[Conflict]:
+    """What others hold of a wish now; a read."""
+    return selectors.conflicts(
+        workspace_id=wish.workspace_id,
+        agent_id=wish.agent_id,
+        wanted=wish.patterns,
+        exclusive=wish.exclusive,
+        moment=now(),
+    )
+
+
+def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
+    """Reserve all of a wish, or what is free of it; what one holds in the same way already is prolonged.
+
+    Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
+    of theirs. A second call with the same client_id answers what the first one reserved.
+    Raises NOT_FOUND, WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold.
+    """
+    if earlier := _earlier(wish):
+        return earlier
+    # A plain read decides: who only looks must not take the writer's lock, and what it compares is compared by then.
+    conflicts = in_the_way(wish)
+    if conflicts and not ask and not free(wish, conflicts):
+        agents.touch_in_passing(wish.agent_id)
+        return Reserved([], conflicts)
+    with write():
+        if earlier := _earlier(wish):
+            return earlier
+        moment = now()
+        workspaces.ensure(place, moment)
+        if wish.handoff_id is not None:
+            _check_claim(wish.workspace_id, wish.handoff_id, wish.agent_id, moment)
+        record_ends(wish.workspace_id, moment)
+        conflicts = in_the_way(wish)
+        taken = _take(wish, free(wish, conflicts), moment)
+        asked = _ask(wish, conflicts, moment) if ask else []
+        agents.touch(wish.agent_id, moment)
+    return Reserved(taken, conflicts, asked=asked)
+
+
+def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
+    """The patterns of a wish that can be reserved, given what is in the way."""
+    if conflicts and wish.all_or_nothing:
+        return []
+    refused = {conflict.pattern for conflict in conflicts}
+    return [pattern for pattern in wish.patterns if pattern not in refused]
+
+
+def _earlier(wish: Wish) -> Reserved | None:
+    """What an earlier call with the same client_id reserved; of what it did not, what is in the way now."""
+    if wish.client_id is None:
+        return None
+    reservations = selectors.of_call(wish.agent_id, wish.client_id)
+    if not reservations:
+        return None
+    got = {reservation.pattern for reservation in reservations}
+    conflicts = [conflict for conflict in in_the_way(wish) if conflict.pattern not in got]
+    return Reserved(reservations, conflicts, duplicate=True)
+
+
+def _check_claim(workspace_id: str, handoff_id: str, agent_id: str, moment: datetime) -> None:
+    """Raises for a handoff that the agent does not hold now: nothing could end with it."""
+    handoff = Handoff.objects.filter(pk=handoff_id).first()
+    if handoff is None:
+        raise not_found("handoff", handoff_id)
+    if handoff.workspace_id != workspace_id:
+        raise workspaces.mismatch("handoff", handoff_id)
+    if handoff.claimed_by != agent_id or handoff.lease_expires_at is None or handoff.lease_expires_at < moment:
+        raise NexusError(
+            Code.INVALID_TRANSITION,
+            "You do not hold this handoff: claim it with handoff_claim, or reserve without handoff_id.",
+            {"handoff_id": handoff_id},
+        )
+
+
+def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation]:
+    """Inside the transaction: reserve patterns that are free, or prolong what the agent holds of them alike."""
+    until = moment + timedelta(seconds=wish.seconds)
+    made, prolonged, taken = [], [], []
+    for item, pattern in enumerate(patterns):
+        reservation = selectors.alike(
+            workspace_id=wish.workspace_id,
+            agent_id=wish.agent_id,
+            pattern=pattern,
+            exclusive=wish.exclusive,
+            handoff_id=wish.handoff_id,
+            moment=moment,
+        )
+        if reservation is None:
+            reservation = Reservation(
+                reservation_id=new_id("rsv"),
+                workspace_id=wish.workspace_id,
+                agent_id=wish.agent_id,
+                pattern=pattern,
+                place=place_of(pattern),
+                exclusive=wish.exclusive,
+                reason=wish.reason,
+                handoff_id=wish.handoff_id,
+                task_id=wish.task_id,
+                client_id=wish.client_id,
+                item=item,
+                seconds=wish.seconds,
+                created_at=moment,
+                expires_at=until,
+            )
+            made.append(reservation)
+        else:
+            prolonged.append(reservation)
+        taken.append(reservation)
+    insert(*made)
+    if made:
+        tell("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)
+    prolong(prolonged, wish.seconds, moment)
+    return taken
+
+
+def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[str]:
+    """Inside the transaction: ask the holders of what is in the way, once for each reservation; who was asked."""
+    unasked = {conflict.held.pk: conflict.held for conflict in conflicts if wish.agent_id not in conflict.held.asked_by}
+    asked = []
+    for holder, rows in by_agent(unasked.values()).items():
+        names = ", ".join(row.pattern for row in rows[:NAMED])
+        mine = ", ".join(wish.patterns[:NAMED])
+        reached = mail.notify(
+            workspace_id=wish.workspace_id,
+            from_agent_id=wish.agent_id,
+            recipient=holder,
+            subject=f"{wish.agent_id} asks for files that you reserved: {names[:200]}",
+            body=f"I would {'edit' if wish.exclusive else 'read'} {mine}{f': {wish.reason}' if wish.reason else '.'}"
+            f"\n\nYou reserved {names}. Can you give them up, with files_release, or tell me when?",
+            moment=moment,
+        )
+        if reached:
+            asked.append(holder)
+            for row in rows:
+                row.asked_by = [*row.asked_by, wish.agent_id]
+                row.save(update_fields=["asked_by"])
+            tell("asked", wish.agent_id, rows, moment, holder=holder)
+    return asked

@@ -1,0 +1,157 @@
+"""`nexus guard`: git's hooks of a repository, which keep commits and pushes from what another agent holds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from core.cli import EXIT_CODES, Group
+from core.config import CoreSettings, without_password
+from core.database import store
+from core.operations.errors import invalid
+from core.verbs import Verb, VerbsCommand
+from files.config import GuardSettings
+from files.guard import check, hooks
+from files.operations.common import MOST_IDS, MOST_PATHS
+from hooks.setup import settings_flags, tell_of_password
+
+
+class Command(VerbsCommand):
+    toolset = "files"
+    group = Group.CLIENTS
+    help = "Keep commits and pushes from files that another agent holds. Without a verb it says what is installed."
+    examples = f"""examples:
+  nexus guard install
+  nexus guard status --repo ~/shop
+  nexus guard uninstall
+
+{EXIT_CODES}"""
+
+    def verbs(self) -> tuple[Verb, ...]:
+        return (
+            Verb(
+                "status",
+                "Say which hooks a repository has, and which store they ask.",
+                self.status,
+                _add_repo,
+                ["nexus guard status", "nexus guard status --repo ~/shop --json"],
+            ),
+            Verb(
+                "install",
+                "Set the pre-commit and the pre-push hook of a repository, for all of its work trees.\n"
+                "Hooks that are there already are kept beside, and run first.",
+                self.install,
+                _add_repo,
+                ["nexus guard install", "nexus guard install --repo ~/shop --guard-unreadable closed"],
+            ),
+            Verb(
+                "uninstall",
+                "Take the hooks out, and put back what was there before.",
+                self.uninstall,
+                _add_repo,
+                ["nexus guard uninstall --repo ~/shop"],
+            ),
+            Verb(
+                "check",
+                "Ask now what the hook would say of the staged files.",
+                self.ask_now,
+                _add_repo,
+                ["nexus guard check"],
+            ),
+            Verb(
+                "override",
+                "Record that a person goes over what agents hold; the hooks call it, with JSON on stdin.",
+                self.override,
+                _add_verb,
+            ),
+        )
+
+    def run(self, **options: Any) -> None:
+        sys.exit(self.act(options))  # only an override needs the store, and it may be away
+
+    def status(self, options: Mapping[str, Any]) -> int:
+        place = hooks.place(options["repo"])
+        found = place.hooks
+        asked = _asked()
+        rows = [
+            {
+                "hook": hook.file.name,
+                "state": hook.state,
+                "keeps": hook.keeps,
+                "current": hook.content == hooks.script(hook.file.name, *asked),
+                "file": str(hook.file),
+            }
+            for hook in found
+        ]
+        if options["json"]:
+            self.print_json({"hooks": rows, "hooks_path": place.scope or None, "store": without_password(asked[0])})
+            return 0
+        self.print_table(
+            ("hook", "state", "runs another first", "file"),
+            [(row["hook"], _state(row), row["keeps"] and row["state"] != "none", row["file"]) for row in rows],
+        )
+        if not place.own:
+            self.stderr.write(f"core.hooksPath ({place.scope}) leads to {place.directory}: see nexus guard install.")
+        return 0
+
+    def install(self, options: Mapping[str, Any]) -> int:
+        changed = hooks.install(options["repo"], *_asked())
+        tell_of_password(self)
+        return self._tell(options, changed, "Installed")
+
+    def uninstall(self, options: Mapping[str, Any]) -> int:
+        return self._tell(options, hooks.uninstall(options["repo"]), "Taken out")
+
+    def _tell(self, options: Mapping[str, Any], changed: list[Path], done: str) -> int:
+        if options["json"]:
+            self.print_json({"changed": [str(file) for file in changed]})
+        else:
+            self.stdout.write("\n".join(f"{done}: {file}" for file in changed) or "Nothing needs a change.")
+        return 0
+
+    def ask_now(self, options: Mapping[str, Any]) -> int:
+        command = [*shlex.split(hooks.program()), check.PRE_COMMIT, "", *_asked()]
+        top = hooks.top(options["repo"])
+        return subprocess.run(command, cwd=top, check=False).returncode  # noqa: S603  # what the hook runs
+
+    def override(self, options: Mapping[str, Any]) -> int:
+        try:
+            told = json.loads(sys.stdin.read())
+            given = {
+                "reason": told["reason"],
+                "paths": told["paths"][:MOST_PATHS],
+                "reservation_ids": list(dict.fromkeys(told["reservation_ids"]))[:MOST_IDS],
+            }
+        except (ValueError, TypeError, KeyError):
+            raise invalid("What is overridden comes as JSON on stdin, from the hooks.") from None
+        store().prepare()
+        self.call("files_override", verb=options["doing"], **given)
+        return 0
+
+
+def _add_repo(parser: CommandParser) -> None:
+    parser.add_argument("--repo", default=".", metavar="DIR", help="a directory in the repository; default: this one")
+
+
+def _add_verb(parser: CommandParser) -> None:
+    parser.add_argument("--verb", dest="doing", choices=tuple(check.VERBS.values()), required=True, help="what is done")
+
+
+def _asked() -> tuple[str, str, str]:
+    """What the hooks are told: the store, what to do when it cannot be read, and the flags that lead to it."""
+    known = CoreSettings.current()
+    place = str(known.database) if known.database_url is None else without_password(known.database_url)
+    return place, GuardSettings.current().guard_unreadable, shlex.join(settings_flags())
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["state"] == "installed" and not row["current"]:
+        return "installed, with other settings: nexus guard install"
+    return str(row["state"])

@@ -1,0 +1,171 @@
+"""The page of events: sentences, kinds to choose from, and what comes in a row told as one."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coordination.models import Event
+from core.apps import event_types
+from dashboard.sentences import lines, sentences
+from tests.dashboard.test_dashboard import Ids, do, queries
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def page(browser: Client, query: str = "") -> str:
+    """The page of events, as text with its tags."""
+    answer = browser.get(f"/admin/events/{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def told(text: str) -> list[str]:
+    """The sentences of a page, newest first, without tags."""
+    found = re.findall(r'<span class="nx-told[^"]*">(.*?)</span>\s*<span class="nx-small', text, re.DOTALL)
+    return [html.unescape(" ".join(re.sub(r"<[^>]*>", "", each).split())) for each in found]
+
+
+def log(type: str, **columns: Any) -> Event:
+    return Event.objects.create(**{"stream": "workspace", "type": type, "created_at": MOMENT, **columns})
+
+
+def test_it_tells_who_did_what_with_links(team: Ids, browser: Client) -> None:
+    text = page(browser, "?type=artifact.created")
+    assert told(text) == ["the hub stored coverage.json", "the hub stored decisions.md"]
+    assert f"/admin/coordination/artifact/{team['artifact']}/change/" in text
+    text = page(browser, "?type=message.*")
+    assert "planner wrote Keep the minutes to archivist" in told(text)
+    assert "reviewer wrote Is there a translator?" in told(text)
+    assert 'href="/admin/agents/planner/"' in text
+
+
+def test_it_tells_of_handoffs_by_their_titles(team: Ids, browser: Client) -> None:
+    text = page(browser, "?type=handoff.*")
+    assert "planner handed write reader.py to whoever has python" in told(text)
+    assert "builder-2 finished list the files" in told(text)
+    assert f'href="/admin/board/{team["open"]}/"' in text
+
+
+def test_it_reads_a_type_that_no_app_declares_in_words(team: Ids, browser: Client) -> None:
+    log("toy.was_lent", actor_agent_id="planner")
+    assert told(page(browser, "?type=toy.was_lent")) == ["planner: toy was lent"]
+
+
+def test_it_reads_an_event_without_what_its_sentence_tells(team: Ids, browser: Client) -> None:
+    log("setting.changed", payload={"operator": "olga"})
+    assert told(page(browser, "?type=setting.changed"))[0] == "operator olga: setting changed"
+
+
+def test_it_has_sentences_for_types_that_are_written(db: None) -> None:
+    assert set(sentences()) <= set(event_types())
+
+
+def test_it_shows_what_agents_wrote_as_text(team: Ids, browser: Client) -> None:
+    do("message_create", project_root=team["root"], from_agent_id="planner", subject="<b>bold</b>\u202e", body="x")
+    text = page(browser, "?type=message.created")
+    assert "<b>bold" not in text
+    assert "&lt;b&gt;bold&lt;/b&gt;⟨U+202E⟩" in text
+
+
+def test_it_hides_heartbeats_unless_they_are_asked_for(team: Ids, browser: Client) -> None:
+    log("session.heartbeat", actor_agent_id="planner", payload={"session_id": "ses_1", "agent_id": "planner"})
+    beats = ["planner is alive in a session"]
+    assert beats[0] not in told(page(browser))
+    assert beats[0] not in told(page(browser, "?type=session.*"))
+    assert beats[0] in told(page(browser, "?alive=on"))
+    assert told(page(browser, "?type=session.heartbeat")) == beats
+
+
+def test_it_exports_the_heartbeats_that_it_shows(team: Ids, browser: Client) -> None:
+    log("session.heartbeat", actor_agent_id="planner")
+    shown, hidden = (b"".join(browser.get(f"/admin/events/export/{query}")) for query in ("?alive=on", ""))
+    assert b"session.heartbeat" in shown
+    assert b"session.heartbeat" not in hidden
+
+
+def test_it_offers_types_by_prefix_with_counts(team: Ids, browser: Client) -> None:
+    text = page(browser)
+    assert re.search(r'<optgroup label="handoff">\s*<option value="handoff\.\*">handoff\.\* \(7\)</option>', text)
+    assert '<option value="handoff.created">handoff.created (4)</option>' in text
+    assert '<option value="handoff.cancelled">handoff.cancelled</option>' in text
+
+
+def test_it_shows_the_types_of_a_prefix(team: Ids, browser: Client) -> None:
+    ids = re.findall(r'id="event-(\d+)"', page(browser, "?type=handoff.*"))
+    assert {Event.objects.get(pk=each).type for each in ids} == {
+        "handoff.created",
+        "handoff.claimed",
+        "handoff.completed",
+    }
+
+
+def test_it_folds_what_comes_in_a_row(team: Ids, browser: Client) -> None:
+    for number in range(18):
+        do("artifact_put", project_root=team["root"], artifact_type="text", name=f"part {number}", content="x")
+    text = page(browser)
+    assert told(text)[0] == "18 artifacts stored by the hub"
+    assert told(text)[1] == "the hub stored part 17"
+    first = Event.objects.latest("event_id").pk - 17
+    assert f'id="run-{first}"' in text  # what the row keeps while it grows
+
+
+def test_it_leaves_two_of_a_kind_as_they_are(team: Ids, browser: Client) -> None:
+    log("topic.created", actor_agent_id="planner", payload={"topic": "one"})
+    log("toy.lent", actor_agent_id="planner")
+    log("toy.lent", actor_agent_id="reviewer")
+    assert told(page(browser))[:2] == ["reviewer: toy lent", "planner: toy lent"]
+
+
+def test_it_pages_through_the_log_without_a_gap_or_a_repeat(team: Ids, browser: Client) -> None:
+    for number in range(200):
+        log(f"toy.number_{number % 7}")
+    seen: list[int] = []
+    query = "?alive=on"
+    while query:
+        text = page(browser, query)
+        seen += [int(number) for number in re.findall(r'id="event-(\d+)"', text)]
+        older = re.search(r'href="(\?[^"]*before=\d+)">Older', text)
+        query = html.unescape(older[1]) if older else ""
+    assert seen == list(Event.objects.order_by("-event_id").values_list("event_id", flat=True))
+
+
+def test_it_asks_a_handful_of_queries_for_all_kinds(team: Ids, browser: Client) -> None:
+    assert queries(lambda: page(browser)) <= 8
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = [
+    "agent_id",
+    "name",
+    "topic",
+    "reason",
+    "operator",
+    "changed",
+    "message_id",
+    "handoff_id",
+    "session_id",
+    "title",
+]
+
+
+@pytest.mark.django_db
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(type=st.sampled_from(sorted(event_types())) | st.text(min_size=1, max_size=20),
+       actor=st.none() | st.text(min_size=1, max_size=20),
+       payload=JSON | st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6))  # fmt: skip
+def test_it_makes_a_sentence_of_any_event(type: str, actor: str | None, payload: Any) -> None:
+    event = Event(event_id=1, stream="workspace", type=type, actor_agent_id=actor, payload=payload, created_at=MOMENT)
+    (line,) = lines([event])
+    assert "".join(part.text for part in line.parts)

@@ -1,0 +1,68 @@
+"""The page of mail: rows that tell what they are about, the first message open, and a place that is kept."""
+
+from __future__ import annotations
+
+import re
+
+from django.test import Client
+
+from tests.dashboard.test_dashboard import Ids, do
+
+
+def page(browser: Client, query: str = "") -> str:
+    return browser.get(f"/admin/mail/{query}").content.decode()
+
+
+def row(text: str, message_id: str) -> str:
+    """A message's row in the list."""
+    found = re.search(rf'<a\s+class="nx-letter"[^>]*id="letter-{message_id}".*?</a>', text, re.DOTALL)
+    assert found
+    return found[0]
+
+
+def write(team: Ids, subject: str, body: str = "x") -> str:
+    to = {"strategy": "direct", "agent_id": "reviewer"}
+    made = do(
+        "message_create", project_root=team["root"], from_agent_id="planner", subject=subject, body=body, target=to
+    )
+    return str(made["message_id"])
+
+
+def test_it_tells_in_each_row_how_a_message_begins_and_where(team: Ids, browser: Client) -> None:
+    message = write(team, "Look", "<b>The first line</b> tells.\n\n" + "and so on " * 100)
+    shown = row(page(browser), message)
+    assert "&lt;b&gt;The first line&lt;/b&gt; tells." in shown
+    assert len(shown) < 3000
+    assert '<bdi class="nx-name">parser</bdi>' in shown
+
+
+def test_it_marks_what_somebody_has_yet_to_read(team: Ids, browser: Client) -> None:
+    message = write(team, "Read me")
+    assert "data-unread" in row(page(browser), message)
+    do("inbox_pull", agent_id="reviewer")
+    do("inbox_ack", agent_id="reviewer", message_ids=[message])
+    assert "data-unread" not in row(page(browser), message)
+
+
+def test_it_opens_the_first_message_beside_the_list(team: Ids, browser: Client) -> None:
+    newest = write(team, "The newest")
+    text = page(browser)
+    assert 'aria-current="true"' in row(text, newest)
+    assert f"/admin/speak/?reply={newest}" in text
+    assert "nx-back" not in text  # a narrow window shows the list
+    assert "nx-back" in page(browser, f"?m={newest}")
+
+
+def test_it_stays_on_its_page_of_the_list_when_a_message_is_opened(team: Ids, browser: Client) -> None:
+    text = page(browser, f"?agent=planner&before={write(team, 'later')}")
+    links = re.findall(r'class="nx-letter"\s+href="([^"]*)"', text)
+    assert links
+    assert all("before=msg_" in link and "agent=planner" in link for link in links)
+
+
+def test_it_answers_with_the_text_in_focus(team: Ids, browser: Client) -> None:
+    area = re.search(
+        r"<textarea[^>]*name=\"body\"[^>]*>", browser.get(f"/admin/speak/?reply={team['reply']}").content.decode()
+    )
+    assert area
+    assert "autofocus" in area[0]

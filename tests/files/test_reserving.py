@@ -1,0 +1,183 @@
+"""Reserving files: who may have which together, what a refusal tells, and what a retry answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordination.models import Event
+from files.models import Reservation
+from tests.conftest import Call
+from tests.files.conftest import Project
+
+
+def test_it_refuses_what_another_has_exclusively(shop: Project) -> None:
+    shop.reserve("ann", "src/", reason="the new parser", seconds=60)
+    error = shop.refused("reserve", agent_id="bob", paths=["src/app.py", "docs/"])
+    assert error["code"] == "FILES_RESERVED"
+    [row] = error["details"]["refused"]
+    assert (row["path"], row["held"]["agent_id"], row["held"]["reason"]) == ("src/app.py", "ann", "the new parser")
+    for said in ("src/app.py", "/src/", "'ann'", "the new parser", row["held"]["expires_at"], "timeout_seconds", "ask"):
+        assert said in error["message"]
+    assert shop.held() == [("ann", "/src/")]  # nothing of bob's, docs/ neither
+
+
+def test_it_takes_what_is_free_where_that_is_asked_for(shop: Project) -> None:
+    shop.reserve("ann", "/src/")
+    data = shop.call("reserve", agent_id="bob", paths=["src/app.py", "docs/"], all_or_nothing=False)
+    assert [row["pattern"] for row in data["reservations"]] == ["/docs/"]
+    assert [(row["path"], row["held"]["agent_id"]) for row in data["refused"]] == [("src/app.py", "ann")]
+    assert shop.in_the_way("bob", "src/app.py", all_or_nothing=False) == [("ann", "/src/")]
+
+
+def test_it_lets_several_read_what_nobody_edits(shop: Project) -> None:
+    shop.reserve("ann", "docs/", exclusive=False)
+    shop.reserve("bob", "docs/*.md", exclusive=False)
+    assert shop.in_the_way("cas", "docs/a.md") == [("ann", "/docs/"), ("bob", "docs/*.md")]
+    shop.reserve("cas", "/src/")
+    assert shop.in_the_way("ann", "src/a.py", exclusive=False) == [("cas", "/src/")]
+
+
+def test_it_is_in_no_conflict_with_its_own(shop: Project) -> None:
+    shop.reserve("ann", "/src/")
+    shop.reserve("ann", "src/app.py")
+    shop.reserve("ann", "src/**", exclusive=False)
+    assert len(shop.held()) == 3
+
+
+def test_it_holds_on_what_one_has_already(shop: Project) -> None:
+    first = shop.reserve("ann", "src/", seconds=10)
+    assert shop.reserve("ann", "**/src/", "docs/", seconds=600)[0] != first[0]
+    again = shop.reserve("ann", "./src//", seconds=600)
+    assert again == first
+    assert Reservation.objects.get(pk=first[0]).seconds == 600
+    assert Event.objects.filter(type="file.extended").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        ("src/api/v1/users/views.py", "src/**/views.py"),
+        ("src/", "src/a/b/c/d/e/f/g/h/i/j.py"),
+        ("a/b/c/d/e/f/g/h/i/j", "a/b/c/d/e/f/g/h/i/j/k"),
+        ("*.lock", "web/yarn.lock"),
+        ("**", "x"),
+        ("x", "**"),
+    ],
+)
+def test_it_finds_every_overlap_among_others(shop: Project, held: str, wanted: str) -> None:
+    shop.reserve("ann", held, *(f"other/{number}/file.py" for number in range(15)))
+    assert ("ann", shop.call("who", path=held)["pattern"]) in shop.in_the_way("bob", wanted)
+
+
+def test_it_reserves_in_one_project_what_is_free_in_another(shop: Project, tmp_path: Path) -> None:
+    shop.reserve("ann", "/src/")
+    other = tmp_path / "other"
+    other.mkdir()
+    assert Project(other).reserve("bob", "src/")
+
+
+def test_it_answers_a_retry_with_the_first_result(shop: Project) -> None:
+    first = shop.call("reserve", agent_id="ann", paths=["a.py", "b.py"], client_id="c1")
+    again = shop.call("reserve", agent_id="ann", paths=["a.py", "b.py"], client_id="c1")
+    assert again == {**first, "duplicate": True}
+    assert shop.call("reserve", agent_id="bob", paths=["c.py"], client_id="c1")["reservations"]  # another's own
+    shop.call("release", agent_id="ann")
+    late = shop.call("reserve", agent_id="ann", paths=["a.py", "b.py"], client_id="c1")
+    assert [row["outcome"] for row in late["reservations"]] == ["released", "released"]
+    assert Event.objects.filter(type="file.reserved").count() == 2
+
+
+def test_it_tells_a_retry_what_was_in_the_way(shop: Project) -> None:
+    shop.reserve("bob", "b.py")
+    asked: dict[str, Any] = {"agent_id": "ann", "paths": ["a.py", "b.py"], "client_id": "c1", "all_or_nothing": False}
+    first = shop.call("reserve", **asked)
+    assert shop.call("reserve", **asked) == {**first, "duplicate": True}
+
+
+def test_it_asks_the_holder_once(shop: Project, call: Call) -> None:
+    for agent in ("ann", "bob"):
+        call("agent_register", agent_id=agent)
+    shop.reserve("ann", "/src/")
+    error = shop.refused("reserve", agent_id="bob", paths=["src/app.py"], reason="a hotfix", ask=True)
+    assert error["details"]["asked"] == ["ann"]
+    assert "asked" not in shop.refused("reserve", agent_id="bob", paths=["src/app.py"], ask=True)["details"]
+    [message] = call("inbox_pull", agent_id="ann")["messages"]
+    assert message["from_agent_id"] == "bob"
+    assert all(word in message["body"] for word in ("src/app.py", "a hotfix", "files_release"))
+    assert Event.objects.get(type="file.asked").payload["holder"] == "ann"
+
+
+def test_it_asks_nobody_who_is_not_registered(shop: Project) -> None:
+    shop.reserve("ann", "/src/")
+    assert "asked" not in shop.refused("reserve", agent_id="bob", paths=["src/app.py"], ask=True)["details"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("../other/a.py", "part .."),
+        ("/etc/passwd", "outside of the project"),
+        ("~/notes", "outside of the project"),
+        ("C:\\work\\a.py", "outside of the project"),
+        ("!src/", "begins with !"),
+        ("a[b", r"\["),
+        ("src/\x07", "control character"),
+        ("x" * 2000, "1024 characters"),
+    ],
+)
+def test_it_says_what_to_write_instead_of_a_path_that_cannot_be_reserved(shop: Project, path: str, says: str) -> None:
+    for verb, more in (("reserve", {"agent_id": "ann", "paths": [path]}), ("who", {"path": path})):
+        error = shop.refused(verb, **more)
+        assert error["code"] == "VALIDATION_ERROR"
+        assert says in error["message"]
+    assert not Reservation.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"paths": []},
+        {"paths": [" "]},
+        {"paths": ["a"] * 201},
+        {"paths": ["a\0b"]},
+        {"paths": "a"},
+        {"seconds": 9},
+        {"seconds": 86_401},
+        {"seconds": True},
+        {"timeout_seconds": -1},
+        {"task_id": 0},
+        {"path": "a"},
+    ],
+)
+def test_it_refuses_malformed_arguments(shop: Project, wrong: dict[str, Any]) -> None:
+    assert shop.refused("reserve", **{"agent_id": "ann", "paths": ["a"], **wrong})["code"] == "VALIDATION_ERROR"
+
+
+def test_it_takes_absolute_paths_below_the_root(shop: Project, tmp_path: Path) -> None:
+    (shop.root / "src").mkdir()
+    (tmp_path / "link").symlink_to(shop.root)
+    data = shop.call("reserve", agent_id="ann", paths=[f"{shop.root}/src", f"{shop.root}/setup.py"])
+    assert [row["pattern"] for row in data["reservations"]] == ["/src/", "/setup.py"]
+    linked = Project(tmp_path / "link")
+    assert linked.in_the_way("bob", f"{tmp_path}/link/src/a.py") == [("ann", "/src/")]
+    assert shop.call("who", path=str(shop.root))["pattern"] == "/**"
+
+
+def test_it_takes_what_exists_for_what_it_is(shop: Project) -> None:
+    (shop.root / "app" / "[id]").mkdir(parents=True)
+    (shop.root / "conf.d").mkdir()
+    shop.reserve("ann", "app/[id]/page.tsx", "conf.d")
+    assert shop.held("app/[id]") == [("ann", r"app/\[id]/page.tsx")]
+    assert shop.held("app/i/page.tsx") == []
+    assert shop.held("conf.d/site") == [("ann", "/conf.d/")]
+
+
+def test_it_names_what_it_reserved_in_the_log(shop: Project) -> None:
+    shop.reserve("ann", *(f"src/{number}.py" for number in range(30)), reason="all of it")
+    event = Event.objects.get(type="file.reserved")
+    assert (event.stream, event.actor_agent_id, event.payload["count"]) == ("file", "ann", 30)
+    assert len(event.payload["patterns"]) == 20
+    assert event.payload["reason"] == "all of it"

@@ -1,0 +1,83 @@
+"""Waiting for files that another has: what ends the wait, and what it answers in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import waiting
+from core.operations import runner
+from core.operations.caller import Caller
+from files.models import Reservation
+from files.toolset import FILES
+from tests.core.waiting import LONG, parked
+from tests.files.conftest import Project
+
+pytestmark = pytest.mark.usefixtures("committed")
+
+
+async def in_thread(call: Any, *arguments: Any, **named: Any) -> Any:
+    return await waiting.in_thread(waiting.WRITERS, partial(call, *arguments, **named))
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Project:
+    root = tmp_path / "yard"
+    root.mkdir()
+    project = Project(root.resolve())
+    project.reserve("ann", "src/")
+    return project
+
+
+def waits(project: Project, *paths: str, agent: str = "bob", **more: Any) -> asyncio.Task[dict[str, Any]]:
+    """Start a call that waits."""
+    asked = {"project_root": str(project.root), "agent_id": agent, "paths": list(paths), "timeout_seconds": LONG}
+    return asyncio.create_task(runner.arun(FILES, Caller("test"), "files_reserve", {**asked, **more}))
+
+
+async def test_it_waits_until_the_files_are_free(yard: Project) -> None:
+    call = waits(yard, "src/app.py", "docs/")
+    await parked()
+    await in_thread(yard.reserve, "cas", "lib/")  # which concerns it not
+    await in_thread(yard.call, "release", agent_id="ann")
+    answer = await call
+    assert [row["pattern"] for row in answer["data"]["reservations"]] == ["src/app.py", "/docs/"]
+
+
+async def test_it_waits_until_a_lease_ends(yard: Project) -> None:
+    call = waits(yard, "src/app.py")
+    await parked()
+    await in_thread(lambda: Reservation.objects.update(expires_at="2026-01-01T00:00:00Z"))  # no event tells of it
+    await in_thread(yard.reserve, "cas", "lib/", seconds=10)
+    assert (await call)["ok"]
+
+
+async def test_it_tells_who_has_them_when_the_time_is_over(yard: Project) -> None:
+    error = (await waits(yard, "src/app.py", timeout_seconds=0.1))["error"]
+    assert error["code"] == "FILES_RESERVED"
+    assert error["details"]["refused"][0]["held"]["agent_id"] == "ann"
+
+
+async def test_it_gives_the_files_to_one_of_those_that_wait(yard: Project) -> None:
+    calls = [waits(yard, "src/app.py", agent=agent) for agent in ("bob", "cas", "dan")]
+    await parked(3)
+    await in_thread(yard.call, "release", agent_id="ann")
+    first, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    assert [call.result()["ok"] for call in first] == [True]
+    for call in calls:
+        call.cancel()
+    [(_, pattern)] = await in_thread(yard.held)
+    assert pattern == "src/app.py"
+
+
+async def test_it_reserves_nothing_for_a_client_that_gave_up(yard: Project) -> None:
+    call = waits(yard, "src/app.py")
+    await parked()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await in_thread(yard.call, "release", agent_id="ann")
+    assert await in_thread(yard.held) == []
