@@ -14,6 +14,7 @@ from core.contributions import (
     Action,
     DoctorCheck,
     ExportKind,
+    Figure,
     Found,
     ImpossibleState,
     NeedKind,
@@ -89,6 +90,10 @@ class NexusAppConfig(AppConfig):
 
     def metrics(self) -> Iterable[Any]:
         """Prometheus metric families of what the store holds now."""
+        return ()
+
+    def figures(self) -> Sequence[Figure]:
+        """What is measured of how well it goes, over any window and as histograms."""
         return ()
 
     def news(self) -> Sequence[News]:

@@ -88,6 +88,31 @@ class News:
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """How the events of a type read to people.
+
+    In braces stands who or what: `actor`, `target`, a `Thing` by its name here, or a field of the payload. What stands
+    in brackets is left out where the event holds no such thing.
+    """
+
+    one: str
+    many: str  # so many of them in a row: "{count} handoffs created"
+    quiet: bool = False  # a sign of life, hidden unless it is asked for
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What events name by an id, and people by a name: `names` gives those of ids that are still there."""
+
+    word: str  # for it, where it has no name
+    page: str  # of the dashboard, that shows it
+    key: str  # the field of an event that holds its id
+    argument: str = ""  # of the page's address that takes the id; without one the id is part of the route
+    name: str = ""  # the field of an event that holds its name
+    names: Callable[[Collection[str]], Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True)
 class Need:
     """One thing that waits for a person: about what, since or until when. Its texts hold agents' words as they are."""
 
@@ -142,31 +167,6 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """How the events of a type read to people.
-
-    In braces stands who or what: `actor`, `target`, a `Thing` by its name here, or a field of the payload. What stands
-    in brackets is left out where the event holds no such thing.
-    """
-
-    one: str
-    many: str  # so many of them in a row: "{count} handoffs created"
-    quiet: bool = False  # a sign of life, hidden unless it is asked for
-
-
-@dataclass(frozen=True)
-class Thing:
-    """What events name by an id, and people by a name: `names` gives those of ids that are still there."""
-
-    word: str  # for it, where it has no name
-    page: str  # of the dashboard, that shows it
-    key: str  # the field of an event that holds its id
-    argument: str = ""  # of the page's address that takes the id; without one the id is part of the route
-    name: str = ""  # the field of an event that holds its name
-    names: Callable[[Collection[str]], Mapping[str, str]] | None = None
-
-
-@dataclass(frozen=True)
 class Page:
     """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section.
 
@@ -180,3 +180,27 @@ class Page:
     icon: str = ""
     section: str = "Now"
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One thing that was measured when it happened."""
+
+    key: str  # of the row or event that tells it: the same thing is counted once
+    agent_id: str | None  # whose doing it was
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How well something goes: counted over a window for people, and for Prometheus as a histogram `nexus_<name>`."""
+
+    name: str
+    title: str
+    what: str  # a sentence that says between what and what it is measured
+    unit: str  # `seconds`, or what is counted
+    kinds: tuple[str, ...]
+    bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
+    # The newest samples of a window, newest first, at most so many.
+    samples: Callable[[datetime, datetime, int], Sequence[Sample]]

@@ -18,6 +18,7 @@ from dashboard.pages import (
     board,
     cycles,
     events,
+    figures,
     graph,
     hub,
     mail,
@@ -25,6 +26,7 @@ from dashboard.pages import (
     search,
     speak,
     tasks,
+    timeline,
     topics,
     webhooks,
 )
@@ -67,6 +69,7 @@ PAGES = (
             "handoff_list_available": "the page Handoffs",
         },
     ),
+    Page("timeline", "timeline/", timeline.timeline, "Timeline", "view_timeline", "Now"),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
     Page("message", "mail/<str:message_id>/", mail.message),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
@@ -102,6 +105,9 @@ PAGES = (
     Page("task_new", "plan/<id:workspace_id>/task/", tasks.new, words={"task_add": "New task"}),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
+    Page(
+        "figures", "figures/", figures.figures, "Figures", "query_stats", "Now", words={"figures": "the page Figures"}
+    ),
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),
     Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),

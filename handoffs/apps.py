@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, DoctorCheck, ExportKind, ImpossibleState, NeedKind, Sentence, Thing
+from core.contributions import Action, DoctorCheck, ExportKind, Figure, ImpossibleState, NeedKind, Sentence, Thing
 
 TYPES = (
     *("created", "claimed", "started", "blocked", "extended", "expired", "timed_out"),
@@ -89,6 +89,11 @@ class HandoffsConfig(NexusAppConfig):
         from handoffs.metrics import collect
 
         return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from handoffs.figures import FIGURES
+
+        return FIGURES
 
     def routes(self) -> Sequence[Any]:
         from handoffs.api import routes

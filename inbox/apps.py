@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, ExportKind, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
+from core.contributions import Action, ExportKind, Figure, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
 
 
 class InboxConfig(NexusAppConfig):
@@ -76,6 +76,11 @@ class InboxConfig(NexusAppConfig):
         from inbox.metrics import collect
 
         return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from inbox.figures import FIGURES
+
+        return FIGURES
 
     def routes(self) -> Sequence[Any]:
         from inbox.api import routes

@@ -14,11 +14,13 @@ from core.contributions import Action
 from dashboard.forms.filters import PlaceFilters
 from dashboard.forms.handoffs import CancelForm
 from dashboard.page import form_only, operate, render
+from dashboard.pages import timeline
 from dashboard.sentences import lines
 from handoffs import monitoring, remarks
 from handoffs.actions import possible
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.selectors import state_at
+from handoffs.timeline import spans_of
 
 CARDS = 40  # of each column; the list behind it has the rest
 COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED, HandoffStatus.IN_PROGRESS)
@@ -83,6 +85,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     events = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
     endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
     ended = row.status in SETTLED
+    ending = endings.order_by("-event_id").first() if ended else None
     told = {event.type: event.payload for event in events}
     return render(
         request,
@@ -97,8 +100,10 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         again=told.get("handoff.reoffered", {}).get("as"),
         first=told.get("handoff.created", {}).get("of"),
         form=form,
-        ending=endings.order_by("-event_id").first() if ended else None,
+        ending=ending,
         ended=ended,
+        reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
+        life=timeline.life(spans_of(handoff_id), moment),
     )
 
 

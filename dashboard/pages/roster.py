@@ -103,7 +103,7 @@ def _planned() -> Iterator[tuple[str, Doing]]:
     tasks = Task.objects.filter(closed_at=None, status=TaskStatus.IN_PROGRESS, held_by=None).order_by("-updated_at")
     for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
         doing = Doing(title[:200], reverse("admin:task", args=[key]), HandoffStatus.IN_PROGRESS)
-        for name in filter(None, {agent_id, owner}):
+        for name in filter(None, dict.fromkeys((agent_id, owner))):
             yield name, doing
 
 

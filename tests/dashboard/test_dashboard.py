@@ -59,6 +59,8 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
+        *("/admin/figures/", "/admin/figures/?hours=720&agent=planner"),
+        *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}", "/admin/plan/history/"),
         *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("start", "close", "task")),
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),

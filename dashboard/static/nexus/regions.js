@@ -93,6 +93,12 @@ document.addEventListener("click", async (event) => {
   await follow(link);
 });
 
+// Another picture of the same page: every region of it is exchanged.
+export async function go(url) {
+  history.pushState({}, "", url);
+  try { await load(location.href); } catch { location.href = url; }
+}
+
 let followed = null; // the link that filled a region last, and which
 
 export async function follow(link) {

@@ -98,9 +98,10 @@ class Command(VerbsCommand):
             self.print_json({"handoffs": data["handoffs"]})
         else:
             self.print_table(
-                ["handoff", "state", "from", "for", "claimed by", "lease ends", "offered", "work", "project"],
+                ["work", "handoff", "state", "from", "for", "claimed by", "lease ends", "offered", "project"],
                 [
                     (
+                        row["title"],
                         row["handoff_id"],
                         row["status"],
                         row["from_agent_id"],
@@ -108,7 +109,6 @@ class Command(VerbsCommand):
                         row.get("claimed_by"),
                         ago(row.get("lease_expires_at")),
                         ago(row["created_at"]),
-                        row["payload"],
                         row.get("project_root"),
                     )
                     for row in data["handoffs"]
@@ -130,7 +130,7 @@ class Command(VerbsCommand):
             return self.show(options, data)
         outcome = data["outcome"] or {}
         shown = {
-            **{name: data[name] for name in ("handoff_id", "status", "from_agent_id")},
+            **{name: data[name] for name in ("title", "handoff_id", "status", "from_agent_id")},
             "for": in_words(data["target"]),
             "seen_by": data["visibility"],
             **{name: data[name] for name in ("claimed_by", "lease_expires_at") if data[name]},
@@ -150,6 +150,7 @@ class Command(VerbsCommand):
             target=target_of(options),
             visibility=options["visibility"],
             payload=text_of(options["work"]),
+            title=options["title"],
         )
         return self.show(options, data)
 
@@ -172,6 +173,7 @@ def _add_filters(parser: CommandParser) -> None:
 def _add_offer(parser: CommandParser) -> None:
     add_project_root(parser)
     add_target(parser, everybody="Whoever takes it first.")
+    parser.add_argument("--title", help="What it is, in a line. [the first line of the work]")
     parser.add_argument("--work", required=True, help="What there is to do; - reads it from standard input.")
     parser.add_argument(
         "--visibility",
