@@ -23,7 +23,7 @@ from handoffs.selectors import state_at
 from handoffs.timeline import spans_of
 
 CARDS = 40  # of each column; the list behind it has the rest
-COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED, HandoffStatus.IN_PROGRESS)
+COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)  # shown without cards, too
 HISTORY = 200
 
 
