@@ -12,6 +12,7 @@ from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
 from dashboard.pages import (
+    act,
     agents,
     attention,
     board,
@@ -53,6 +54,7 @@ register_converter(AnyId, "id")
 
 PAGES = (
     Page("attention", "attention/", attention.attention),
+    Page("act", "act/", act.act),
     Page("graph", "graph/", graph.graph, "Graph", "hub", "Now"),
     Page("board", "board/", board.board, "Handoffs", "view_kanban", "Now"),
     Page("handoff", "board/<str:handoff_id>/", board.handoff),
@@ -69,6 +71,7 @@ PAGES = (
     ),
     Page("timeline", "timeline/", timeline.timeline, "Timeline", "view_timeline", "Now"),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
+    Page("message", "mail/<str:message_id>/", mail.message),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
     Page(
         "topics",

@@ -72,16 +72,6 @@ def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
     return [counted.get(i, 0) for i in range(minutes)]
 
 
-def dead_letters(agent_ids: Iterable[str], limit: int) -> list[Delivery]:
-    """The newest parked deliveries of some agents, with their messages."""
-    return list(
-        Delivery.objects.filter(recipient_id__in=list(agent_ids), status=DeliveryStatus.PARKED)
-        .select_related("message__workspace")
-        .defer("message__body")
-        .order_by("-delivery_id")[:limit]
-    )
-
-
 @dataclass(frozen=True)
 class Flow:
     """What went from one agent to another within a window, and how much of it is unread."""

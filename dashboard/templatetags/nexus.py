@@ -23,6 +23,7 @@ from topics.search import HIT_ENDS, HIT_STARTS
 
 register = template.Library()
 
+UNDO = "undo"  # the first of a message's tags where it can be taken back: the operation follows, then the ids
 MAX_PLAIN = 200_000  # characters of a payload on a page
 # Controls and format characters but line, tab and the joiners that scripts and emoji need.
 INVISIBLE = re.compile(
@@ -87,6 +88,12 @@ def target(value: Any) -> str:
 
 
 @register.filter
+def state(status: str) -> str:
+    """A state in words: a lease that ran out is none of a handoff's own."""
+    return "lease ran out" if status == "lapsed" else status.replace("_", " ").lower()
+
+
+@register.filter
 def short(identifier: str | None) -> str:
     """The end of an id, where time-ordered ids differ."""
     return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
@@ -110,6 +117,13 @@ def highlight(text: str, words: str) -> SafeString:
 
 def _mark(hit: str | None) -> SafeString | str:
     return format_html("<mark>{}</mark>", hit) if hit else ""
+
+
+@register.filter
+def undo(tags: str | None) -> list[str]:
+    """The operation that takes back what a message tells of, and the ids that it takes; nothing where none does."""
+    first, *rest = (tags or "").split(" ") or [""]
+    return rest if first == UNDO else []
 
 
 @register.filter
