@@ -45,7 +45,7 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
     """The exit code of the hook that was there before; it may change what is committed, so it comes first."""
     if not (hook and os.access(hook, os.X_OK)):
         return 0
-    code = _run([hook, *given], input=text).returncode
+    code: int = _run([hook, *given], input=text).returncode
     return code if code >= 0 else 128 - code
 
 

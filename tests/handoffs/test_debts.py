@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from coordination import debts
-from coordination.presence import agent_states
 from core.clock import now
 from core.operations import runner
-from handoffs.attention import Kind, groups
 from handoffs.debts import tell_creditors
 from handoffs.models import DebtNotice
+from inbox.picture import Picture
 from planning.toolset import PLANNING
 from tests.conftest import LOCAL, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, mail_of
@@ -161,13 +160,13 @@ class TestTheOnesWhoWait:
 def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock: Clock) -> None:
     took(title="Fix the login")
 
-    def needs() -> list[tuple[str, str]]:
-        found = groups(now(), agent_states(now()), {})
-        return [(need.subject, need.detail) for group in found if group.kind is Kind.DEBTS for need in group.needs]
+    def shown() -> list[tuple[str, str]]:
+        found = needs(Picture(now()), 3)
+        return [(need.subject, need.detail) for kind, these in found if kind.name == "debts" for need in these.needs]
 
     clock.shift(IDLE - timedelta(seconds=1))
-    assert needs() == []
+    assert shown() == []
     clock.shift(1)
-    assert needs() == [("bob", "Fix the login to ana")]
+    assert shown() == [("bob", "Fix the login to ana")]
     clock.shift(1800)
-    assert needs() == [], "whoever is gone is not idle: its lease tells"
+    assert shown() == [], "whoever is gone is not idle: its lease tells"
