@@ -6,7 +6,8 @@ from pathlib import PurePath
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
+from django.db.models.functions import Coalesce
 
 from coordination.routing import Profile, Visibility, capability_set, stored_target
 
@@ -264,6 +265,8 @@ class Artifact(models.Model):
     path = models.TextField(null=True)  # as given, relative to the workspace root
     content = models.TextField(null=True)
     metadata = models.JSONField(null=True)
+    created_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that its connection was bound to, if any
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its maker knows a repeated call
     size_bytes = models.BigIntegerField()
     content_type = models.CharField(max_length=64)
     created_at = models.DateTimeField()
@@ -276,6 +279,13 @@ class Artifact(models.Model):
         ]
         constraints = [
             *not_empty("artifacts", "artifact_id"),
+            models.UniqueConstraint(
+                "workspace",
+                Coalesce("created_by", Value("")),
+                "client_id",
+                name="artifacts_once",
+                condition=Q(client_id__isnull=False),
+            ),
             one_of("artifacts", "artifact_type", ArtifactType),
             models.CheckConstraint(condition=Q(size_bytes__gte=0), name="artifacts_size_not_negative"),
             models.CheckConstraint(

@@ -12,11 +12,13 @@ from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
 from dashboard.pages import (
+    act,
     agents,
     attention,
     board,
     cycles,
     events,
+    figures,
     graph,
     hub,
     mail,
@@ -24,6 +26,7 @@ from dashboard.pages import (
     search,
     speak,
     tasks,
+    timeline,
     topics,
     webhooks,
 )
@@ -51,6 +54,7 @@ register_converter(AnyId, "id")
 
 PAGES = (
     Page("attention", "attention/", attention.attention),
+    Page("act", "act/", act.act),
     Page("graph", "graph/", graph.graph, "Graph", "hub", "Now"),
     Page("board", "board/", board.board, "Handoffs", "view_kanban", "Now"),
     Page("handoff", "board/<str:handoff_id>/", board.handoff),
@@ -65,7 +69,9 @@ PAGES = (
             "handoff_list_available": "the page Handoffs",
         },
     ),
+    Page("timeline", "timeline/", timeline.timeline, "Timeline", "view_timeline", "Now"),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
+    Page("message", "mail/<str:message_id>/", mail.message),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
     Page(
         "topics",
@@ -99,6 +105,9 @@ PAGES = (
     Page("task_new", "plan/<id:workspace_id>/task/", tasks.new, words={"task_add": "New task"}),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
+    Page(
+        "figures", "figures/", figures.figures, "Figures", "query_stats", "Now", words={"figures": "the page Figures"}
+    ),
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),
     Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),

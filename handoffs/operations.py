@@ -9,13 +9,15 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+import handoffs.administration  # declares the operators' verbs over what is stuck
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination import debts
 from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.models import Event
-from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret
+from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
 from core.clock import iso, now
@@ -70,6 +72,7 @@ class HandoffCreate(Params):
         ),
     ] = None
     session_id: Id | None = None
+    client_id: ClientId = None
 
 
 class CreatedHandoff(TypedDict):
@@ -80,6 +83,7 @@ class CreatedHandoff(TypedDict):
     notified: NotRequired[Annotated[list[str], Field(description="Whose inbox has a notice of it.")]]
     eligible_count: NotRequired[Annotated[int, Field(description="How many agents a pool target admits.")]]
     warning: NotRequired[str]
+    duplicate: NotRequired[Duplicate]
 
 
 @operation(
@@ -103,6 +107,7 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         title=p.title,
         deadline_seconds=p.deadline_seconds,
         verifier=p.verifier,
+        client_id=p.client_id,
     )
     data: CreatedHandoff = {
         "handoff_id": created.handoff.handoff_id,
@@ -110,6 +115,8 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         "status": created.handoff.status,
         "created_at": iso(created.handoff.created_at),
     }
+    if created.duplicate:
+        data["duplicate"] = True
     if created.notified:
         data["notified"] = created.notified
     if created.eligible_count is not None:

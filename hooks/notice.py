@@ -78,7 +78,8 @@ def compose(
         )
     for handoff in handoffs[:SHOWN]:
         lines += [
-            f"- handoff {handoff['handoff_id']} from agent {quoted(handoff['from_agent_id'], NAME_LENGTH)}",
+            f"- handoff {handoff['handoff_id']} from agent {quoted(handoff['from_agent_id'], NAME_LENGTH)}: "
+            f"{quoted(handoff['title'], SUBJECT_LENGTH)}",
             f"  payload: {quoted(handoff['payload'], BODY_LENGTH)}",
         ]
     if handoffs:

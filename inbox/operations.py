@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, Never, NotRequired
 from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
+import inbox.administration  # noqa: F401  # declares the operators' operations
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, MOUNTED, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret
+from coordination.rows import Duplicate
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
@@ -68,6 +70,7 @@ class MessageCreate(Params):
         AfterValidator(_or_parent),  # after parent_message_id, which it looks at
     ] = None
     session_secret: SessionSecret = None
+    client_id: ClientId = None
 
 
 class SentMessage(SentRow):
@@ -77,6 +80,7 @@ class SentMessage(SentRow):
     workspace_created: NotRequired[Literal[True]]
     excluded_stale: NotRequired[Annotated[list[str], Field(description="Whom a broadcast passed over.")]]
     warning: NotRequired[str]
+    duplicate: NotRequired[Duplicate]
 
 
 @operation(
@@ -102,13 +106,16 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         target=p.target,
         artifacts=p.artifacts or (),
         parent_message_id=p.parent_message_id,
+        client_id=p.client_id,
     )
     data: SentMessage = {
         **sent_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out
         "event_id": sent.event_id,
         "recipients": sent.recipients,
-        "delivered_count": len(sent.recipients),
+        "delivered_count": sent.message.recipients_count,
     }
+    if sent.duplicate:
+        data["duplicate"] = True
     if sent.workspace_created:
         data["workspace_created"] = True
     if sent.excluded_stale:

@@ -15,7 +15,7 @@ from coordination.log.emit import emit
 from coordination.lookups import agent_exists
 from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
-from coordination.services import agents, workspaces
+from coordination.services import agents, retries, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
@@ -25,6 +25,7 @@ from core.operations.errors import invalid, not_found
 from inbox import lanes, selectors
 from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
+from inbox.search import document_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Sent:
     recipients: list[str]
     excluded_stale: list[str]
     workspace_created: bool
+    duplicate: bool = False  # sent before, with the same client_id
+
+
+CONTENT = ("workspace_id", "channel_id", "parent_id", "target", "subject", "body", "artifacts")  # what a call says
 
 
 def send(
@@ -49,11 +54,13 @@ def send(
     target: Any = None,
     artifacts: Sequence[str] = (),
     parent_message_id: str | None = None,
+    client_id: str | None = None,
 ) -> Sent:
     """Persist a message, one delivery per recipient and the event, all or nothing.
 
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, when the sender
-    received that message; without a `project_root`, when the sender wrote it, too.
+    received that message; without a `project_root`, when the sender wrote it, too. What the sender sent with the same
+    client_id before is answered again.
     Raises, first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
     CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target).
     """
@@ -67,10 +74,6 @@ def send(
     admitted = _admitted(parsed, from_agent_id, moment)
     with write():
         workspace_id = _workspace_of(place, channel_id, parent_message_id, from_agent_id)
-        workspace_created = (
-            place is not None and workspace_id == place.workspace_id and workspaces.ensure(place, moment)
-        )
-        recipients, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
         message = Message(
             message_id=new_id("msg"),
             workspace_id=workspace_id,
@@ -82,11 +85,27 @@ def send(
             subject=subject,
             body=body,
             artifacts=list(artifacts),
+            client_id=client_id,
             created_at=moment,
         )
+        if first := retries.made_before(message, maker=("from_agent_id",), same=CONTENT):
+            agents.touch(from_agent_id, moment)
+            return _sent_before(first)
+        workspace_created = (
+            place is not None and workspace_id == place.workspace_id and workspaces.ensure(place, moment)
+        )
+        recipients, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
         event = _post(message, recipients)
         agents.touch(from_agent_id, moment)
     return Sent(message, event.event_id, recipients, excluded_stale, workspace_created)
+
+
+def _sent_before(message: Message) -> Sent:
+    """A message as it was answered when it was sent; what retention took of that is left out."""
+    event_id = document_of(message.message_id) or 0  # of its message.created event
+    event = Event.objects.filter(pk=event_id).first()
+    recipients = event.payload["recipients"] if event else message.deliveries.values_list("recipient_id", flat=True)
+    return Sent(message, event_id, sorted(recipients), [], workspace_created=False, duplicate=True)
 
 
 def notify(

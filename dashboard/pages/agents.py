@@ -18,6 +18,7 @@ from core.clock import now
 from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionForm, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
 from dashboard.page import form_only, operate, posted, render
+from dashboard.pages.timeline import day_of
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_monitoring
 from hooks.clients import APP_DATA, CLIENTS, snippet
@@ -91,6 +92,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         inbox=inbox_monitoring.inbox_of(agent_id, moment),
         held=[h for h in handoffs_monitoring.live() if agent_id in (h.claimed_by, h.from_agent_id)][:SHOWN_EVENTS],
         events=events_by(agent_id, SHOWN_EVENTS),
+        day=day_of(agent_id, moment),
     )
 
 

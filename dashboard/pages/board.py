@@ -8,11 +8,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from coordination.models import Event
+from core.clock import now
 from dashboard.forms.filters import PlaceFilters
 from dashboard.forms.handoffs import CancelForm
 from dashboard.page import form_only, operate, render
+from dashboard.pages import timeline
 from handoffs import monitoring
 from handoffs.models import SETTLED, Handoff, HandoffStatus
+from handoffs.timeline import spans_of
 
 CARDS = 40  # of each state; the list behind the column has the rest
 HISTORY = 200
@@ -48,7 +51,11 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
     ending = endings.order_by("-event_id").first() if row.status in SETTLED else None
     ended = row.status in SETTLED
-    return render(request, "handoff", "Handoff", handoff=row, history=history, form=form, ending=ending, ended=ended)
+    return render(
+        request, "handoff", "Handoff", handoff=row, history=history, form=form, ending=ending, ended=ended,
+        reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
+        life=timeline.life(spans_of(handoff_id), now()),
+    )  # fmt: skip
 
 
 @form_only(partial(redirect, "admin:handoff"))

@@ -48,6 +48,15 @@ def test_it_stores_lines_as_everybody_else_ends_them(team: Ids, browser: Client)
     assert "U+000D" not in shown
 
 
+def test_it_gives_a_handoff_a_title_that_its_page_shows_as_text(team: Ids, browser: Client) -> None:
+    browser.post("/admin/speak/", work(team, title="Fix <b>it</b>", payload="dig"))
+    handoff = Handoff.objects.latest("created_event_id")
+    assert handoff.title == "Fix <b>it</b>"
+    assert "<h2><bdi>Fix &lt;b&gt;it&lt;/b&gt;</bdi></h2>" in browser.get(f"/admin/board/{handoff.pk}/").text
+    browser.post("/admin/speak/", work(team, payload="dig\ndeeper"))
+    assert Handoff.objects.latest("created_event_id").title == "dig"
+
+
 @given(st.text(st.sampled_from("a\r\n ")))
 def test_it_keeps_every_line_of_a_text(text: str) -> None:
     kept = LinesField(required=False).clean(text)
