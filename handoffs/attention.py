@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from coordination.debts import Debt, overdue
+from coordination import debts
+from coordination.debts import Debt
 from coordination.models import Event
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, in_words
@@ -96,6 +97,27 @@ def _leases(picture: Picture, each: int) -> Found:
     return Found(ending.count(), needs)
 
 
+def _debts(picture: Picture, each: int) -> Found:
+    """Agents that are there, do nothing, and owe work they took."""
+    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
+    by_agent: dict[str, list[Debt]] = {}
+    for debt in debts.overdue(patience()):
+        if debt.agent_id in there:
+            by_agent.setdefault(debt.agent_id, []).append(debt)
+    needs = [
+        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, since=owed[0].since)
+        for agent_id, owed in list(by_agent.items())[:each]
+    ]
+    return Found(len(by_agent), needs)
+
+
+def _owed(owed: Sequence[Debt]) -> str:
+    """The oldest debt, whom it is owed to, and how many more there are."""
+    first, more = owed[0], len(owed) - 1
+    to = f" to {first.to}" if first.to else ""
+    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
+
+
 def _missed(picture: Picture, each: int) -> Found:
     missed = Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)
     rows = _light(missed).filter(deadline_at__gte=picture.moment - RECENT).order_by("deadline_at")
@@ -109,27 +131,6 @@ def _missed(picture: Picture, each: int) -> Found:
         if row.pk not in done
     ]  # fmt: skip
     return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
-
-
-def _debts(picture: Picture, each: int) -> Found:
-    """Agents that are there, do nothing, and owe what they took: to whom, by their oldest debt."""
-    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
-    by_agent: dict[str, list[Debt]] = {}
-    for debt in overdue(patience()):
-        if debt.agent_id in there:
-            by_agent.setdefault(debt.agent_id, []).append(debt)
-    needs = [
-        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, since=owed[0].since)
-        for agent_id, owed in list(by_agent.items())[:each]
-    ]
-    return Found(len(by_agent), needs)
-
-
-def _owed(owed: Sequence[Debt]) -> str:
-    """The oldest debt, to whom it is owed, and how many more there are."""
-    first, more = owed[0], len(owed) - 1
-    to = f" to {first.to}" if first.to else ""
-    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
 
 
 def _orphans(picture: Picture, each: int) -> Found:
@@ -233,7 +234,7 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
-    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 36, _debts, page="agent", command="nexus agents"),
+    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent", command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip
