@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coordination import debts
+from core import apps as attention
 from core.clock import now
 from core.operations import runner
 from handoffs.debts import tell_creditors
@@ -160,13 +161,17 @@ class TestTheOnesWhoWait:
 def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock: Clock) -> None:
     took(title="Fix the login")
 
-    def shown() -> list[tuple[str, str]]:
-        found = needs(Picture(now()), 3)
-        return [(need.subject, need.detail) for kind, these in found if kind.name == "debts" for need in these.needs]
+    def needs() -> list[tuple[str, str]]:
+        return [
+            (need.subject, need.detail)
+            for kind, found in attention.needs(Picture(now()), 3)
+            if kind.name == "debts"
+            for need in found.needs
+        ]
 
     clock.shift(IDLE - timedelta(seconds=1))
-    assert shown() == []
+    assert needs() == []
     clock.shift(1)
-    assert shown() == [("bob", "Fix the login to ana")]
+    assert needs() == [("bob", "Fix the login to ana")]
     clock.shift(1800)
-    assert shown() == [], "whoever is gone is not idle: its lease tells"
+    assert needs() == [], "whoever is gone is not idle: its lease tells"
