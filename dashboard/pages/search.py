@@ -23,6 +23,7 @@ from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
+from handoffs.search import holding
 from inbox.search import Hit, search
 from planning import selectors as planned
 from planning.models import Task
@@ -138,7 +139,8 @@ def _workspaces(words: str) -> Iterator[Found]:
 def _handoffs(words: str) -> Iterator[Found]:
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
-    rows = Handoff.objects.filter(named | about).defer("payload", "result").order_by("-created_event_id")
+    told = Q(created_event_id__in=holding(words, EACH + 1))  # what it holds and what came of it
+    rows = Handoff.objects.filter(named | about | told).defer("payload", "result").order_by("-created_event_id")
     for row in rows[: EACH + 1]:
         description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
         yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", moment=row.created_at)
