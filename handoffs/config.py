@@ -7,7 +7,7 @@ from core.config import Settings, section, setting
 
 @section
 class HandoffSettings(Settings):
-    """How long a claim lasts, how many handoffs wait, and when work that nobody takes needs a person."""
+    """How long a claim lasts, how many handoffs wait, how long work may lie or be owed until a person is asked."""
 
     limit_open_handoffs: int = setting(
         0, "Handoffs of one creator that wait to be taken; 0: no limit.", minimum=0, maximum=100_000
@@ -18,4 +18,9 @@ class HandoffSettings(Settings):
     )
     handoff_renew_leases: bool = setting(
         True, "Whether a claim that still runs is renewed by its holder's heartbeats and acts."
+    )
+    debt_notice_seconds: int = setting(
+        900,
+        "Who owes work and does nothing for so long (s) is shown to operators, and those who wait for it are told.",
+        minimum=1,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
 from handoffs.search import holding
-from inbox.search import Hit, search
+from inbox.search import Hit, around, search, words_of
 from planning import selectors as planned
 from planning.models import Task
 from topics.models import Topic
@@ -137,13 +138,21 @@ def _workspaces(words: str) -> Iterator[Found]:
 
 
 def _handoffs(words: str) -> Iterator[Found]:
+    """By title, id or agent, and by what they hold and what came of them."""
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
-    told = Q(created_event_id__in=holding(words, EACH + 1))  # what it holds and what came of it
-    rows = Handoff.objects.filter(named | about | told).defer("payload", "result").order_by("-created_event_id")
+    told = Q(created_event_id__in=holding(words, EACH + 1))
+    rows = Handoff.objects.filter(named | about | told).order_by("-created_event_id")
+    lower = [word.lower() for word in words_of(words)]
     for row in rows[: EACH + 1]:
         description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
-        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", moment=row.created_at)
+        held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
+        excerpt = plain(" ".join(re.sub(r'[{}\[\]"]', " ", around(held, lower)).split())) if held else ""
+        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
+
+
+def _holds(text: str | None, lower: Sequence[str]) -> bool:
+    return text is not None and any(word in text.lower() for word in lower)
 
 
 def _topics(words: str) -> Iterator[Found]:

@@ -40,7 +40,7 @@ def undo(statement):
 class Migration(migrations.Migration):
     """Full-text search over handoffs, kept in step by triggers."""
 
-    dependencies = [("handoffs", "0006_waiting_handoffs"), ("inbox", "0002_search")]
+    dependencies = [("handoffs", "0007_waiting_handoffs"), ("inbox", "0002_search")]
 
     operations = [
         SQLFor("sqlite", INDEX, "DROP TABLE handoff_search"),

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('handoffs', '0005_remarks_deadlines'),
+        ("handoffs", "0006_debt_notices"),
     ]
 
     operations = [
