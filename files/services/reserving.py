@@ -14,7 +14,7 @@ from core.clock import now
 from core.database import write
 from core.database.prepared import insert
 from core.limits import within_limit
-from core.operations.errors import Code, NexusError, not_found
+from core.operations.errors import Code, NexusError, invalid, not_found
 from files import selectors
 from files.config import FilesSettings
 from files.models import Reservation
@@ -26,6 +26,8 @@ from files.services.holding import prolong, record_ends
 from files.services.telling import NAMED, by_holder, tell
 from handoffs.models import Handoff
 from inbox import services as mail
+
+MOST_HELD = 2_000  # by one agent in a project: each costs whoever reserves a comparison
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,12 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
         else:
             prolonged.append(reservation)
         taken.append(reservation)
+    if made and selectors.holds(wish.workspace_id, wish.agent_id, moment, MOST_HELD) + len(made) > MOST_HELD:
+        raise invalid(
+            f"You would hold more than {MOST_HELD} reservations in this project: give up some with files_release, or "
+            "reserve a directory above them.",
+            field="paths",
+        )
     insert(*made)
     if made:
         tell("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)

@@ -181,3 +181,11 @@ def test_it_names_what_it_reserved_in_the_log(shop: Project) -> None:
     assert (event.stream, event.actor_agent_id, event.payload["count"]) == ("file", "ann", 30)
     assert len(event.payload["patterns"]) == 20
     assert event.payload["reason"] == "all of it"
+
+
+def test_it_lets_no_agent_hold_everything_file_by_file(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("files.services.reserving.MOST_HELD", 3)
+    shop.reserve("ann", "a", "b", "c")
+    error = shop.refused("reserve", agent_id="ann", paths=["d"])
+    assert error["code"] == "VALIDATION_ERROR" and "files_release" in error["message"]
+    assert shop.reserve("ann", "a") and shop.reserve("bob", "d")
