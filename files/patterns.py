@@ -16,6 +16,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 
 MAX_PATTERN = 1024  # characters
 MAX_WILD = 100  # characters of a part with wildcards; a longer one costs too much to compare
@@ -111,7 +112,18 @@ def overlap(one: str, other: str) -> bool:
 
 def matches(pattern: str, path: str) -> bool:
     """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
-    return _meet(_parts(pattern), tuple(unicodedata.normalize("NFC", path).split("/")))
+    composed = unicodedata.normalize("NFC", path)
+    return composed.endswith(_tail(pattern)) and _meet(_parts(pattern), tuple(composed.split("/")))
+
+
+@lru_cache(maxsize=16_384)
+def _tail(pattern: str) -> str:
+    """What every path ends with that a normalized pattern matches: a look at it spares most comparisons."""
+    last = _parts(pattern)[-1]
+    if last is DEEP or isinstance(last, str):
+        return last or ""
+    literals = (chr(each[0][0]) if each != STAR and each[0][0] == each[-1][1] else "" for each in reversed(last))
+    return "".join(takewhile(bool, literals))[::-1]
 
 
 def _without_trailing_spaces(text: str) -> str:

@@ -15,6 +15,8 @@ PAGES = {
     "graph": "/admin/graph/?agent=planner",
     "board": "/admin/board/",
     "handoff": "/admin/board/{open}/",
+    "timeline": "/admin/timeline/?sender=planner&recipient=builder-1",
+    "figures": "/admin/figures/",
     "mail": "/admin/mail/?m={reply}",
     "agent_mail": "/admin/agents/planner/mail/",
     "events": "/admin/events/",
