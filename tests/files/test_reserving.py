@@ -90,6 +90,14 @@ def test_it_answers_a_retry_with_the_first_result(shop: Project) -> None:
     assert Event.objects.filter(type="file.reserved").count() == 2
 
 
+def test_it_takes_no_other_wish_for_a_retry(shop: Project) -> None:
+    [first] = shop.reserve("ann", "a.py", client_id="c1")
+    for other in ({"paths": ["b.py"]}, {"paths": ["a.py"], "exclusive": False}):
+        error = shop.refused("reserve", **{"agent_id": "ann", "client_id": "c1", **other})
+        assert error["code"] == "VALIDATION_ERROR" and error["details"]["first"] == first
+    assert shop.held() == [("ann", "/a.py")]
+
+
 def test_it_tells_a_retry_what_was_in_the_way(shop: Project) -> None:
     shop.reserve("bob", "b.py")
     asked: dict[str, Any] = {"agent_id": "ann", "paths": ["a.py", "b.py"], "client_id": "c1", "all_or_nothing": False}
