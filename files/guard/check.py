@@ -46,6 +46,7 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
     """The exit code of the hook that was there before; it may change what is committed, so it comes first."""
     if not (hook and os.access(hook, os.X_OK)):
         return 0
+    code: int
     try:
         code = _run([hook, *given], input=text).returncode
     except OSError as error:
