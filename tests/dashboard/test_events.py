@@ -29,7 +29,7 @@ def page(browser: Client, query: str = "") -> str:
 
 def told(text: str) -> list[str]:
     """The sentences of a page, newest first, without tags."""
-    found = re.findall(r'<span class="nx-told[^"]*">(.*?)</span>\s*<span class="nx-small', text, re.DOTALL)
+    found = re.findall(r'<span class="nx-told[^"]*">(.*?)</span>\s*<(?:span|a)\s+class="nx-small', text, re.DOTALL)
     return [html.unescape(" ".join(re.sub(r"<[^>]*>", "", each).split())) for each in found]
 
 
