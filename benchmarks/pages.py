@@ -1,9 +1,9 @@
 """Server time of every page of the dashboard over a large store: `python -m benchmarks.pages [--scale 1.0]`.
 
-Fills a throwaway store with 200 agents, 200,000 messages, 500,000 events and a topic of 200,000 messages (times
-`--scale`), and a plan of 60 tasks after 200 cycles of 50; then asks each page several times in this process, without a
-network, and prints the median time, the worst, and the number of queries; at last what a long topic's page costs beside
-an empty one's and a short one's.
+Fills a throwaway store with 200 agents, 200,000 messages, 500,000 events, 20,000 handoffs and a topic of 200,000
+messages (times `--scale`), and a plan of 60 tasks after 200 cycles of 50; then asks each page several times in this
+process, without a network, and prints the median time, the worst, and the number of queries; at last what a long
+topic's page costs beside an empty one's and a short one's.
 Exit code 1 when a page's median is over 300 ms, or the long topic's over 1.5 times the empty one's.
 """
 
@@ -63,7 +63,7 @@ def fill(scale: float) -> dict[str, Any]:
 
     rng = random.Random(7)  # the same store every time
     end = datetime.now(UTC)
-    agents, messages, events, handoffs = 200, int(200_000 * scale), int(500_000 * scale), int(5_000 * scale)
+    agents, messages, events, handoffs = 200, int(200_000 * scale), int(500_000 * scale), int(20_000 * scale)
     names = [f"agent-{i:03d}" for i in range(agents)]
     workspaces = [
         Workspace(
@@ -120,6 +120,19 @@ def fill(scale: float) -> dict[str, Any]:
             )
             for _ in range(2000)
         )
+    every, created = messages // handoffs, dict[int, Event]()  # messages to a handoff; by handoff, its first event
+
+    def step(number: int, what: str, moment: datetime) -> Event:
+        return Event(
+            workspace=workspaces[number % 5],
+            stream="handoff",
+            type=f"handoff.{what}",
+            actor_agent_id=names[number % agents],
+            payload={"handoff_id": timed_id("hnd", at(number, handoffs), number)},
+            handoff_id=timed_id("hnd", at(number, handoffs), number),
+            created_at=moment,
+        )
+
     for start in range(0, messages, 5000):
         sent, delivered, logged = [], [], []
         for i in range(start, min(start + 5000, messages)):
@@ -163,6 +176,14 @@ def fill(scale: float) -> dict[str, Any]:
                     created_at=moment,
                 )
             )
+            if i % every == 0:
+                number = i // every
+                steps = [(number, "created"), (number - 1, "claimed"), (number - 4, "completed")]
+                for handoff, what in steps:
+                    if handoff >= 0 and (what == "created" or handoff % 12):
+                        logged.append(step(handoff, what, moment))
+                        if what == "created":
+                            created[handoff] = logged[-1]
             extra = int((i + 1) * (events - messages) / messages) - int(i * (events - messages) / messages)
             logged += [
                 Event(
@@ -183,13 +204,14 @@ def fill(scale: float) -> dict[str, Any]:
         Handoff.objects.bulk_create(
             Handoff(
                 handoff_id=timed_id("hnd", at(i, handoffs), i),
-                workspace=rng.choice(workspaces),
+                workspace=workspaces[i % 5],
                 from_agent_id=rng.choice(names),
+                title=" ".join(rng.sample(words, 3)),
                 target={"strategy": "capability", "capability": rng.choice([*words, "none"])},
                 visibility="public",
                 status="OPEN" if i % 12 == 0 else "COMPLETED",
                 payload="x" * 300,
-                created_event_id=i + 1,
+                created_event_id=created[i].pk,
                 created_at=at(i, handoffs),
                 updated_at=at(i, handoffs),
             )
@@ -330,6 +352,8 @@ def pages(known: dict[str, Any]) -> list[str]:
             )
         ),
         *(f"/admin/board/{tail}" for tail in ("", f"?workspace={place}", f"{known['handoff']}/")),
+        *(f"/admin/figures/{query}" for query in ("", "?hours=720", "?hours=720&agent=agent-007")),
+        *(f"/admin/timeline/?{query}" for query in ("", "window=1d", "window=30d", f"window=30d&workspace={place}")),
         *(
             f"/admin/mail/?{query}"
             for query in (

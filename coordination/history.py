@@ -12,7 +12,7 @@ KINDS = (
     ExportKind("agent", Agent, 20, lambda workspace_id: Agent._base_manager.none()),
     ExportKind("session", Session, 30, of_workspace(Session), agents=("agent_id",)),
     ExportKind("channel", Channel, 50, of_workspace(Channel)),
-    ExportKind("artifact", Artifact, 90, of_workspace(Artifact)),
+    ExportKind("artifact", Artifact, 90, of_workspace(Artifact), agents=("created_by",)),
     ExportKind("event", Event, 1000, of_workspace(Event), agents=("actor_agent_id",)),
 )
 

@@ -6,7 +6,8 @@ from pathlib import PurePath
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
+from django.db.models.functions import Coalesce
 
 from coordination.routing import Profile, Visibility, capability_set, stored_target
 
@@ -216,6 +217,37 @@ class StoredSetting(models.Model):
         return f"{self.name} = {self.value}"
 
 
+class LimitScope(models.TextChoices):
+    """For whom limits are stored."""
+
+    AGENT = "agent"
+    ROLE = "role"
+
+
+class AgentLimits(models.Model):
+    """What an agent, or whoever has a role, may do at most; it goes over the settings for all."""
+
+    scope = models.CharField(max_length=16, choices=LimitScope)
+    name = models.CharField(max_length=ID_LENGTH)  # the agent's id, or the role; it need not be there yet
+    values = models.JSONField(default=dict)  # by limit, how much; 0 is no limit
+    allowed = models.JSONField(null=True)  # names of toolsets and verbs: no others may be used
+    refused = models.JSONField(null=True)  # likewise: these may not
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=ID_LENGTH)  # the operator
+
+    class Meta:
+        db_table = "agent_limits"
+        verbose_name_plural = "agent limits"
+        constraints = [
+            *not_empty("agent_limits", "name"),
+            one_of("agent_limits", "scope", LimitScope),
+            models.UniqueConstraint(fields=["scope", "name"], name="agent_limits_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"limits of {self.scope} {self.name}"
+
+
 class RetentionPass(models.Model):
     """A row here, inside one transaction, is what lets the log's trigger allow that transaction's DELETE."""
 
@@ -264,6 +296,8 @@ class Artifact(models.Model):
     path = models.TextField(null=True)  # as given, relative to the workspace root
     content = models.TextField(null=True)
     metadata = models.JSONField(null=True)
+    created_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that its connection was bound to, if any
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its maker knows a repeated call
     size_bytes = models.BigIntegerField()
     content_type = models.CharField(max_length=64)
     created_at = models.DateTimeField()
@@ -276,6 +310,13 @@ class Artifact(models.Model):
         ]
         constraints = [
             *not_empty("artifacts", "artifact_id"),
+            models.UniqueConstraint(
+                "workspace",
+                Coalesce("created_by", Value("")),
+                "client_id",
+                name="artifacts_once",
+                condition=Q(client_id__isnull=False),
+            ),
             one_of("artifacts", "artifact_type", ArtifactType),
             models.CheckConstraint(condition=Q(size_bytes__gte=0), name="artifacts_size_not_negative"),
             models.CheckConstraint(

@@ -29,5 +29,9 @@ IN_WORKSPACE = (  # with a project_root
     CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.VALIDATION_ERROR,
 )
+ClientId = Annotated[
+    Annotated[str, Field(min_length=1, max_length=200), AfterValidator(not_blank)] | None,
+    Field(description="Yours, for safe retries: the same one answers the first result."),
+]
 SessionId = Annotated[Id | None, Field(description="From session_open.")]
 SessionSecret = Annotated[Id | None, Field(description="Of session_id.")]

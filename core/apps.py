@@ -11,9 +11,13 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
 from core.contributions import (
+    Action,
     DoctorCheck,
     ExportKind,
+    Figure,
+    Found,
     ImpossibleState,
+    NeedKind,
     News,
     Page,
     RetentionLane,
@@ -88,8 +92,20 @@ class NexusAppConfig(AppConfig):
         """Prometheus metric families of what the store holds now."""
         return ()
 
+    def figures(self) -> Sequence[Figure]:
+        """What is measured of how well it goes, over any window and as histograms."""
+        return ()
+
     def news(self) -> Sequence[News]:
         """What may wait for an agent between its turns."""
+        return ()
+
+    def needs(self) -> Sequence[NeedKind]:
+        """What may wait for a person."""
+        return ()
+
+    def actions(self) -> Sequence[Action]:
+        """What a person can do about that, and about its records."""
         return ()
 
     def routes(self) -> Sequence[Any]:
@@ -127,6 +143,11 @@ class NexusAppConfig(AppConfig):
 class CoreConfig(NexusAppConfig):
     name = "core"
 
+    def needs(self) -> Sequence[NeedKind]:
+        from core.attention import KINDS
+
+        return KINDS
+
 
 def nexus_apps() -> Iterator[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""
@@ -136,6 +157,18 @@ def nexus_apps() -> Iterator[NexusAppConfig]:
 def database_objects(vendor: str) -> dict[str, str]:
     """Every app's triggers, by name."""
     return {name: statement for app in nexus_apps() for name, statement in app.database_objects(vendor).items()}
+
+
+def needs(picture: Any, each: int) -> list[tuple[NeedKind, Found]]:
+    """What needs a person, the worst kind first, without the kinds of which there is nothing; `each` are shown."""
+    kinds = sorted((kind for app in nexus_apps() for kind in app.needs()), key=lambda kind: kind.rank)
+    found = [(kind, kind.find(picture, each)) for kind in kinds]
+    return [(kind, these) for kind, these in found if these.count]
+
+
+def actions() -> dict[str, Action]:
+    """Every app's actions, by their operation."""
+    return {action.operation: action for app in nexus_apps() for action in app.actions()}
 
 
 def event_types() -> list[str]:

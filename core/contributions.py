@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -113,6 +113,60 @@ class Thing:
 
 
 @dataclass(frozen=True)
+class Need:
+    """One thing that waits for a person: about what, since or until when. Its texts hold agents' words as they are."""
+
+    title: str
+    detail: str
+    subject: str = ""  # the id of what it is about, which its kind's actions take
+    page_of: str = ""  # the id that its kind's page takes, where that is another
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The needs of a kind: how many there are, and some of them."""
+
+    count: int
+    needs: Sequence[Need]
+    or_more: bool = False  # not every row was examined
+
+
+@dataclass(frozen=True)
+class NeedKind:
+    """A kind of things that wait for a person: on Home, on the page behind it and in `nexus status`."""
+
+    name: str
+    title: str
+    icon: str
+    rank: int  # among all kinds: the lower, the worse
+    find: Callable[[Any, int], Found]  # of the open picture (`inbox.picture.Picture`); so many are shown
+    bad: bool = False  # else a warning
+    page: str = ""  # that shows one of them, by its name among the dashboard's
+    look: str = "Look"  # what one does there
+    actions: Sequence[str] = ()  # what can be done about one, the likeliest first: names of actions
+    command: str = ""  # that lists them in a terminal; those without one are shown on pages only
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a person can do, there and then, about one thing or about many: an operation that operators may call."""
+
+    operation: str
+    label: str  # on its button
+    done: str  # what it did to the things: "released"
+    things: tuple[str, str]  # what they are, one and many: ("handoff", "handoffs")
+    arguments: Callable[[str], Mapping[str, Any]]  # that name the thing, by its id
+    called: Callable[[Sequence[str]], Mapping[str, str]]  # what things are called, by id; those that are gone lack
+    asks: Mapping[str, str] = field(default_factory=dict)  # by parameter that a person types, what it is
+    needed: Sequence[str] = ()  # those of them that must be typed
+    undo: str = ""  # the operation of another action, which takes it back
+    danger: bool = False  # it is asked for once more
+    toolset: str = "coordination"
+
+
+@dataclass(frozen=True)
 class Page:
     """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section.
 
@@ -126,3 +180,27 @@ class Page:
     icon: str = ""
     section: str = "Now"
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One thing that was measured when it happened."""
+
+    key: str  # of the row or event that tells it: the same thing is counted once
+    agent_id: str | None  # whose doing it was
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How well something goes: counted over a window for people, and for Prometheus as a histogram `nexus_<name>`."""
+
+    name: str
+    title: str
+    what: str  # a sentence that says between what and what it is measured
+    unit: str  # `seconds`, or what is counted
+    kinds: tuple[str, ...]
+    bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
+    # The newest samples of a window, newest first, at most so many.
+    samples: Callable[[datetime, datetime, int], Sequence[Sample]]

@@ -11,7 +11,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from core.apps import as_commands
 from core.cli import EXIT_CODES, NOTHING, OperatorCommand, Parser
+from core.operations.errors import NexusError
+from core.operations.replies import Data
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,37 @@ class VerbsCommand(OperatorCommand):
             self.warn(data)
         return 0
 
+    def each(self, options: Mapping[str, Any], ids: Sequence[str], act: Callable[[str], Data]) -> int:
+        """Act on one thing after another, and print what became of each; exit code 1 when any was refused.
+
+        A refusal stops no other, and of none is it left open whether it was done.
+        """
+        done: list[Data] = []
+        refused: list[dict[str, str]] = []
+        for identifier in dict.fromkeys(ids):
+            try:
+                done.append(act(identifier))
+            except NexusError as error:
+                refused.append({"id": identifier, "code": error.code.value, "message": as_commands(error.message)})
+        if options["json"]:
+            self.print_json({"done": done, "refused": refused})
+        else:
+            for data in done:
+                self.print_facts({name: value for name, value in data.items() if value is not None})
+            for why in refused:
+                self.stderr.write(f"[nexus] {why['id']}: {why['code']}: {why['message']}")
+        return 1 if refused else 0
+
 
 def named(name: str, help: str) -> Callable[[CommandParser], None]:
     """The arguments of a verb that takes one name."""
     return partial(_add_name, name=name, help=help)
 
 
-def _add_name(parser: CommandParser, *, name: str, help: str) -> None:
-    parser.add_argument(name, metavar=name.upper(), help=help)
+def several(name: str, help: str) -> Callable[[CommandParser], None]:
+    """The arguments of a verb that takes one or more names."""
+    return partial(_add_name, name=name, help=help, nargs="+")
+
+
+def _add_name(parser: CommandParser, *, name: str, help: str, nargs: str | None = None) -> None:
+    parser.add_argument(name, metavar=name.upper(), help=help, nargs=nargs)

@@ -12,11 +12,14 @@ from core.apps import nexus_apps
 from core.contributions import Page
 from dashboard.page import framed
 from dashboard.pages import (
+    act,
     agents,
     attention,
     board,
     cycles,
     events,
+    figures,
+    files,
     graph,
     hub,
     mail,
@@ -24,6 +27,7 @@ from dashboard.pages import (
     search,
     speak,
     tasks,
+    timeline,
     topics,
     webhooks,
 )
@@ -51,6 +55,7 @@ register_converter(AnyId, "id")
 
 PAGES = (
     Page("attention", "attention/", attention.attention),
+    Page("act", "act/", act.act),
     Page("graph", "graph/", graph.graph, "Graph", "hub", "Now"),
     Page("board", "board/", board.board, "Handoffs", "view_kanban", "Now"),
     Page("handoff", "board/<str:handoff_id>/", board.handoff),
@@ -65,7 +70,9 @@ PAGES = (
             "handoff_list_available": "the page Handoffs",
         },
     ),
+    Page("timeline", "timeline/", timeline.timeline, "Timeline", "view_timeline", "Now"),
     Page("mail", "mail/", mail.mail, "Mail", "inbox", "Now"),
+    Page("message", "mail/<str:message_id>/", mail.message),
     Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
     Page(
         "topics",
@@ -97,8 +104,21 @@ PAGES = (
     Page("plan_close", "plan/<id:workspace_id>/close/", plan.close, words={"task_close": "Close the cycle"}),
     Page("plan_issue_new", "plan/<id:workspace_id>/issue/", plan.add_issue),
     Page("task_new", "plan/<id:workspace_id>/task/", tasks.new, words={"task_add": "New task"}),
+    Page(
+        "files",
+        "files/",
+        files.files,
+        "Files",
+        "edit_document",
+        "Now",
+        words={"files_list": "the page Files", "files_who": "the page Files", "files_end": "End it on its page"},
+    ),
+    Page("reservation", "files/<str:reservation_id>/", files.reservation),
     Page("find", "find/", search.find, "Search", "search", "Now"),
     Page("events", "events/", events.events, "Events", "list_alt", "Now"),
+    Page(
+        "figures", "figures/", figures.figures, "Figures", "query_stats", "Now", words={"figures": "the page Figures"}
+    ),
     Page("event_export", "events/export/", events.export),
     Page("event", "events/<int:event_id>/", events.event),
     Page("agents", "agents/", agents.agents, "Agents and keys", "smart_toy", "Act"),
@@ -108,6 +128,12 @@ PAGES = (
         "agents/<id:agent_id>/key/",
         agents.key,
         words={"agent_key_issue": "Issue a key there", "agent_key_set_active": "Activate on the agent's page"},
+    ),
+    Page(
+        "agent_limits",
+        "agents/<id:agent_id>/limits/",
+        agents.limit,
+        words={"limits_update": "Limits on the agent's page"},
     ),
     Page("agent_delete", "agents/<id:agent_id>/delete/", agents.delete),
     Page("agent_close_session", "agents/<id:agent_id>/close/", agents.close_session),

@@ -65,10 +65,8 @@ class FilesConfig(NexusAppConfig):
             "files_extend": "nexus files extend",
             "files_who": "nexus files who",
             "files_end": "nexus files end",
+            "timeout_seconds": "nexus files reserve --wait",
         }
-
-    def words(self) -> Mapping[str, str]:
-        return {"timeout_seconds": "--wait"}
 
     def metrics(self) -> Iterable[Any]:
         from files.metrics import collect

@@ -28,6 +28,7 @@ class HandoffFilters(FilterSet):
     from_agent_id = CharFilter()
     claimed_by = CharFilter()
     task_id = NumberFilter()
+    title = CharFilter(lookup_expr="icontains")
     created_at__gte = IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
     created_at__lt = IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
 

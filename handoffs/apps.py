@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState, Sentence, Thing
+from core.contributions import Action, DoctorCheck, ExportKind, Figure, ImpossibleState, NeedKind, Sentence, Thing
 
 TYPES = (
     *("created", "claimed", "started", "blocked", "extended", "expired", "timed_out"),
     *("submitted", "accepted", "returned", "completed", "rejected", "cancelled", "remarked"),
+    *("released", "restored", "reassigned", "reoffered"),
 )
 
 
@@ -16,10 +17,12 @@ class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
 
     def ready(self) -> None:
-        from coordination import renewal
+        from coordination import debts, renewal
+        from handoffs.debts import owed
         from handoffs.leases import renew
 
         renewal.register("handoffs", renew)
+        debts.register("handoff", owed)
         super().ready()
 
     def streams(self) -> Mapping[str, str]:
@@ -65,12 +68,34 @@ class HandoffsConfig(NexusAppConfig):
             "handoff_withdraw": "nexus handoffs cancel",
             "handoff_get": "nexus handoffs show",
             "handoff_list_available": "nexus handoffs --for",
+            "handoff_release": "nexus handoffs release",
+            "handoff_release_undo": "nexus handoffs restore",
+            "handoff_reassign": "nexus handoffs reassign",
+            "handoff_reoffer": "nexus handoffs reoffer",
+            "handoff_prolong": "nexus handoffs extend",
+            "handoff_approve": "nexus handoffs accept",
+            "handoff_send_back": "nexus handoffs return",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from handoffs.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from handoffs.actions import ACTIONS
+
+        return ACTIONS
 
     def metrics(self) -> Iterable[Any]:
         from handoffs.metrics import collect
 
         return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from handoffs.figures import FIGURES
+
+        return FIGURES
 
     def routes(self) -> Sequence[Any]:
         from handoffs.api import routes

@@ -1,142 +1,240 @@
-"""What needs a person, by kind: the facts. A page or a command adds the way to act."""
+"""What of the handoffs needs a person: work that is stuck, that nobody takes, or that waits for a person's word."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import NamedTuple
 
-from coordination.presence import AgentState, Presence
-from coordination.routing import in_words
-from core.database import store
-from core.database.base import DISK_LOW
-from core.operations.caller import OPERATOR_AGENT
-from handoffs import monitoring
-from handoffs.models import Handoff
-from inbox.monitoring import Inbox, dead_letters
+from coordination import debts
+from coordination.debts import Debt
+from coordination.models import Event
+from coordination.presence import Presence
+from coordination.routing import Strategy, Target, in_words
+from core.clock import iso
+from core.contributions import Found, Need, NeedKind
+from handoffs import monitoring, selectors
+from handoffs.config import HandoffSettings
+from handoffs.debts import patience
+from handoffs.models import Handoff, HandoffQuerySet, HandoffStatus
+from handoffs.verification import OPERATOR
+from inbox.picture import Picture
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
+RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
+EXAMINED = 200  # open handoffs looked at, the oldest
+NAMED = 3  # agents that a line names
 
 
-class Kind(StrEnum):
-    """What there is to look at, the worst first."""
+class Verdict(NamedTuple):
+    """Why nobody takes an open handoff."""
 
-    DISK = "disk"
-    DEAD_LETTERS = "dead-letters"
-    ORPHANS = "orphans"  # handoffs that nobody may take
-    LEASES = "leases"  # that are about to end
-    ANSWERS = "answers"  # mail to the operators
-    SILENT = "silent"  # agents away, with unread mail
+    handoff: Handoff
+    why: str
+    ever: bool  # whether some agent might yet
 
 
-@dataclass(frozen=True)
-class Need:
-    """One thing to look at: about what, since or until when. Its texts hold agents' words as they are."""
-
-    title: str
-    detail: str
-    subject: str = ""  # the id of the message, handoff or agent it is about
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """All needs of a kind: how many there are, and some of them."""
-
-    kind: Kind
-    count: int
-    needs: Sequence[Need]
-    bad: bool = False  # else a warning
-    or_more: bool = False  # not every row was examined
-    by_agent: Mapping[str, int] = field(default_factory=dict)  # whose they are, where that matters
-
-
-def groups(moment: datetime, agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int = 3) -> list[Group]:
-    """What needs a person now, the worst kind first, without the kinds of which there is nothing; `each` are shown."""
-    found = [
-        _disk(),
-        _dead_letters(inboxes, each),
-        _orphans(moment, each),
-        _leases(moment, each),
-        _answers(inboxes),
-        _silent(agents, inboxes, each),
+def _submitted(picture: Picture, each: int) -> Found:
+    """What an operator has to check: named so, or because nobody else may."""
+    rows = list(_rows(HandoffStatus.SUBMITTED)[:EXAMINED])
+    team = [state.agent.profile for state in picture.agents]
+    mine = [
+        row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
     ]
-    return [group for group in found if group.count]
+    needs = [Need(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine]
+    return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
-def _disk() -> Group:
-    used = store().disk_used()
-    low = used >= DISK_LOW
-    return Group(Kind.DISK, int(low), [Need("The disk is almost full", f"{used:.0%} used")] if low else [], bad=True)
+def _blocked(picture: Picture, each: int) -> Found:
+    rows = _rows(HandoffStatus.BLOCKED).filter(lease_expires_at__gte=picture.moment)
+    return _found(rows, each, lambda row: f"{row.claimed_by} cannot go on: {(row.blocked_reason or '')[:300]}")
 
 
-def _dead_letters(inboxes: Mapping[str, Inbox], each: int) -> Group:
-    parked = {agent_id: inbox.parked for agent_id, inbox in sorted(inboxes.items()) if inbox.parked}
-    found = [
+def _lapsed(picture: Picture, each: int) -> Found:
+    """Whose lease ran out, and nobody has taken the work since."""
+    unrecorded = [
+        Need(row.title, f"the lease of {row.claimed_by} ran out", row.pk, since=row.lease_expires_at)
+        for row in _light(Handoff.objects.lapsed(picture.moment)).order_by("lease_expires_at")[:EXAMINED]
+    ]
+    came_back = [row for row in picture.once(_open) if row.updated_at > row.created_at]
+    events = Event.objects.filter(handoff_id__in=[row.pk for row in came_back]).order_by("event_id")
+    last = {event.handoff_id: event for event in events} if came_back else {}
+    recorded = [
+        Need(row.title, f"the lease of {event.payload.get('claimed_by')} ran out", row.pk, since=event.created_at)
+        for row in came_back
+        if (event := last.get(row.pk)) is not None and event.type == "handoff.expired"
+    ]
+    needs = unrecorded + recorded
+    return Found(len(needs), needs[:each], or_more=len(picture.once(_open)) == EXAMINED)
+
+
+def _returned(picture: Picture, each: int) -> Found:
+    """What was checked, found wanting, and is not being worked on."""
+    lies = _rows(HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
+    rows = list(lies[:EXAMINED])
+    told = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
+    returned = {event.handoff_id: event for event in told} if rows else {}
+    needs = [
         Need(
-            f"Dead letter of {delivery.recipient_id}",
-            f"{delivery.message.subject[:120]} – handed out {delivery.attempts} times, never acknowledged",
-            delivery.message_id,
-            delivery.created_at,
+            row.title,
+            f"returned to {row.claimed_by}, who has not gone on: {str(event.payload.get('reason') or '')[:300]}",
+            row.pk,
+            since=event.created_at,
         )
-        for delivery in (dead_letters(parked, each) if parked else [])
+        for row in rows
+        if (event := returned.get(row.pk)) is not None and event.created_at <= picture.moment - _patience()
     ]
-    return Group(Kind.DEAD_LETTERS, sum(parked.values()), found, bad=True, by_agent=parked)
+    return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
-def _orphans(moment: datetime, each: int) -> Group:
-    orphans = monitoring.orphaned(moment, monitoring.EXAMINED)
-    found = [
-        Need(
-            "Nobody may take a handoff",
-            f"for {in_words(handoff.target)[:120]}",
-            handoff.handoff_id,
-            handoff.created_at,
-        )
-        for handoff in orphans[:each]
+def _leases(picture: Picture, each: int) -> Found:
+    ending = monitoring.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
+    needs = [
+        Need(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
+        for row in ending[:each]
     ]
-    unexamined = Handoff.objects.open().count() > monitoring.EXAMINED
-    return Group(Kind.ORPHANS, len(orphans), found, or_more=unexamined)
+    return Found(ending.count(), needs)
 
 
-def _leases(moment: datetime, each: int) -> Group:
-    ending = monitoring.expiring(moment, SOON)
-    found = [
-        Need(
-            f"The lease of {handoff.claimed_by} is about to end",
-            "of a handoff",
-            handoff.handoff_id,
-            handoff.updated_at,
-            handoff.lease_expires_at,
-        )
-        for handoff in ending[:each]
+def _debts(picture: Picture, each: int) -> Found:
+    """Agents that are there, do nothing, and owe work they took."""
+    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
+    by_agent: dict[str, list[Debt]] = {}
+    for debt in debts.overdue(patience()):
+        if debt.agent_id in there:
+            by_agent.setdefault(debt.agent_id, []).append(debt)
+    needs = [
+        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, since=owed[0].since)
+        for agent_id, owed in list(by_agent.items())[:each]
     ]
-    return Group(Kind.LEASES, ending.count(), found)
+    return Found(len(by_agent), needs)
 
 
-def _answers(inboxes: Mapping[str, Inbox]) -> Group:
-    mine = inboxes.get(OPERATOR_AGENT, Inbox())
-    need = Need("Agents wrote to you", f"{mine.unread} unread", OPERATOR_AGENT, mine.oldest_unread)
-    return Group(Kind.ANSWERS, int(mine.unread > 0), [need] if mine.unread else [])
+def _owed(owed: Sequence[Debt]) -> str:
+    """The oldest debt, whom it is owed to, and how many more there are."""
+    first, more = owed[0], len(owed) - 1
+    to = f" to {first.to}" if first.to else ""
+    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
 
 
-def _silent(agents: Sequence[AgentState], inboxes: Mapping[str, Inbox], each: int) -> Group:
-    waiting = [
-        (state, inboxes[state.agent_id])
-        for state in agents
-        if state.presence is not Presence.PRESENT
-        and state.agent_id != OPERATOR_AGENT
-        and inboxes.get(state.agent_id, Inbox()).unread
-    ]
-    found = [
-        Need(
-            f"{state.agent_id} is {state.presence} with unread mail",
-            f"{inbox.unread} unread",
-            state.agent_id,
-            inbox.oldest_unread,
-        )
-        for state, inbox in sorted(waiting, key=lambda pair: -pair[1].unread)[:each]
-    ]
-    return Group(Kind.SILENT, len(waiting), found)
+def _missed(picture: Picture, each: int) -> Found:
+    missed = Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)
+    rows = _light(missed).filter(deadline_at__gte=picture.moment - RECENT).order_by("deadline_at")
+    found = list(rows[:EXAMINED])
+    again = Event.objects.filter(handoff_id__in=[row.pk for row in found], type="handoff.reoffered")
+    done = set(again.values_list("handoff_id", flat=True)) if found else set()
+    needs = [
+        Need(row.title, f"nobody had it by its deadline; it was for {in_words(row.target)[:120]}", row.pk,
+             since=row.deadline_at)
+        for row in found
+        if row.pk not in done
+    ]  # fmt: skip
+    return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
+
+
+def _orphans(picture: Picture, each: int) -> Found:
+    return _untakeable(picture, each, ever=False)
+
+
+def _untaken(picture: Picture, each: int) -> Found:
+    return _untakeable(picture, each, ever=True)
+
+
+def _untakeable(picture: Picture, each: int, *, ever: bool) -> Found:
+    these = [verdict for verdict in picture.once(_verdicts) if verdict.ever is ever]
+    needs = [Need(row.title, why, row.pk, since=row.created_at) for row, why, _ in these[:each]]
+    return Found(len(these), needs, or_more=len(picture.once(_open)) == EXAMINED)
+
+
+def _verdicts(picture: Picture) -> list[Verdict]:
+    """The open handoffs that nobody takes, oldest first, and why. A target is held against the agents once, however
+    many handoffs have it."""
+    profiles = [state.agent.profile for state in picture.agents]
+    away = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
+    admitted: dict[str, list[str]] = {}
+    verdicts = []
+    for row in picture.once(_open):
+        key = json.dumps([row.target, iso(row.created_at) if _timed(row.target) else None])
+        if key not in admitted:
+            admitted[key] = [agent.agent_id for agent in profiles if selectors.eligible(row, agent, picture.moment)]
+        may = admitted[key]
+        if not may:
+            verdicts.append(Verdict(row, _why_nobody(row.target), False))
+        elif row.created_at <= picture.moment - _patience():
+            if away.issuperset(may):
+                verdicts.append(Verdict(row, f"{_listed(may)} {'is' if len(may) == 1 else 'are'} offline", True))
+            elif row.target["strategy"] == Strategy.DIRECT:
+                verdicts.append(Verdict(row, f"{may[0]} has not taken it", True))
+    return verdicts
+
+
+def _timed(target: Target) -> bool:
+    return Strategy.DIRECT_WITH_FALLBACK.value in json.dumps(target)
+
+
+def _why_nobody(target: Target) -> str:
+    match target["strategy"]:
+        case Strategy.CAPABILITY:
+            wanted = target["capability"]
+            names = [wanted] if isinstance(wanted, str) else wanted
+            return f"nobody has the capability {' or '.join(names)[:200]}"
+        case Strategy.ROLE:
+            return f"nobody has the role {target['role']}"
+        case Strategy.DIRECT:
+            return f"there is no agent {target['agent_id']}"
+        case Strategy.DIRECT_WITH_FALLBACK:
+            return f"there is no agent {target['agent_id']}, and nobody whom its fallback admits now"
+        case Strategy.BROADCAST:
+            return "there is no agent"
+    return f"nobody is among {in_words(target)[:200]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names; of many, the first and how many there are."""
+    shown = ", ".join(names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def _open(picture: Picture) -> list[Handoff]:
+    """The open handoffs that are looked at, oldest first; those whose deadline has passed are open no more."""
+    rows = _light(Handoff.objects.open()).exclude(deadline_at__lt=picture.moment)
+    return list(rows.order_by("created_event_id")[:EXAMINED])
+
+
+def _rows(status: HandoffStatus) -> HandoffQuerySet:
+    return _light(Handoff.objects.filter(status=status)).order_by("updated_at")
+
+
+def _light(rows: HandoffQuerySet) -> HandoffQuerySet:
+    return rows.defer("payload", "result")
+
+
+def _patience() -> timedelta:
+    return timedelta(seconds=HandoffSettings.current().handoff_untaken_after_seconds)
+
+
+def _found(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:
+    return Found(rows.count(), [Need(row.title, said(row), row.pk, since=row.updated_at) for row in rows[:each]])
+
+
+def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, int], Found], *actions: str,
+          command: str = "nexus handoffs") -> NeedKind:  # fmt: skip
+    return NeedKind(name, title, icon, rank, find, page="handoff", actions=actions, command=command)
+
+
+KINDS = (
+    _kind("submitted", "Waits for your word", "rule", 30, _submitted, "handoff_approve", "handoff_send_back",
+          command="nexus handoffs --status submitted"),
+    _kind("blocked", "Blocked", "block", 31, _blocked, "handoff_release", "handoff_reassign",
+          command="nexus handoffs --status blocked"),
+    _kind("orphans", "Nobody may take it", "person_off", 32, _orphans, "handoff_reassign", "handoff_withdraw"),
+    _kind("missed", "Deadline missed", "event_busy", 33, _missed, "handoff_reoffer",
+          command="nexus handoffs --status expired"),
+    _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
+    _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
+          "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
+    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent", command="nexus agents"),
+    _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
+    _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
+)  # fmt: skip

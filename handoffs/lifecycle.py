@@ -13,7 +13,9 @@ OPEN ──claim (admitted)──▶ CLAIMED ──start──▶ IN_PROGRESS   
  ├──cancel (creator)──▶ CANCELLED
  └──its deadline passes──▶ EXPIRED
 
-To complete is to submit where a verifier is named. An operator may cancel, extend, accept and return what anybody may.
+To complete is to submit where a verifier is named. An operator may cancel, extend, accept and return what anybody may,
+release what is held (it is open again, and is restored while nobody acted on it) and reassign what is live and not
+submitted (it is open, for one agent); what came to nothing is offered once more as a new handoff, and stays as it is.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ HELD = ("CLAIMED", "IN_PROGRESS", "BLOCKED")
 _holder = frozenset({Part.CLAIMANT})
 _holder_or_operator = frozenset({Part.CLAIMANT, Part.OPERATOR})
 _verifier = frozenset({Part.VERIFIER, Part.OPERATOR})
+_operator = frozenset({Part.OPERATOR})
 
 STEPS: Mapping[tuple[str, str], Step] = {
     ("claim", "OPEN"): Step("CLAIMED", frozenset()),
@@ -60,6 +63,10 @@ STEPS: Mapping[tuple[str, str], Step] = {
     **{("reject", held): Step("REJECTED", _holder) for held in HELD},
     ("accept", "SUBMITTED"): Step("COMPLETED", _verifier),
     ("return", "SUBMITTED"): Step("CLAIMED", _verifier),
+    **{("release", held): Step("OPEN", _operator) for held in HELD},
+    ("restore", "OPEN"): Step("CLAIMED", _operator),  # or to what it was when it was released
+    **{("reassign", live): Step("OPEN", _operator) for live in ("OPEN", *HELD)},
+    **{("reoffer", ended): Step(ended, _operator) for ended in ("REJECTED", "CANCELLED", "EXPIRED")},
 }
 OWNED = {"cancel": frozenset({Part.CREATOR, Part.OPERATOR})}  # asked for its owner before the state, as documented
 HINTS = {

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Count, QuerySet
 
-from coordination import selectors as agents_known
-from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
 
-EXAMINED = 200  # open handoffs looked at for whether anybody may take them
 
-
-def column(status: str, limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
-    """The newest handoffs in a state; live ones by creation, settled ones likewise."""
-    rows = Handoff.objects.filter(status=status)
+def column(statuses: Sequence[str], limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
+    """The newest handoffs in some states."""
+    rows = Handoff.objects.filter(status__in=statuses)
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
     return list(rows.select_related("workspace").defer("payload", "result").order_by("-created_event_id")[:limit])
@@ -36,17 +33,11 @@ def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
     return list(rows.select_related("workspace").defer("payload").order_by("created_event_id")[:limit])
 
 
-def orphaned(moment: datetime, limit: int) -> list[Handoff]:
-    """Open handoffs that no registered agent may claim now, oldest first."""
-    known = agents_known.profiles()
-    found = []
-    open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).select_related("workspace").defer("payload")
-    for handoff in open_ones.order_by("created_event_id")[:EXAMINED]:
-        if not any(selectors.eligible(handoff, agent, moment) for agent in known):
-            found.append(handoff)
-            if len(found) == limit:
-                break
-    return found
+def waiting(moment: datetime, limit: int) -> list[Handoff]:
+    """The open handoffs, oldest first."""
+    return list(
+        Handoff.objects.in_state(HandoffStatus.OPEN, moment).defer("payload").order_by("created_event_id")[:limit]
+    )
 
 
 def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:

@@ -17,18 +17,18 @@ from coordination.log.emit import emit
 from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.routing import Strategy, Target, parse_target
-from coordination.services import agents, workspaces
+from coordination.services import agents, retries, workspaces
 from core.clock import iso, now
 from core.database import store, write
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import opaque_text, within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid, not_found
-from handoffs import lifecycle, remarks, selectors
+from handoffs import lifecycle, quotas, remarks, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus, RemarkKind
-from handoffs.titles import title_of
+from handoffs.titles import in_a_line, in_quotes, title_of
 from handoffs.verification import OPERATOR, named_agent, parse_verifier
 from handoffs.work import work
 from inbox import services as mail
@@ -91,6 +91,11 @@ class Created(NamedTuple):
     handoff: Handoff
     notified: list[str]
     eligible_count: int | None
+    duplicate: bool = False  # created before, with the same client_id
+
+
+# What a call says; the title may be the payload's, and the deadline is counted from the first call.
+CONTENT = ("workspace_id", "title", "target", "visibility", "payload", "task_id", "verifier")
 
 
 def create(
@@ -104,12 +109,14 @@ def create(
     title: str | None = None,
     deadline_seconds: int | None = None,
     verifier: Any = None,
+    client_id: str | None = None,
 ) -> Created:
-    """Create an OPEN handoff, which expires when nobody has it `deadline_seconds` from now.
+    """Create an OPEN handoff, which expires when nobody has it `deadline_seconds` from now; one that its creator made
+    with the same client_id before is answered as it is now.
 
     Raises VALIDATION_ERROR (missing or malformed target, malformed verifier), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE,
-    and NOT_FOUND for a direct target or a verifier that is no registered agent, and for a task that the open cycle has
-    not.
+    QUOTA_EXCEEDED, and NOT_FOUND for a direct target or a verifier that is no registered agent, and for a task that the
+    open cycle has not.
     """
     parsed = parse_target(target)
     if parsed is None:
@@ -118,33 +125,36 @@ def create(
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(payload, "payload")
     with write():
+        handoff = Handoff(
+            handoff_id=new_id("hnd"),
+            workspace_id=place.workspace_id,
+            from_agent_id=from_agent_id,
+            title=in_a_line(title or "") or title_of(text, parsed),
+            target=parsed,
+            visibility=visibility,
+            payload=text,
+            task_id=task_id,
+            deadline_at=None if deadline_seconds is None else moment + timedelta(seconds=deadline_seconds),
+            verifier=verified_by,
+            client_id=client_id,
+            created_at=moment,
+            updated_at=moment,
+        )
+        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
+            agents.touch(from_agent_id, moment)
+            return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
+        quotas.check_open(from_agent_id)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
         named = named_agent(verified_by)
         if named is not None and not agent_exists(named):
             raise not_found("agent", named)
-        task_key = None if task_id is None else work().find(place.workspace_id, task_id)
-        handoff_id = new_id("hnd")
-        event = _emit(place.workspace_id, handoff_id, parsed, visibility, "created", from_agent_id, moment)
-        handoff = Handoff(
-            handoff_id=handoff_id,
-            workspace_id=place.workspace_id,
-            from_agent_id=from_agent_id,
-            title=title or title_of(text, parsed),
-            target=parsed,
-            visibility=visibility,
-            payload=text,
-            task_id=task_id,
-            task_key=task_key,
-            deadline_at=None if deadline_seconds is None else moment + timedelta(seconds=deadline_seconds),
-            verifier=verified_by,
-            created_event_id=event.event_id,
-            created_at=moment,
-            updated_at=moment,
-        )
+        handoff.task_key = None if task_id is None else work().find(place.workspace_id, task_id)
+        event = record(handoff, "created", from_agent_id, moment)
+        handoff.created_event_id = event.event_id
         insert(handoff)
-        notified = _notify_target(handoff, moment)
+        notified = notify_target(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
 
@@ -395,7 +405,8 @@ def _count_eligible(handoff: Handoff) -> int:
     return sum(selectors.eligible(handoff, agent, handoff.created_at) for agent in agents_known.profiles())
 
 
-def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
+def notify_target(handoff: Handoff, moment: datetime) -> list[str]:
+    """Inside a transaction: tell the agent that a directed target names; whom the notice reached."""
     named = _named_agent(handoff.target)
     if named is None:
         return []
@@ -403,7 +414,7 @@ def _notify_target(handoff: Handoff, moment: datetime) -> list[str]:
         workspace_id=handoff.workspace_id,
         from_agent_id=handoff.from_agent_id,
         recipient=named,
-        subject=f"Handoff {handoff.handoff_id} is for you",
+        subject=f"{in_quotes(handoff.title)} is for you",
         body=f"{handoff.from_agent_id} hands work to you. "
         f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it.",
         moment=moment,
@@ -417,8 +428,8 @@ def _notify_creator(handoff: Handoff, agent_id: str, outcome: str, text: str | N
         workspace_id=handoff.workspace_id,
         from_agent_id=agent_id,
         recipient=handoff.from_agent_id,
-        subject=f"Handoff {handoff.handoff_id} was {outcome}",
-        body=f"{agent_id} {outcome} it; handoff_get has the whole outcome.{_quoted(text)}",
+        subject=f"{in_quotes(handoff.title)} was {outcome}",
+        body=f"{agent_id} {outcome} {handoff.handoff_id}; handoff_get has the whole outcome.{_quoted(text)}",
         moment=moment,
     )
 
@@ -435,7 +446,7 @@ def tell(handoff: Handoff, sender: str, recipient: str, what: str, body: str, mo
         workspace_id=handoff.workspace_id,
         from_agent_id=sender,
         recipient=recipient,
-        subject=f"Handoff {handoff.handoff_id} {what}: {handoff.title}",
+        subject=f"{in_quotes(handoff.title)} {what}",
         body=body,
         moment=moment,
     )
@@ -466,34 +477,23 @@ def _tell_of_timeout(handoff: Handoff, moment: datetime) -> None:
         workspace_id=handoff.workspace_id,
         from_agent_id=handoff.from_agent_id,
         recipient=handoff.from_agent_id,
-        subject=f"Handoff {handoff.handoff_id} expired: {handoff.title}",
+        subject=f"{in_quotes(handoff.title)} expired",
         body=body,
         moment=moment,
     )
 
 
-def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> None:
-    _emit(handoff.workspace_id, handoff.handoff_id, handoff.target, handoff.visibility, what, actor, moment, **more)
-
-
-def _emit(
-    workspace_id: str,
-    handoff_id: str,
-    target: Target,
-    visibility: str,
-    what: str,
-    actor: str | None,
-    moment: datetime,
-    **more: str | None,
-) -> Event:
+def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> Event:
+    """Inside a transaction: an event of a handoff, `handoff.<what>`."""
+    told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(
-        workspace_id=workspace_id,
+        workspace_id=handoff.workspace_id,
         stream=STREAM,
         type=f"handoff.{what}",
         actor=actor,
-        payload={"handoff_id": handoff_id, "target": target, "visibility": visibility, **more},
+        payload={**told, **more},
         moment=moment,
-        visibility=visibility,
-        target=target,
-        handoff_id=handoff_id,
+        visibility=handoff.visibility,
+        target=handoff.target,
+        handoff_id=handoff.handoff_id,
     )

@@ -14,9 +14,15 @@ from handoffs.models import Handoff
 def _handoffs(workspace_id: str, limit_events: int) -> list[str]:
     rows = Handoff.objects.open().filter(workspace_id=workspace_id).order_by("created_event_id")
     return [
-        f"- {row.handoff_id} from {one_line(row.from_agent_id)} for {_target(row)}, since {iso(row.created_at)}"
+        f"- {_title(row)}{row.handoff_id} from {one_line(row.from_agent_id)} for {_target(row)}, "
+        f"since {iso(row.created_at)}"
         for row in rows
     ]
+
+
+def _title(row: Handoff) -> str:
+    """shared.md is public: what a handoff is about that is not public stays out of it."""
+    return f"{one_line(row.title)}: " if row.visibility == Visibility.PUBLIC else ""
 
 
 def _target(row: Handoff) -> str:

@@ -16,7 +16,12 @@ def title_of(payload: str | None, target: Target) -> str:
     """The first line of a payload's text, or of what its JSON names; else whom the work is for."""
     text = payload or ""
     named = _named(text)
-    return _line(text if named is None else named) or _line(f"Work for {in_words(target)}")
+    return in_a_line(text if named is None else named) or in_a_line(f"Work for {in_words(target)}")
+
+
+def in_quotes(title: str) -> str:
+    """A title within a sentence: agents wrote it, and where it ends is seen."""
+    return f"“{title}”"
 
 
 def _named(text: str) -> str | None:
@@ -31,7 +36,7 @@ def _named(text: str) -> str | None:
     return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
 
-def _line(text: str) -> str:
+def in_a_line(text: str) -> str:
     """The first line that says something, cut at a width that fits a list."""
     line = next((line for line in text[:READ].splitlines() if line.strip()), "")
     line = " ".join(line.split())

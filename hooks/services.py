@@ -23,6 +23,7 @@ from handoffs.models import STREAM
 from hooks import sender
 from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
 from hooks.news import concerned
+from inbox.models import ARRIVALS
 
 # Seconds until the next attempt, by how many there were; each is longer than a request may take.
 BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
@@ -135,7 +136,7 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
         return False
     if agent is None:
         return True
-    if event.type == "message.created":
+    if event.type in ARRIVALS:
         return agent.agent_id in event.payload["recipients"]
     if event.stream == STREAM:
         return log.event_visible(event, agent, moment)

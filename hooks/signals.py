@@ -11,10 +11,10 @@ from coordination.routing import is_eligible
 from core.config import CoreSettings
 from hooks import signal_files
 from hooks.news import concerned, types
+from inbox.models import ARRIVALS
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
-MAIL = "message.created"
-SIGNALLED = {MAIL, "handoff.created", "handoff.expired"}
+SIGNALLED = ARRIVALS | {"handoff.created", "handoff.expired"}
 
 
 def announce(sender: Any, event: Event, **_: Any) -> None:
@@ -26,7 +26,7 @@ def announce(sender: Any, event: Event, **_: Any) -> None:
         signal_files.send(home, agent_id)
     if event.type not in SIGNALLED:
         return
-    if event.type == MAIL:
+    if event.type in ARRIVALS:
         for recipient in event.payload["recipients"]:
             signal_files.send(home, recipient)
     else:

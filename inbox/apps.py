@@ -4,11 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import ExportKind, ImpossibleState, RetentionLane, Sentence, Thing
+from core.contributions import Action, ExportKind, Figure, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
 
 
 class InboxConfig(NexusAppConfig):
     name = "inbox"
+
+    def ready(self) -> None:
+        from coordination import debts
+        from inbox.debts import owed
+
+        debts.register("message", owed)
+        super().ready()
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from inbox.retention import LANES
@@ -26,7 +33,9 @@ class InboxConfig(NexusAppConfig):
         return IMPOSSIBLE
 
     def event_types(self) -> Sequence[str]:
-        return ["message.created"]
+        from inbox.models import ARRIVALS
+
+        return [*sorted(ARRIVALS), "message.acknowledged", "message.parked"]
 
     def sentences(self) -> Mapping[str, Sentence]:
         from inbox.sentences import SENTENCES
@@ -53,12 +62,32 @@ class InboxConfig(NexusAppConfig):
             "inbox_pull": "nexus inbox --pull",
             "inbox_ack": "nexus inbox --ack",
             "inbox_history": "nexus inbox --history",
+            "dead_letter_list": "nexus dead-letters",
+            "dead_letter_acknowledge": "nexus dead-letters ack",
+            "dead_letter_requeue": "nexus dead-letters requeue",
+            "dead_letter_forward": "nexus dead-letters forward",
+            "dead_letter_park": "nexus dead-letters park",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from inbox.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from inbox.attention import ACTIONS
+
+        return ACTIONS
 
     def metrics(self) -> Iterable[Any]:
         from inbox.metrics import collect
 
         return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from inbox.figures import FIGURES
+
+        return FIGURES
 
     def routes(self) -> Sequence[Any]:
         from inbox.api import routes

@@ -9,6 +9,8 @@ from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Agent, Channel, TargetField, Workspace, not_empty, one_of
 
+ARRIVALS = frozenset({"message.created", "message.requeued", "message.forwarded"})  # events after which mail waits
+
 
 class Message(models.Model):
     """What an agent sent; immutable."""
@@ -30,6 +32,7 @@ class Message(models.Model):
     subject = models.TextField()
     body = models.TextField()
     artifacts = models.JSONField(default=list)  # artifact ids
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # by which its sender knows a repeated call
     recipients_count = models.PositiveIntegerField(default=0)  # as sent; the deliveries themselves may be pruned
     created_at = models.DateTimeField()
 
@@ -44,7 +47,12 @@ class Message(models.Model):
             models.Index(fields=["parent"], name="messages_by_parent", condition=Q(parent__isnull=False)),
             models.Index(fields=["message_id"], name="messages_to_nobody", condition=Q(recipients_count=0)),
         ]
-        constraints = not_empty("messages", "message_id", "from_agent_id", "subject", "body")
+        constraints = [
+            *not_empty("messages", "message_id", "from_agent_id", "subject", "body"),
+            models.UniqueConstraint(
+                fields=["from_agent_id", "client_id"], name="messages_once", condition=Q(client_id__isnull=False)
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.subject

@@ -16,6 +16,7 @@ from coordination.ids import id_floor, time_of_id
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 NEWEST = 5_000  # messages a traffic map looks at, so that its cost has a ceiling
+SENDS = 2_000  # and a timeline, which tells of each when it was
 
 SNIPPET = 200  # characters of a body in a list
 
@@ -69,16 +70,6 @@ def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
     ]
     counted = dict(parts[0].union(*parts[1:], all=True))
     return [counted.get(i, 0) for i in range(minutes)]
-
-
-def dead_letters(agent_ids: Iterable[str], limit: int) -> list[Delivery]:
-    """The newest parked deliveries of some agents, with their messages."""
-    return list(
-        Delivery.objects.filter(recipient_id__in=list(agent_ids), status=DeliveryStatus.PARKED)
-        .select_related("message__workspace")
-        .defer("message__body")
-        .order_by("-delivery_id")[:limit]
-    )
 
 
 @dataclass(frozen=True)
@@ -213,3 +204,25 @@ def between(agent_id: str, peer_id: str, excerpt: int = 0, *, before: str = "", 
         rows = rows.filter(delivery_id__lt=before)
     rows = rows.annotate(excerpt=Substr("message__body", 1, excerpt), length=Length("message__body"))
     return list(rows.select_related("message").defer("message__body").order_by("-delivery_id")[:limit])
+
+
+Send = tuple[str, str, datetime]  # from whom, to whom, when
+
+
+def sends(since: datetime, until: datetime, *, workspace_id: str | None = None) -> tuple[list[Send], bool]:
+    """Who sent to whom when, of the newest messages of a window; and whether there were more."""
+    rows = Message.objects.filter(pk__gte=id_floor("msg", since), pk__lt=id_floor("msg", until))
+    if workspace_id:
+        rows = rows.filter(workspace_id=workspace_id)
+    rows = rows.order_by("-message_id")
+    newest = {pk: (sender, at) for pk, sender, at in rows.values_list("pk", "from_agent_id", "created_at")[:SENDS]}
+    reached = Delivery.objects.filter(message_id__in=list(newest)).values_list("message_id", "recipient_id")
+    return [(newest[pk][0], to, newest[pk][1]) for pk, to in reached], len(newest) == SENDS
+
+
+def sent_between(sender: str, recipient: str, since: datetime, until: datetime, limit: int) -> list[Delivery]:
+    """The deliveries from one agent to another within a window, oldest first, without bodies."""
+    rows = Delivery.objects.of(recipient).filter(
+        message_id__gte=id_floor("msg", since), message_id__lt=id_floor("msg", until), message__from_agent_id=sender
+    )
+    return list(rows.select_related("message").defer("message__body").order_by("message_id")[:limit])

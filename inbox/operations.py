@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, Never, NotRequired
 from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
+import inbox.administration  # noqa: F401  # declares the operators' operations
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, MOUNTED, SessionId, SessionSecret
+from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret
+from coordination.rows import Duplicate
 from coordination.toolset import operation
 from core.clock import iso, now
 from core.operations.caller import Caller
@@ -68,6 +70,7 @@ class MessageCreate(Params):
         AfterValidator(_or_parent),  # after parent_message_id, which it looks at
     ] = None
     session_secret: SessionSecret = None
+    client_id: ClientId = None
 
 
 class SentMessage(SentRow):
@@ -76,7 +79,9 @@ class SentMessage(SentRow):
     delivered_count: int
     workspace_created: NotRequired[Literal[True]]
     excluded_stale: NotRequired[Annotated[list[str], Field(description="Whom a broadcast passed over.")]]
+    excluded_full: NotRequired[Annotated[list[str], Field(description="Whose inbox takes no more for now.")]]
     warning: NotRequired[str]
+    duplicate: NotRequired[Duplicate]
 
 
 @operation(
@@ -85,6 +90,7 @@ class SentMessage(SentRow):
     Code.CONTENT_TOO_LARGE,
     Code.NOT_FOUND,
     Code.NOT_OWNER,
+    CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
     guards=(in_session("from_session_id"),),
 )
@@ -102,23 +108,30 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         target=p.target,
         artifacts=p.artifacts or (),
         parent_message_id=p.parent_message_id,
+        client_id=p.client_id,
     )
     data: SentMessage = {
         **sent_row(sent.message),  # type: ignore[typeddict-item]  # a row holds none of the keys left out
         "event_id": sent.event_id,
         "recipients": sent.recipients,
-        "delivered_count": len(sent.recipients),
+        "delivered_count": sent.message.recipients_count,
     }
+    if sent.duplicate:
+        data["duplicate"] = True
     if sent.workspace_created:
         data["workspace_created"] = True
     if sent.excluded_stale:
         data["excluded_stale"] = sent.excluded_stale
+    if sent.excluded_full:
+        data["excluded_full"] = sent.excluded_full
     if warning := _warning(sent):
         data["warning"] = warning
     return data
 
 
 def _warning(sent: services.Sent) -> str | None:
+    if sent.excluded_full:
+        return "The inboxes of those in excluded_full take no more for now: they did not get this message."
     if sent.excluded_stale:
         return "Agents with no recent heartbeat did not get this broadcast; reach those in excluded_stale directly."
     return None if sent.recipients else "The target matched no agent: nobody received this message."

@@ -11,6 +11,7 @@ from core.operations import runner
 from core.operations.caller import Caller
 from core.operations.replies import Data
 from core.operations.resources import AgentResource, Reference, packaged
+from inbox.models import ARRIVALS
 
 
 async def pending(caller: Caller, agent_id: str) -> Data:
@@ -22,7 +23,7 @@ async def pending(caller: Caller, agent_id: str) -> Data:
 
 def recipients(event: Event) -> Sequence[str]:
     """The agents whose inbox an event changed."""
-    return cast(Sequence[str], event.payload.get("recipients", ())) if event.type == "message.created" else ()
+    return cast(Sequence[str], event.payload.get("recipients", ())) if event.type in ARRIVALS else ()
 
 
 COORDINATION.references.append(

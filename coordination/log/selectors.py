@@ -148,3 +148,29 @@ def recent_events(limit: int, *, workspace_id: str | None = None) -> list[Event]
     """The newest events, newest first."""
     rows = Event.objects.filter(workspace_id=workspace_id) if workspace_id else Event.objects.all()
     return list(rows.select_related("workspace").order_by("-event_id")[:limit])
+
+
+def first_event_at(moment: datetime) -> int | None:
+    """The id of the first event written at a moment or after it; None when there is none yet.
+
+    No index has their times: ids rise with time, so it is found by halving the log.
+    """
+    oldest, newest = _edge("event_id"), _edge("-event_id")
+    if oldest is None or newest is None or newest[1] < moment:
+        return None
+    below, above, found = oldest[0] - 1, newest[0], newest[0]  # it comes after `below`, up to `above`, or is `found`
+    while below < above:
+        middle = (below + above) // 2
+        event_id, written = Event.objects.filter(event_id__gt=middle).order_by("event_id").values_list(*_WRITTEN)[0]
+        if written < moment:
+            below = event_id
+        else:
+            found, above = event_id, middle
+    return found
+
+
+_WRITTEN = ("event_id", "created_at")
+
+
+def _edge(order: str) -> tuple[int, datetime] | None:
+    return Event.objects.order_by(order).values_list(*_WRITTEN).first()

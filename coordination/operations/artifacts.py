@@ -9,8 +9,8 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.models import Artifact
-from coordination.parameters import IN_WORKSPACE, ProjectRoot
-from coordination.rows import ArtifactRow, artifact_row
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot
+from coordination.rows import ArtifactRow, Duplicate, artifact_row
 from coordination.services import artifacts
 from coordination.toolset import operation
 from core.operations.caller import Caller
@@ -28,16 +28,21 @@ class ArtifactPut(Params):
     ] = None
     content: Annotated[str | None, Field(description="The text itself, up to 64 KiB; larger: a file and path.")] = None
     metadata: Any = None
+    client_id: ClientId = None
 
 
 class PublishedArtifact(ArtifactRow):
     path: NotRequired[Annotated[str | None, Field(description="Of a file, below project_root.")]]
 
 
+class PutArtifact(PublishedArtifact):
+    duplicate: NotRequired[Duplicate]
+
+
 @operation(ArtifactPut, *IN_WORKSPACE, Code.CONTENT_TOO_LARGE, CoordinationCode.PATH_OUTSIDE_WORKSPACE)
-def artifact_put(p: ArtifactPut, caller: Caller) -> PublishedArtifact:
+def artifact_put(p: ArtifactPut, caller: Caller) -> PutArtifact:
     """Publish an artifact: inline content, or the path of a file in the project. Cite its artifact_id in messages."""
-    artifact = artifacts.put(
+    artifact, new = artifacts.put(
         project_root=p.project_root,
         artifact_type=p.artifact_type,
         name=p.name,
@@ -45,10 +50,13 @@ def artifact_put(p: ArtifactPut, caller: Caller) -> PublishedArtifact:
         content=p.content,
         metadata=p.metadata,
         actor=caller.agent_id,
+        client_id=p.client_id,
     )
-    published: PublishedArtifact = {**artifact_row(artifact)}  # type: ignore[typeddict-item]  # a row holds no path
+    published: PutArtifact = {**artifact_row(artifact)}  # type: ignore[typeddict-item]  # a row holds no path
     if artifact.stored == "path":
         published["path"] = artifact.path
+    if not new:
+        published["duplicate"] = True
     return published
 
 

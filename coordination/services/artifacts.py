@@ -10,13 +10,15 @@ from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.models import Artifact, ArtifactType, Stream
 from coordination.paths import resolve_inside
-from coordination.services import workspaces
+from coordination.services import retries, workspaces
 from core.clock import now
 from core.database import write
+from core.database.prepared import insert
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import invalid, not_found
 from core.operations.validation import refuse_constant
 
+CONTENT = ("artifact_type", "name", "path", "content", "metadata")  # what a call says
 CONTENT_TYPES = {
     ArtifactType.FILE: "application/octet-stream",
     ArtifactType.TEXT: "text/plain",
@@ -34,9 +36,12 @@ def put(
     content: str | None,
     metadata: Any,
     actor: str | None,
-) -> Artifact:
-    """Register an artifact. A path may name a file that is not there yet; its size is 0 then.
+    client_id: str | None = None,
+) -> tuple[Artifact, bool]:
+    """Register an artifact, and whether it is new. A path may name a file that is not there yet; its size is 0 then.
 
+    One that the actor put into the workspace with the same client_id before is answered as it is; who has no actor
+    counts as one.
     Raises VALIDATION_ERROR, CONTENT_TOO_LARGE (before JSON is parsed), WORKSPACE_UNRESOLVED, PATH_OUTSIDE_WORKSPACE.
     """
     kind = artifact_type.strip().lower()
@@ -51,8 +56,7 @@ def put(
     place, moment = workspaces.locate(project_root), now()
     file = resolve_inside(place.root, path) if path is not None else None
     with write():
-        workspaces.ensure(place, moment)
-        artifact = Artifact.objects.create(
+        artifact = Artifact(
             artifact_id=new_id("art"),
             workspace_id=place.workspace_id,
             artifact_type=kind,
@@ -62,8 +66,14 @@ def put(
             metadata=metadata,
             size_bytes=_file_size(file) if content is None else len(content.encode()),
             content_type=CONTENT_TYPES[ArtifactType(kind)],
+            created_by=actor,
+            client_id=client_id,
             created_at=moment,
         )
+        if first := retries.made_before(artifact, maker=("workspace_id", "created_by"), same=CONTENT):
+            return first, False
+        workspaces.ensure(place, moment)
+        insert(artifact)
         emit(
             workspace_id=place.workspace_id,
             stream=Stream.WORKSPACE,
@@ -78,7 +88,7 @@ def put(
             },
             moment=moment,
         )
-    return artifact
+    return artifact, True
 
 
 def get(*, project_root: str, artifact_id: str) -> Artifact:

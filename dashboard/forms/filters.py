@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -25,6 +26,8 @@ LANES = {
     "parked": "Dead letters",
     "nobody": "Reached nobody",
 }
+TIMELINES = {"15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days", "30d": "30 days"}
+YEARS = range(2000, 2101)  # that an address may name
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
 
 
@@ -121,6 +124,47 @@ class GraphFilters(PlaceFilters):
     preset = {"hours": "24"}
 
 
+class MomentField(forms.CharField):
+    """A moment as `iso` writes it; without a zone it is UTC."""
+
+    widget = forms.HiddenInput
+
+    def to_python(self, value: object) -> datetime | None:  # type: ignore[override]
+        text = super().to_python(value)
+        try:
+            moment = datetime.fromisoformat(text) if text else None
+        except ValueError:
+            moment = datetime.min
+        if moment is None:
+            return None
+        if moment.year not in YEARS:
+            raise forms.ValidationError("Use a time such as 2026-01-31T12:00:00Z.")
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+class TimelineFilters(PlaceFilters):
+    window = forms.ChoiceField(required=False, choices=list(TIMELINES.items()), widget=forms.HiddenInput)
+    since = MomentField(required=False)
+    until = MomentField(required=False)
+    span = _hidden()
+    sender = _hidden()
+    recipient = _hidden()
+    sent_since = MomentField(required=False)
+    sent_until = MomentField(required=False)
+    preset = {"window": "1h"}
+
+    def moment(self, name: str) -> datetime | None:
+        """What a time is set to; None where it is not, or is malformed."""
+        self.is_valid()
+        return self.cleaned_data.get(name)
+
+
+class FigureFilters(Filters):
+    hours = _choice(label="Of the last", choices=[*WINDOWS.items(), ("720", "30 days")])
+    agent = _line(label="Agent", placeholder="all agents")
+    preset = {"hours": "24"}
+
+
 class EventFilters(PlaceFilters):
     type = _choice()
     stream = _choice()
@@ -183,8 +227,19 @@ class AgentFilters(Filters):
     q = _words("Id, role or capability")
 
 
+class RosterFilters(Filters):
+    q = _words(placeholder="agent, role or work", **{"aria-label": "Find agents"})
+
+
 class ArrivalFilters(Filters):
     since = _number()
+
+
+class FilesFilters(PlaceFilters):
+    state = _choice(label="State", choices=[("held", "Held"), ("ended", "Ended")])
+    q = _words("Part of a path, a reason or an agent")
+    page = _number()
+    preset = {"state": "held"}
 
 
 class TopicsFilters(Filters):

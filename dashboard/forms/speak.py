@@ -13,6 +13,7 @@ from core.operations.caller import OPERATOR_AGENT
 from dashboard.forms.base import KnownField, LinesField, OperationForm
 from dashboard.forms.filters import OFFERED
 from dashboard.templatetags.nexus import plain
+from handoffs.titles import MAX_TITLE
 from inbox.models import Message
 
 MESSAGE, HANDOFF = ("message", "Message"), ("handoff", "Handoff: exactly one takes it")
@@ -33,6 +34,9 @@ class SpeakForm(OperationForm):
     capability = KnownField()
     subject = forms.CharField(required=False, strip=False)
     body = LinesField(required=False, label="Message (Markdown)")
+    title = forms.CharField(
+        required=False, max_length=MAX_TITLE, label="Title (without one: the first line of the work)"
+    )
     payload = LinesField(required=False, label="The work")
     visibility = forms.ChoiceField(
         label="Who sees it",

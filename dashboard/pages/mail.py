@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from coordination.models import Agent
 from core.clock import now
@@ -55,6 +58,11 @@ def mail(request: HttpRequest) -> TemplateResponse:
         wanted=wanted,
         **_open(filters.text("m") or (letters[0].message_id if letters else "")),
     )
+
+
+def message(request: HttpRequest, message_id: str) -> HttpResponse:
+    """One message, at an address of its own."""
+    return redirect(f"{reverse('admin:mail')}?{urlencode({'m': message_id, 'alone': '1'})}")
 
 
 def _open(message_id: str) -> dict[str, object]:

@@ -37,7 +37,11 @@ def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
         "target": form.target(),
     }
     if given["what"] == "handoff":
-        work = {"visibility": given["visibility"] or "public", "payload": given["payload"]}
+        work = {
+            "visibility": given["visibility"] or "public",
+            "payload": given["payload"],
+            "title": given["title"] or None,
+        }
         envelope = operate(request, "handoff_create", "The handoff is open.", form, **common, **work)
     else:
         letter = {"subject": given["subject"], "body": given["body"], "parent_message_id": given["reply"] or None}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
@@ -22,6 +23,7 @@ from topics.search import HIT_ENDS, HIT_STARTS
 
 register = template.Library()
 
+UNDO = "undo"  # the first of a message's tags where it can be taken back: the operation follows, then the ids
 MAX_PLAIN = 200_000  # characters of a payload on a page
 # Controls and format characters but line, tab and the joiners that scripts and emoji need.
 INVISIBLE = re.compile(
@@ -86,6 +88,12 @@ def target(value: Any) -> str:
 
 
 @register.filter
+def state(status: str) -> str:
+    """A state in words: a lease that ran out is none of a handoff's own."""
+    return "lease ran out" if status == "lapsed" else status.replace("_", " ").lower()
+
+
+@register.filter
 def short(identifier: str | None) -> str:
     """The end of an id, where time-ordered ids differ."""
     return f"…{identifier[-8:]}" if identifier and len(identifier) > 12 else identifier or ""
@@ -109,3 +117,43 @@ def highlight(text: str, words: str) -> SafeString:
 
 def _mark(hit: str | None) -> SafeString | str:
     return format_html("<mark>{}</mark>", hit) if hit else ""
+
+
+@register.filter
+def undo(tags: str | None) -> list[str]:
+    """The operation that takes back what a message tells of, and the ids that it takes; nothing where none does."""
+    first, *rest = (tags or "").split(" ") or [""]
+    return rest if first == UNDO else []
+
+
+@register.filter
+def duration(length: timedelta) -> str:
+    """How long something lasted, in its two largest units: `1 h 20 min`."""
+    seconds = max(0.0, length.total_seconds())
+    if seconds < 10:
+        return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if left >= size or parts:
+            parts.append((left // size, unit))
+            left %= size
+    return " ".join(f"{many} {unit}" for many, unit in parts[:2] if many)
+
+
+@register.filter(name="iso")
+def iso_filter(moment: datetime) -> str:
+    """A moment as addresses have it."""
+    return iso(moment)
+
+
+@register.filter
+def clock(moment: datetime) -> str:
+    """A moment as the name of a mark tells it."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@register.filter
+def get(mapping: Mapping[Any, Any], key: Any) -> Any:
+    """What a mapping has for a key; nothing where it has nothing."""
+    return mapping.get(key, "")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
+from coordination.figures import Histograms
 from core.apps import nexus_apps
+from core.clock import now
 from core.database import store
 from core.metrics import gauge
 from core.operations import runner
@@ -43,7 +46,29 @@ class Store(Collector):
         yield gauge("nexus_database_bytes", "Size of the store.", "file", {"database": store().size_on_disk()})
 
 
+class Figures(Collector):
+    """How well it goes, as every app measures it: histograms of what any process wrote since this one was first asked,
+    each a series from the start for every kind that there may be."""
+
+    def __init__(self) -> None:
+        self._histograms = Histograms()
+
+    def collect(self) -> Iterator[Metric]:
+        for histogram in self._histograms.look(now()):
+            figure = histogram.figure
+            family = HistogramMetricFamily(f"nexus_{figure.name}", figure.what, labels=["kind"])
+            for kind in dict.fromkeys((*figure.kinds, *histogram.counted)):
+                buckets = [(_bound(bound), count) for bound, count in histogram.buckets(kind)]
+                family.add_metric([kind], buckets, sum_value=histogram.sums[kind])
+            yield family
+
+
+def _bound(bound: float) -> str:
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # as the library's own histograms have it
+
+
 OURS.register(Store())
+OURS.register(Figures())
 
 
 def exposition() -> bytes:

@@ -39,7 +39,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
     with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
-        expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text("3")
+        expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
         output, _ = demo.communicate(timeout=START_SECONDS)
     assert demo.returncode == 0, output
     page.goto("/admin/")

@@ -96,11 +96,13 @@ def test_it_keeps_whom_an_unpublic_handoff_is_for_and_every_payload_to_itself(
         from_agent_id="boss",
         target={"strategy": "role", "role": "whistle"},
         visibility=visibility,
+        title="Chapter two",
         payload="the work itself",
     )
     text = render().decode()
     assert ("whistle" in text) is (visibility == "public")
     assert ("[private]" in text) is (visibility != "public")
+    assert ("Chapter two" in text) is (visibility == "public")
     assert "the work itself" not in text
 
 

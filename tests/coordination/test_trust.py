@@ -20,6 +20,11 @@ SENSITIVE = {
     "handoff_complete",
     "handoff_reject",
     "handoff_cancel",
+    "handoff_start",
+    "handoff_block",
+    "handoff_extend",
+    "handoff_accept",
+    "handoff_return",
 }
 Credentials = dict[str, str]
 
@@ -46,7 +51,9 @@ def verbs(project: str) -> dict[str, dict[str, Any]]:
         "inbox_pull": {"agent_id": "ann"},
         "inbox_ack": {"agent_id": "ann", "message_ids": "m"},
         "inbox_extend": {"agent_id": "ann", "message_ids": "m", "extend_seconds": 60},
-        **dict.fromkeys(("handoff_claim", "handoff_complete", "handoff_reject", "handoff_cancel"), handoff),
+        **{verb: handoff for verb in SENSITIVE if verb.startswith("handoff_")},
+        "handoff_block": {**handoff, "reason": "r"},
+        "handoff_return": {**handoff, "reasons": "r"},
     }
 
 
@@ -56,7 +63,7 @@ def named(verb: str, credentials: Credentials) -> Credentials:
     return {names.get(name, name): value for name, value in credentials.items()}
 
 
-def test_it_guards_exactly_the_verbs_of_the_contract() -> None:
+def test_it_guards_exactly_the_sensitive_verbs() -> None:
     guarded = {name for name, operation in COORDINATION.operations.items() if operation.guards and operation.tool}
     assert guarded == SENSITIVE
 

@@ -13,7 +13,7 @@ from django.test import Client
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordination.models import Agent
+from coordination.models import Agent, AgentLimits
 from core.config import TABLE
 from dashboard.forms.agents import ProfileForm
 from dashboard.forms.base import LinesField, NumberField
@@ -46,6 +46,15 @@ def test_it_stores_lines_as_everybody_else_ends_them(team: Ids, browser: Client)
     assert Handoff.objects.latest("created_event_id").payload == "dig\n\nfill"
     shown = browser.get("/admin/mail/?agent=operator").text
     assert "U+000D" not in shown
+
+
+def test_it_gives_a_handoff_a_title_that_its_page_shows_as_text(team: Ids, browser: Client) -> None:
+    browser.post("/admin/speak/", work(team, title="Fix <b>it</b>", payload="dig"))
+    handoff = Handoff.objects.latest("created_event_id")
+    assert handoff.title == "Fix <b>it</b>"
+    assert "<h2><bdi>Fix &lt;b&gt;it&lt;/b&gt;</bdi></h2>" in browser.get(f"/admin/board/{handoff.pk}/").text
+    browser.post("/admin/speak/", work(team, payload="dig\ndeeper"))
+    assert Handoff.objects.latest("created_event_id").title == "dig"
 
 
 @given(st.text(st.sampled_from("a\r\n ")))
@@ -178,3 +187,25 @@ def test_it_says_which_filter_of_a_page_is_malformed(team: Ids, browser: Client)
     assert told(browser.get("/admin/events/?stream=x")).keys() == {"stream"}
     assert told(browser.get("/admin/mail/?workspace=x")).keys() == {"workspace"}
     assert browser.get("/admin/events/export/?stream=x").status_code == 400
+
+
+def test_it_sets_an_agents_limits_and_takes_them_back(team: Ids, browser: Client) -> None:
+    page = "/admin/agents/planner/limits/"
+    limits = {"messages_per_minute": "30", "unread": "", "recipients": "0", "refused": "topics, handoff_create"}
+    assert browser.post(page, limits).status_code == 302
+    kept = AgentLimits.objects.get()
+    assert (kept.scope, kept.name, kept.values) == ("agent", "planner", {"messages_per_minute": 30, "recipients": 0})
+    assert (kept.allowed, kept.refused, kept.updated_by) == (None, ["topics", "handoff_create"], "local")
+    shown = browser.get("/admin/agents/planner/").text
+    assert 'value="30"' in shown and 'value="topics, handoff_create"' in shown
+
+    browser.post(page, {})
+    assert not AgentLimits.objects.exists()
+
+
+def test_it_tells_which_limit_is_wrong(team: Ids, browser: Client) -> None:
+    page = "/admin/agents/planner/limits/"
+    assert told(browser.post(page, {"unread": "many"})).keys() == {"unread"}
+    assert told(browser.post(page, {"recipients": "9999999"})).keys() == {"recipients"}
+    assert told(browser.post(page, {"refused": "<b>nothing"})).keys() == {"refused"}
+    assert not AgentLimits.objects.exists()

@@ -3,85 +3,142 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 import pytest
-import time_machine
 
-from coordination.presence import agent_states
+from core.apps import needs
 from core.clock import now
+from core.contributions import Found
 from core.database import store
-from handoffs.attention import Group, Kind, groups
-from inbox.monitoring import inboxes
+from inbox.picture import Picture
 from tests.conftest import Call
+from tests.handoffs.conftest import TO_BOB, Clock, Offer
+
+RUST = {"strategy": "capability", "capability": "rust"}
+Send = Callable[[str], None]
 
 
-def found() -> dict[Kind, Group]:
-    moment = now()
-    return {group.kind: group for group in groups(moment, agent_states(moment), inboxes(moment))}
+def found(each: int = 3) -> dict[str, Found]:
+    return {kind.name: these for kind, these in needs(Picture(now()), each)}
 
 
 @pytest.fixture
-def send(call: Call, project: str) -> Callable[[str], None]:
+def send(call: Call, project: str) -> Send:
     def sent(agent_id: str) -> None:
         target = {"strategy": "direct", "agent_id": agent_id}
-        call("message_create", project_root=project, from_agent_id="ana", subject="s", body="b", target=target)
+        call("message_create", project_root=project, from_agent_id="ana", subject="Where?", body="b", target=target)
 
     return sent
 
 
-def test_it_needs_nobody_where_all_is_well(call: Call) -> None:
-    call("agent_register", agent_id="ana")
+@pytest.fixture
+def claimed(clock: Clock, call: Call, offer: Offer, project: str) -> str:
+    """What bob holds."""
+    handoff_id = offer(payload="Fix the login")
+    call("handoff_claim", project_root=project, handoff_id=handoff_id, agent_id="bob")
+    return handoff_id
+
+
+def only(kind: str) -> Any:
+    """The one need of a kind."""
+    [need] = found()[kind].needs
+    return need
+
+
+def test_it_needs_nobody_where_all_is_well(team: None) -> None:
     assert found() == {}
 
 
-def test_it_counts_the_dead_letters_of_an_agent(call: Call, send: Callable[[str], None]) -> None:
-    call("agent_register", agent_id="bob")
+def test_it_counts_the_dead_letters(clock: Clock, call: Call, team: None, send: Send) -> None:
     for _ in range(7):
         send("bob")
-    start = datetime.now(UTC)
-    for attempt in range(6):  # five hand-outs without an ack; the next claim parks them
-        with time_machine.travel(start + timedelta(hours=attempt)):
-            call("inbox_pull", agent_id="bob")
-    letters = found()[Kind.DEAD_LETTERS]
-    assert (letters.count, letters.by_agent, letters.bad, len(letters.needs)) == (7, {"bob": 7}, True, 3)
+    for _ in range(6):  # five hand-outs without an ack; the next claim parks them
+        clock.shift(timedelta(hours=1))
+        call("inbox_pull", agent_id="bob")
+    letters = found()["dead-letters"]
+    assert (letters.count, len(letters.needs)) == (7, 3)
+    assert letters.needs[0].title == "Dead letter of bob: Where?"
 
 
-def test_it_counts_the_handoffs_that_nobody_may_take(call: Call, project: str) -> None:
-    call("agent_register", agent_id="ana")
-    offer = {"project_root": project, "from_agent_id": "ana", "target": {"strategy": "role", "role": "pilot"}}
-    offered = [call("handoff_create", **offer, visibility="public")["handoff_id"] for _ in range(7)]
-    orphans = found()[Kind.ORPHANS]
+def test_it_counts_the_handoffs_that_nobody_may_take_and_says_why(call: Call, offer: Offer) -> None:
+    offered = [offer(target={"strategy": "role", "role": "pilot"}) for _ in range(7)]
+    orphans = found()["orphans"]
     assert (orphans.count, [need.subject for need in orphans.needs]) == (7, offered[:3])
+    assert orphans.needs[0].detail == "nobody has the role pilot"
     call("agent_register", agent_id="pia", role="pilot")
-    assert Kind.ORPHANS not in found()
+    assert "orphans" not in found()
 
 
-def test_it_names_the_lease_that_ends_soon(call: Call, project: str) -> None:
-    for agent_id in ("ana", "bob"):
-        call("agent_register", agent_id=agent_id)
-    direct = {"strategy": "direct", "agent_id": "bob"}
-    offer = {"project_root": project, "from_agent_id": "ana", "target": direct, "visibility": "public"}
-    handoff_id = call("handoff_create", **offer)["handoff_id"]
-    call("handoff_claim", project_root=project, handoff_id=handoff_id, agent_id="bob")
-    assert Kind.LEASES not in found()
-    with time_machine.travel(datetime.now(UTC) + timedelta(seconds=290)):
-        assert [need.subject for need in found()[Kind.LEASES].needs] == [handoff_id]
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (RUST, "nobody has the capability rust"),
+        ({"strategy": "capability", "capability": ["rust", "go"]}, "nobody has the capability rust or go"),
+        (
+            {"strategy": "mixed", "rules": [RUST, {"strategy": "role", "role": "pilot"}]},
+            "nobody is among capability rust or role pilot",
+        ),
+        (
+            {"strategy": "direct_with_fallback", "agent_id": "zoe", "fallback_after_seconds": 60, "fallback": RUST},
+            "there is no agent zoe, and nobody whom its fallback admits now",
+        ),
+    ],
+)
+def test_it_says_in_words_why_nobody_may_take_a_handoff(offer: Offer, target: dict[str, Any], why: str) -> None:
+    offer(target=target)
+    assert only("orphans").detail == why
 
 
-def test_it_tells_whose_mail_nobody_fetches(call: Call, send: Callable[[str], None]) -> None:
-    for agent_id in ("bob", "operator"):
-        call("agent_register", agent_id=agent_id)
-        send(agent_id)
-    assert Kind.SILENT not in found()
-    with time_machine.travel(datetime.now(UTC) + timedelta(hours=2)):
-        silent, mine = found()[Kind.SILENT], found()[Kind.ANSWERS]
-    assert ([need.subject for need in silent.needs], silent.count, mine.count) == (["bob"], 1, 1)
-
-
-def test_it_puts_the_worst_first(call: Call, send: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_tells_of_work_that_lies_although_its_agent_is_there(clock: Clock, call: Call, offer: Offer) -> None:
+    handoff_id = offer(target=TO_BOB)
+    clock.shift(599)
+    call("inbox_peek", agent_id="bob")
+    assert "untaken" not in found()
+    clock.shift(1)
     call("agent_register", agent_id="bob")
+    assert (only("untaken").subject, only("untaken").detail) == (handoff_id, "bob has not taken it")
+
+
+def test_it_tells_that_all_who_may_take_a_handoff_are_offline(clock: Clock, call: Call, offer: Offer) -> None:
+    offer()
+    clock.shift(timedelta(hours=2))
+    assert only("untaken").detail == "bob, cleo are offline"
+    call("agent_register", agent_id="cleo")
+    assert "untaken" not in found()
+
+
+def test_it_names_the_lease_that_ends_soon(claimed: str, clock: Clock) -> None:
+    assert "leases" not in found()
+    clock.shift(290)
+    assert (only("leases").subject, only("leases").title) == (claimed, "Fix the login")
+
+
+def test_it_names_the_lease_that_ran_out_whether_or_not_that_was_recorded(
+    call: Call, project: str, claimed: str, clock: Clock
+) -> None:
+    clock.shift(301)
+    assert (only("lapsed").subject, only("lapsed").detail) == (claimed, "the lease of bob ran out")
+    assert "leases" not in found()
+    call("handoff_list_available", project_root=project, agent_id="cleo")  # which records it
+    assert (only("lapsed").subject, only("lapsed").detail) == (claimed, "the lease of bob ran out")
+    call("handoff_claim", project_root=project, handoff_id=claimed, agent_id="cleo")
+    assert "lapsed" not in found()
+
+
+def test_it_tells_whose_mail_nobody_fetches(clock: Clock, call: Call, team: None, send: Send) -> None:
+    call("agent_register", agent_id="operator")
+    for agent_id in ("bob", "operator"):
+        send(agent_id)
+    assert "silent" not in found()
+    clock.shift(timedelta(hours=2))
+    assert only("silent").subject == "bob"
+    assert only("answers").title == "ana wrote to you: Where?"
+
+
+def test_it_puts_the_worst_first(clock: Clock, send: Send, team: None, monkeypatch: pytest.MonkeyPatch) -> None:
     send("bob")
     monkeypatch.setattr(store(), "disk_used", lambda: 0.99)
-    with time_machine.travel(datetime.now(UTC) + timedelta(hours=2)):
-        assert [(kind, group.bad) for kind, group in found().items()] == [(Kind.DISK, True), (Kind.SILENT, False)]
+    clock.shift(timedelta(hours=2))
+    assert [kind.name for kind, _ in needs(Picture(now()), 3)] == ["disk", "silent"]

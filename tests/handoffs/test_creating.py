@@ -87,7 +87,7 @@ def test_it_notifies_the_agent_a_target_names(call: Call, asked: dict[str, Any],
     assert ("eligible_count" in created) == (target is not TO_BOB)
     (notice,) = mail_of(call, "bob")
     assert notice["from_agent_id"] == "ana"
-    assert created["handoff_id"] in notice["subject"]
+    assert created["handoff_id"] in notice["body"]
     assert "handoff_claim" in notice["body"]
     assert mail_of(call, "cleo") == []
 

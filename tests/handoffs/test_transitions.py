@@ -111,7 +111,7 @@ class TestComplete:
         assert outcome["lease_expires_at"] is None
         (notice,) = mail_of(call, "ana")
         assert notice["from_agent_id"] == "bob"
-        assert handoff in notice["subject"]
+        assert handoff in notice["body"]
         assert "42" in notice["body"]
 
     def test_it_tells_a_long_result_in_short(self, on: Call, call: Call, offer: Offer) -> None:

@@ -15,7 +15,14 @@ STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def row(kind: str, sender: str, subject: str, body: str) -> dict[str, str]:
-    return {f"{kind}_id": f"{kind}-1", "from_agent_id": sender, "subject": subject, "body": body, "payload": body}
+    return {
+        f"{kind}_id": f"{kind}-1",
+        "from_agent_id": sender,
+        "subject": subject,
+        "title": subject,
+        "body": body,
+        "payload": body,
+    }
 
 
 @given(sender=TEXT, subject=TEXT, body=TEXT)
@@ -44,7 +51,7 @@ def test_it_has_the_same_lines_whatever_is_written(sender: str, subject: str, bo
     outside = STRING.sub("", lines[2] + lines[3] + lines[5] + lines[6])
     assert (
         outside.replace(" (cut)", "")
-        == "- message message-1 from agent :   body: - handoff handoff-1 from agent   payload: "
+        == "- message message-1 from agent :   body: - handoff handoff-1 from agent :   payload: "
     )
 
 

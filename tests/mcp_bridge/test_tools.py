@@ -38,7 +38,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "channel_create": "project_root* name*",
     "channel_list": "project_root*",
     "message_create": "project_root from_agent_id* subject* body* channel_id from_session_id target artifacts"
-    " parent_message_id session_secret",
+    " parent_message_id session_secret client_id",
     "message_status": "message_id*",
     "inbox_pull": "agent_id* limit lease_seconds session_id session_secret",
     "inbox_ack": "agent_id* message_ids* session_id session_secret",
@@ -50,11 +50,12 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "message_list": "",
     "message_wait": "",
     "handoff_create": "project_root* from_agent_id* target* visibility* payload title task_id deadline_seconds"
-    " verifier session_id",
+    " verifier session_id client_id",
     "handoff_list_available": "project_root* agent_id* cursor limit timeout_seconds ready_only=False",
     "handoff_claim": "project_root* handoff_id* agent_id* lease_seconds session_id session_secret",
     "handoff_start": "project_root* handoff_id* agent_id* session_id session_secret",
     "handoff_block": "project_root* handoff_id* agent_id* reason* session_id session_secret",
+    "handoff_mine": "agent_id* project_root",
     "handoff_extend": "project_root* handoff_id* agent_id* seconds session_id session_secret",
     "handoff_accept": "project_root* handoff_id* agent_id* session_id session_secret",
     "handoff_return": "project_root* handoff_id* agent_id* reasons* session_id session_secret",
@@ -62,7 +63,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "handoff_reject": "project_root* handoff_id* agent_id* reason session_id session_secret",
     "handoff_cancel": "project_root* handoff_id* agent_id* reason session_id session_secret",
     "handoff_get": "project_root* handoff_id* agent_id*",
-    "artifact_put": "project_root* artifact_type* name path content metadata",
+    "artifact_put": "project_root* artifact_type* name path content metadata client_id",
     "artifact_get": "project_root* artifact_id*",
     "shared_md_render": "workspace_id* limit_events=50",
 }
@@ -79,7 +80,7 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
     async with connect() as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
     assert sorted(listed) == sorted([*SURFACE, "toolset_enable"])
-    assert len(SURFACE) == 42
+    assert len(SURFACE) == 43
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,7 @@ def offered(call: Call, project: str) -> Callable[..., str]:
             from_agent_id="ana",
             target={"strategy": next(iter(target)), **target},
             visibility="public",
+            title="Scan",
         )
         handoff_id: str = data["handoff_id"]
         return handoff_id
@@ -389,9 +390,9 @@ def test_it_lists_what_is_offered_and_who_has_it(call: Call, project: str, offer
     claimed, open_one = offered(role="reviewer"), offered(role="coder")
     call("handoff_claim", project_root=project, handoff_id=claimed, agent_id="bob")
     ran = nexus("handoffs")
-    assert [row[:5] for row in ran.rows] == [
-        [claimed, "CLAIMED", "ana", "role", "reviewer"],
-        [open_one, "OPEN", "ana", "role", "coder"],
+    assert [row[:6] for row in ran.rows] == [
+        ["Scan", claimed, "CLAIMED", "ana", "role", "reviewer"],
+        ["Scan", open_one, "OPEN", "ana", "role", "coder"],
     ]
     assert nexus("handoffs", "--json").json["handoffs"][0]["claimed_by"] == "bob"
     assert nexus("handoffs", "--status", "OPEN", "--json").json["handoffs"][0]["handoff_id"] == open_one
@@ -410,7 +411,7 @@ def test_it_counts_a_lapsed_claim_as_open(call: Call, project: str, offered: Cal
 
 def test_it_lists_what_an_agent_may_claim(project: str, offered: Callable[..., str]) -> None:
     handoff_id = offered(role="coder")
-    assert nexus("handoffs", "--project-root", project, "--for", "cleo").rows[0][0] == handoff_id
+    assert nexus("handoffs", "--project-root", project, "--for", "cleo").rows[0][1] == handoff_id
     assert nexus("handoffs", "--project-root", project, "--for", "bob").code == 3
 
 
@@ -423,14 +424,14 @@ def test_it_lists_one_project(project: str, tmp_path: Any, offered: Callable[...
 @pytest.mark.parametrize("status", ["open", "Open", "OPEN"])
 def test_it_takes_a_status_in_any_case(offered: Callable[..., str], status: str) -> None:
     handoff_id = offered(role="coder")
-    assert nexus("handoffs", "--status", status).rows[0][0] == handoff_id
+    assert nexus("handoffs", "--status", status).rows[0][1] == handoff_id
 
 
 def test_it_offers_work_and_shows_it(call: Call, project: str) -> None:
     ran = nexus("handoffs", "create", "--project-root", project, "--role", "coder", "--work", "Mend\nit", "--json")
     assert ran.json["eligible_count"] == 1
     handoff_id = ran.json["handoff_id"]
-    assert "Mend it" in nexus("handoffs").out
+    assert nexus("handoffs").rows[0][:2] == ["Mend", handoff_id]
     assert "work\n  Mend\n  it\n" in nexus("handoffs", "show", handoff_id).out
     call("handoff_claim", project_root=project, handoff_id=handoff_id, agent_id="cleo")
     call("handoff_complete", project_root=project, handoff_id=handoff_id, agent_id="cleo", result="done")
@@ -470,7 +471,7 @@ def test_it_tells_the_state_of_the_hub(call: Call, project: str, mail: str, offe
     data = ran.json
     assert data["agents"] == {"present": 3, "stale": 0, "offline": 0}
     assert data["mail"] == {"unread": 0, "in_flight": 1, "parked": 0}
-    assert data["handoffs"] == {"open": 1, "claimed": 0}
+    assert data["handoffs"] == {"open": 1, "claimed": 0, "in_progress": 0, "blocked": 0, "submitted": 0}
     assert data["newest_event_id"] == Event.objects.latest("event_id").event_id
     assert (data["server"], data["attention"]) == (None, [])
     assert "0 unread, 1 in flight, 0 parked" in nexus("status").out
@@ -485,8 +486,9 @@ def test_it_exits_differently_when_something_needs_a_person(call: Call, mail: st
     ran = nexus("status", "--json")
     assert ran.code == 4
     letters, orphans = ran.json["attention"]
-    assert letters == "1 dead letters: nexus inbox bob --parked"
-    assert orphans.startswith("1 open handoffs that no registered agent may claim")
+    assert letters.startswith("Dead letters: Dead letter of bob: ") and letters.endswith(": nexus dead-letters")
+    assert orphans.startswith("Nobody may take it: ")
+    assert orphans.endswith("nobody has the role pilot: nexus handoffs")
 
 
 # prune
@@ -557,3 +559,20 @@ def test_it_tells_times_as_spans(seconds: int, words: str) -> None:
 def test_it_shortens_a_long_text() -> None:
     assert one_line("abc", widest=3) == "abc"
     assert one_line("abcd", widest=3) == "ab…"
+
+
+# figures
+
+
+def test_it_tells_figures_as_tables_and_as_the_operation_does(
+    call: Call, project: str, offered: Callable[..., str]
+) -> None:
+    acts = {"project_root": project, "handoff_id": offered(capability="python")}
+    call("handoff_claim", agent_id="bob", **acts)
+    call("handoff_complete", agent_id="bob", result="", **acts)
+    shown = nexus("figures")
+    assert shown.code == 0 and "Handoffs until they are done, in seconds" in shown.out and "agent bob" in shown.out
+    data = nexus("figures", "--hours", "1", "--agent", "bob", "--json").json
+    done = {figure["name"]: figure for figure in data["figures"]}["handoff_done_seconds"]
+    assert done["all"]["count"] == 1 and list(done["by_kind"]) == ["capability"]
+    assert all(figure["all"] is None for figure in nexus("figures", "--agent", "cyd", "--json").json["figures"])

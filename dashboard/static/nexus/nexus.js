@@ -8,3 +8,4 @@ import "./palette.js";
 import "./graph.js";
 import "./tail.js";
 import "./answer.js";
+import "./timeline.js";

@@ -11,6 +11,7 @@ const source = () => document.querySelector("[data-source]")?.dataset.source ?? 
 
 const busy = (region) =>
   region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")
+  || region.querySelector("input[type=checkbox]:checked") // what one has chosen is not taken away
   || region.contains(document.getSelection()?.anchorNode) && !document.getSelection().isCollapsed;
 
 // What is exchanged between the press of a button and its release is not clicked: that is waited for.
@@ -91,6 +92,12 @@ document.addEventListener("click", async (event) => {
   event.preventDefault();
   await follow(link);
 });
+
+// Another picture of the same page: every region of it is exchanged.
+export async function go(url) {
+  history.pushState({}, "", url);
+  try { await load(location.href); } catch { location.href = url; }
+}
 
 let followed = null; // the link that filled a region last, and which
 

@@ -1,4 +1,6 @@
 // Times in the viewer's zone; the exact UTC stays in the title.
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 const at = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 function span(seconds) {
@@ -15,6 +17,8 @@ function show(element) {
   const text =
     element.dataset.when === "ago" ? `${span(seconds)} ago`
     : element.dataset.when === "left" ? (seconds < 0 ? `${span(-seconds)} left` : "lease over")
+    : element.dataset.when === "clock" ? clock.format(moment)
+    : element.dataset.when === "day" ? day.format(moment)
     : at.format(moment);
   if (element.textContent !== text) element.textContent = text;
 }

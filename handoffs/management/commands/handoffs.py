@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -12,14 +13,17 @@ from coordination.target_options import add_target, target_of
 from core.cli import EXIT_CODES, NOTHING, add_project_root, ago, positive, text_of
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.replies import Data
-from core.verbs import Verb, VerbsCommand, named
+from core.verbs import Verb, VerbsCommand, named, several
 from handoffs.models import HandoffStatus
 
 HANDOFF = named("handoff", "The handoff_id.")
+HANDOFFS = several("handoff", "A handoff_id, of `nexus handoffs`.")
 
 
 class Command(VerbsCommand):
-    help = "List the handoffs that are open or claimed, show, offer and retract them. Without a verb it lists them."
+    help = (
+        "List the handoffs that are not settled, show, offer, retract and unstick them. Without a verb it lists them."
+    )
     examples = f"""examples:
   nexus handoffs
   nexus handoffs --project-root . --status completed --limit 10
@@ -56,7 +60,36 @@ class Command(VerbsCommand):
             ),
             Verb("cancel", "Retract an open handoff, whoever offered it.", self.cancel, _add_reason,
                  ['nexus handoffs cancel hnd_… --reason "No longer needed"']),
+            self._verb("release", "Take handoffs from their holders: they are open again.", "handoff_release",
+                       _reason, example='--reason "You seem stuck"'),
+            self._verb("restore", "Take a release back, within a minute and while nobody acted on it.",
+                       "handoff_release_undo"),
+            self._verb("reassign", "Make open or held handoffs ones for an agent alone.", "handoff_reassign",
+                       partial(_to, required=True), _reason, example="--to reviewer"),
+            self._verb("reoffer", "Offer the work of handoffs that came to nothing once more.", "handoff_reoffer", _to,
+                       example="--to reviewer"),
+            self._verb("extend", "Let whoever holds handoffs keep them for longer.", "handoff_prolong", _seconds,
+                       example="--seconds 900"),
+            self._verb("accept", "Say that submitted handoffs count.", "handoff_approve"),
+            self._verb("return", "Give submitted handoffs back to who did them.", "handoff_send_back", _reasons,
+                       example='--reasons "The tests fail"'),
         )  # fmt: skip
+
+    def _verb(
+        self, name: str, help: str, operation: str, *options: Callable[[CommandParser], Any], example: str = ""
+    ) -> Verb:
+        """A verb over one or more handoffs."""
+
+        def add(parser: CommandParser) -> None:
+            HANDOFFS(parser)
+            for option in options:
+                option(parser)
+
+        return Verb(name, help, partial(self._each, operation), add, [f"nexus handoffs {name} hnd_… {example}".strip()])
+
+    def _each(self, operation: str, options: Mapping[str, Any]) -> int:
+        given = {name: options.get(name) for name in ("agent_id", "reason", "reasons", "seconds")}
+        return self.each(options, options["handoff"], lambda one: self.call(operation, handoff_id=one, **given))
 
     def list(self, options: Mapping[str, Any]) -> int:
         """Handoffs, one a row."""
@@ -65,9 +98,10 @@ class Command(VerbsCommand):
             self.print_json({"handoffs": data["handoffs"]})
         else:
             self.print_table(
-                ["handoff", "state", "from", "for", "claimed by", "lease ends", "offered", "work", "project"],
+                ["work", "handoff", "state", "from", "for", "claimed by", "lease ends", "offered", "project"],
                 [
                     (
+                        row["title"],
                         row["handoff_id"],
                         row["status"],
                         row["from_agent_id"],
@@ -75,7 +109,6 @@ class Command(VerbsCommand):
                         row.get("claimed_by"),
                         ago(row.get("lease_expires_at")),
                         ago(row["created_at"]),
-                        row["payload"],
                         row.get("project_root"),
                     )
                     for row in data["handoffs"]
@@ -97,7 +130,7 @@ class Command(VerbsCommand):
             return self.show(options, data)
         outcome = data["outcome"] or {}
         shown = {
-            **{name: data[name] for name in ("handoff_id", "status", "from_agent_id")},
+            **{name: data[name] for name in ("title", "handoff_id", "status", "from_agent_id")},
             "for": in_words(data["target"]),
             "seen_by": data["visibility"],
             **{name: data[name] for name in ("claimed_by", "lease_expires_at") if data[name]},
@@ -117,6 +150,7 @@ class Command(VerbsCommand):
             target=target_of(options),
             visibility=options["visibility"],
             payload=text_of(options["work"]),
+            title=options["title"],
         )
         return self.show(options, data)
 
@@ -139,6 +173,7 @@ def _add_filters(parser: CommandParser) -> None:
 def _add_offer(parser: CommandParser) -> None:
     add_project_root(parser)
     add_target(parser, everybody="Whoever takes it first.")
+    parser.add_argument("--title", help="What it is, in a line. [the first line of the work]")
     parser.add_argument("--work", required=True, help="What there is to do; - reads it from standard input.")
     parser.add_argument(
         "--visibility",
@@ -150,4 +185,20 @@ def _add_offer(parser: CommandParser) -> None:
 
 def _add_reason(parser: CommandParser) -> None:
     HANDOFF(parser)
+    _reason(parser)
+
+
+def _reason(parser: CommandParser) -> None:
     parser.add_argument("--reason", help="Why, for the record.")
+
+
+def _reasons(parser: CommandParser) -> None:
+    parser.add_argument("--reasons", required=True, help="What is wrong with them; who did them is told.")
+
+
+def _to(parser: CommandParser, *, required: bool = False) -> None:
+    parser.add_argument("--to", dest="agent_id", metavar="AGENT", required=required, help="For this agent alone.")
+
+
+def _seconds(parser: CommandParser) -> None:
+    parser.add_argument("--seconds", type=positive, help="From now. [a whole lease]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -12,22 +11,24 @@ from typing import Any
 from coordination import presence
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
-from core.cli import EXIT_CODES, OperatorCommand, ago, size
-from core.cli import Group as Section
+from core.apps import needs
+from core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, size
 from core.clock import iso, now
 from core.config import CoreSettings
+from core.contributions import Found, NeedKind
 from core.database import store
 from core.instance import running
-from handoffs.attention import Group, Kind, groups
 from handoffs.models import LIVE, Handoff
-from inbox.monitoring import Inbox, inboxes
+from inbox.monitoring import Inbox
+from inbox.picture import Picture
 
 ATTENTION = 4  # exit code: something needs a person
+WIDEST = 160  # characters of the one thing that a line tells of
 LANES = ("unread", "in_flight", "parked")
 
 
 class Command(OperatorCommand):
-    group = Section.HUB
+    group = Group.HUB
     help = "Tell what is here: server, store, agents, mail, handoffs, and what needs a person."
     examples = f"""examples:
   nexus status
@@ -39,10 +40,9 @@ class Command(OperatorCommand):
 
     def act(self, options: Mapping[str, Any]) -> int:
         moment = now()
-        mail = inboxes(moment)
-        agents = presence.agent_states(moment)
-        attention = list(_attention(groups(moment, agents, mail)))
-        data = {**self._facts(agents, mail, moment), "attention": attention}
+        picture = Picture(moment)
+        attention = list(_attention(needs(picture, each=1)))
+        data = {**self._facts(picture.agents, picture.inboxes, moment), "attention": attention}
         if options["json"]:
             self.print_json(data)
         else:
@@ -93,14 +93,11 @@ def _counts(counted: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
 
 
-def _attention(found: Iterable[Group]) -> Iterator[str]:
-    """What keeps the hub from working until a person acts, and the command that shows it."""
-    for group in found:
-        match group.kind:
-            case Kind.DISK:
-                yield f"{group.needs[0].title}, {group.needs[0].detail}: nexus prune --vacuum"
-            case Kind.DEAD_LETTERS:
-                for agent_id, count in group.by_agent.items():
-                    yield f"{count} dead letters: nexus inbox {shlex.quote(agent_id)} --parked"
-            case Kind.ORPHANS:
-                yield f"{group.count} open handoffs that no registered agent may claim: nexus handoffs"
+def _attention(found: Iterable[tuple[NeedKind, Found]]) -> Iterator[str]:
+    """What waits for a person, and the command that shows it."""
+    for kind, these in found:
+        if kind.command:
+            need = these.needs[0]
+            several = f"{these.count}{' or more' if these.or_more else ''}"
+            told = several if these.count > 1 else one_line(f"{need.title}, {need.detail}", WIDEST)
+            yield f"{kind.title}: {told}: {kind.command}"

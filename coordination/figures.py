@@ -1,0 +1,141 @@
+"""How well it goes: what the apps measure, summed up over a window, and counted once each for histograms."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+
+from core.apps import nexus_apps
+from core.contributions import Figure, Sample
+
+MOST = 10_000  # samples of a figure that a summary is made of, the newest
+AT_ONCE = 1_000_000  # that a histogram takes up in one go
+LATE = timedelta(minutes=10)  # after its own time, that a change may be committed and still be counted
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What values have in common; a percentile is the least value that so many of them do not exceed."""
+
+    count: int
+    median: float
+    p90: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over a window: in all, by agent and by kind, the ones with most samples first. `bars` says, by bucket of
+    the figure, how many fell into it; the last is above all bounds."""
+
+    figure: Figure
+    all: Summary | None
+    by_agent: dict[str, Summary]
+    by_kind: dict[str, Summary]
+    bars: list[int]
+    cut: bool  # there were more than the newest MOST
+
+
+def every_figure() -> list[Figure]:
+    """The figures of all apps."""
+    return [figure for app in nexus_apps() for figure in app.figures()]
+
+
+def measured(since: datetime, until: datetime, *, agent_id: str | None = None) -> list[Measured]:
+    """Every figure over a window, of all agents or of one."""
+    return [_measured(figure, since, until, agent_id) for figure in every_figure()]
+
+
+def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | None) -> Measured:
+    newest = figure.samples(since, until, MOST + 1)
+    samples = [sample for sample in newest[:MOST] if agent_id in (None, sample.agent_id)]
+    by_agent: dict[str, list[float]] = defaultdict(list)
+    by_kind: dict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        by_kind[sample.kind].append(sample.value)
+        if sample.agent_id is not None:
+            by_agent[sample.agent_id].append(sample.value)
+    bars = Counter(bisect_left(figure.bounds, sample.value) for sample in samples)
+    return Measured(
+        figure,
+        summary([sample.value for sample in samples]),
+        _summaries(by_agent),
+        _summaries(by_kind),
+        [bars[place] for place in range(len(figure.bounds) + 1)],
+        len(newest) > MOST,
+    )
+
+
+def _summaries(groups: dict[str, list[float]]) -> dict[str, Summary]:
+    found = {name: made for name, values in groups.items() if (made := summary(values))}
+    return dict(sorted(found.items(), key=lambda item: (-item[1].count, item[0])))
+
+
+def summary(values: Iterable[float]) -> Summary | None:
+    """What values have in common; None where there are none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+
+    def rank(share: float) -> float:
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+    return Summary(len(ordered), rank(0.5), rank(0.9), rank(0.99), ordered[-1])
+
+
+@dataclass
+class Histogram:
+    """The samples since this process first looked, by kind: how many fell into each bucket, and their sum."""
+
+    figure: Figure
+    counted: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, sample: Sample) -> None:
+        kind = sample.kind if sample.kind in self.figure.kinds else "other"
+        self.counted[kind][bisect_left(self.figure.bounds, sample.value)] += 1
+        self.sums[kind] += sample.value
+
+    def buckets(self, kind: str) -> Iterator[tuple[float, int]]:
+        """By upper bound, how many samples of a kind were not above it."""
+        total = 0
+        for place, bound in enumerate((*self.figure.bounds, math.inf)):
+            total += self.counted[kind][place]
+            yield bound, total
+
+
+class Histograms:
+    """Counts what was written since the first look, by whatever process, each thing once.
+
+    What is counted is read from the store and kept in memory, as Prometheus expects of a counter: it starts anew with
+    its process. A look goes back to a while before the last one, because what was written then may have been committed
+    since; what was seen already is known by its key.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._looked: datetime | None = None
+        self._seen: dict[str, set[str]] = {}
+        self._histograms: dict[str, Histogram] = {}
+
+    def look(self, moment: datetime) -> Sequence[Histogram]:
+        """The histograms as of now."""
+        with self._lock:
+            since = (self._looked or moment) - LATE
+            for figure in every_figure():
+                histogram = self._histograms.setdefault(figure.name, Histogram(figure))
+                seen = self._seen.get(figure.name, set())
+                samples = figure.samples(since, moment + LATE, AT_ONCE)
+                if self._looked is not None:
+                    for sample in samples:
+                        if sample.key not in seen:
+                            histogram.add(sample)
+                self._seen[figure.name] = {sample.key for sample in samples}
+            self._looked = moment
+            return list(self._histograms.values())

@@ -1,0 +1,52 @@
+"""`nexus figures`: how well it goes, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from core.cli import EXIT_CODES, OperatorCommand, positive
+
+COLUMNS = ("count", "median", "p90", "p99", "max")
+
+
+class Command(OperatorCommand):
+    help = "Tell how long handoffs wait and take, and how long mail takes to be acknowledged."
+    examples = f"""examples:
+  nexus figures
+  nexus figures --hours 168 --agent builder-1
+  nexus figures --json | jq '.figures[] | {{name, p90: .all.p90}}'
+
+{EXIT_CODES}"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--hours", type=positive, default=24, help="How much time, up to now. Default: 24.")
+        parser.add_argument("--agent", help="Only what this agent did.")
+
+    def act(self, options: Mapping[str, Any]) -> int:
+        """A table of every figure: in all, by kind, by agent."""
+        data = self.call("figures", window_seconds=options["hours"] * 3600, agent_id=options["agent"])
+        if options["json"]:
+            self.print_json(data)
+            return 0
+        for figure in data["figures"]:
+            newest = " (the newest only)" if figure["newest_only"] else ""
+            self.stdout.write(f"{figure['title']}, in {figure['unit']}{newest}")
+            self.print_table(["", *COLUMNS], list(_rows(figure)))
+            self.stdout.write("")
+        return 0
+
+
+def _rows(figure: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+    if figure["all"]:
+        yield "all", *_numbers(figure["all"])
+    for by, names in (("kind", figure["by_kind"]), ("agent", figure["by_agent"])):
+        for name, summary in names.items():
+            yield f"{by} {name}", *_numbers(summary)
+
+
+def _numbers(summary: Mapping[str, float]) -> list[str]:
+    return [f"{summary[column]:.4g}" if column != "count" else str(summary[column]) for column in COLUMNS]

@@ -1,0 +1,248 @@
+"""Where spans and sends stand on the timeline: a lane for each agent, time from left to right. Pure geometry.
+
+Places across are in percent of the window, so that the drawing takes whatever width there is. What would be too narrow
+to be seen or chosen is gathered into blocks, the wider the more there is: a picture never holds more marks than a
+browser draws at once, and a person tells apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import accumulate
+
+from handoffs.spans import Doing, Span
+
+MARKS = 1_200  # of the whole picture
+NARROWEST = 0.25  # percent: about 3 px of 1200
+WIDEST = 8.0  # what is gathered at most
+TRACKS = 4  # what an agent does at once, one above the other
+ROW, GAP = 14, 8  # px: the height of a track, and around a lane
+CELLS = 120  # of a lane that tells how much there was
+ARROWS = 250
+SEND_CELLS = 100  # sends of one agent to another within such a part of the window are one arrow
+STEPS = [timedelta(seconds=seconds) for seconds in (1, 5, 15, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
+STEPS += [timedelta(days=days) for days in (1, 2, 7, 14, 30)]
+TICKS = 8
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time that is shown."""
+
+    since: datetime
+    until: datetime
+
+    @cached_property
+    def length(self) -> timedelta:
+        return self.until - self.since
+
+    @cached_property
+    def clock(self) -> float:
+        """Its beginning in percent of its length since 1970: cells stand by the clock, and do not jump as it moves."""
+        return 100 * self.since.timestamp() / self.length.total_seconds()
+
+    def at(self, moment: datetime | None, otherwise: float) -> float:
+        """The place of a moment, from 0 to 100; `otherwise` where there is none."""
+        if moment is None:
+            return otherwise
+        place = 100 * ((moment - self.since) / self.length)
+        return 0.0 if place < 0 else 100.0 if place > 100 else place
+
+    def cell(self, moment: datetime, width: float) -> int:
+        """The number of the cell of this width that a moment is in."""
+        return int((self.clock + 100 * ((moment - self.since) / self.length)) // width)
+
+    def cell_begins(self, number: int, width: float) -> datetime:
+        """When a cell begins."""
+        return self.since + self.length * ((number * width - self.clock) / 100)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A span that is drawn by itself, on a track of its lane."""
+
+    x: float
+    width: float
+    track: int
+    span: Span
+    y: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Spans too narrow to be drawn by themselves, or too many at once: how many of each there are."""
+
+    x: float
+    width: float
+    since: datetime
+    until: datetime
+    counted: Mapping[Doing, int]
+    track: int
+    y: int = 0
+
+    @property
+    def weight(self) -> float:
+        """How dark it is, from 0 to 1: by the logarithm of how many they are."""
+        return min(1.0, 0.4 + 0.3 * math.log10(self.count))
+
+    @property
+    def count(self) -> int:
+        return sum(self.counted.values())
+
+    @property
+    def doing(self) -> Doing:
+        """What most of them are."""
+        return max(self.counted, key=lambda doing: self.counted[doing])
+
+
+@dataclass(frozen=True)
+class Lane:
+    """An agent's spans; what is narrow stands on a track of its own, the last."""
+
+    name: str | None  # None: what nobody has
+    bars: list[Bar] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    top: int = 0
+
+    @property
+    def marks(self) -> list[Bar | Block]:
+        """All that is drawn in it."""
+        return [*self.bars, *self.blocks]
+
+    @property
+    def tracks(self) -> int:
+        """How many tracks it has."""
+        return max((mark.track + 1 for mark in self.marks), default=0)
+
+    @property
+    def height(self) -> int:
+        return max(self.tracks, 1) * ROW + GAP
+
+    @property
+    def middle(self) -> float:
+        return self.top + self.height / 2
+
+
+Placed = tuple[float, float, Span]  # from, to
+
+
+def lanes(spans: Mapping[str | None, Sequence[Span]], window: Window, *, marks: int = MARKS) -> list[Lane]:
+    """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that."""
+    placed = {name: _in_order(found, window) for name, found in spans.items()}
+    narrow = NARROWEST
+    while narrow < WIDEST and sum(_cells(found, window, narrow) for found in placed.values()) > marks:
+        narrow *= 2
+    drawn = [_lane(name, found, window, narrow) for name, found in placed.items()]
+    while narrow < WIDEST and sum(len(lane.marks) for lane in drawn) > marks:
+        narrow *= 2
+        drawn = [_lane(name, found, window, narrow) for name, found in placed.items()]
+    tops = accumulate((lane.height for lane in drawn), initial=0)
+    return [_placed(lane, top) for lane, top in zip(drawn, tops, strict=False)]
+
+
+def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
+    """From left to right; of those that begin together the longest first."""
+    placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
+    return sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id))
+
+
+def _cells(placed: Sequence[Placed], window: Window, narrow: float) -> int:
+    """How many marks those spans of a lane make that are narrower than this; the others may add to that."""
+    first, cell = window.clock, 2 * narrow
+    return len({(first + x) // cell for x, end, _ in placed if end - x < narrow})
+
+
+def _placed(lane: Lane, top: int) -> Lane:
+    first = top + GAP // 2 + 1
+    bars = [replace(bar, y=first + bar.track * ROW) for bar in lane.bars]
+    blocks = [replace(block, y=first + block.track * ROW) for block in lane.blocks]
+    return replace(lane, bars=bars, blocks=blocks, top=top)
+
+
+def _lane(name: str | None, placed: Sequence[Placed], window: Window, narrow: float) -> Lane:
+    bars: list[Bar] = []
+    free: list[float] = []  # by track, where its last bar ends
+    gathered: dict[int, list[Span]] = {}
+    first, cell = window.clock, 2 * narrow
+    for x, end, span in placed:
+        track = TRACKS
+        if end - x >= narrow:
+            track = next((track for track, at in enumerate(free) if at <= x + 1e-9), len(free))
+        if track == TRACKS:
+            gathered.setdefault(int((first + x) // cell), []).append(span)
+            continue
+        free[track : track + 1] = [end]
+        bars.append(Bar(x, end - x, track, span))
+    blocks = []
+    for number, found in sorted(gathered.items()):
+        since, until = window.cell_begins(number, cell), window.cell_begins(number + 1, cell)
+        x, end = window.at(since, 0), window.at(until, 100)
+        if len(found) == 1:  # by itself, as wide as can be chosen
+            width = min(narrow, end - x)
+            bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
+        else:
+            counted = Counter(span.doing for span in found)
+            blocks.append(Block(x, end - x, since, until, counted, len(free)))
+    return Lane(name, bars, blocks)
+
+
+def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
+    """How many spans there were at once, on average, in each of so many parts of the window."""
+    parts = [0.0] * (cells + 1)
+    whole = [0] * (cells + 2)  # where there is one more, and one less, from end to end of the cells
+    for span in spans:
+        start, end = window.at(span.start, 0) * cells / 100, window.at(span.end, 100) * cells / 100
+        first, last = int(start), int(end)
+        if first == last:
+            parts[first] += end - start
+        else:
+            parts[first] += first + 1 - start
+            parts[last] += end - last
+            whole[first + 1] += 1
+            whole[last] -= 1
+    return [part + many for part, many in zip(parts[:cells], accumulate(whole), strict=False)]
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """Messages from a lane to another within a part of the window."""
+
+    x: float
+    sender: str
+    recipient: str
+    count: int
+    since: datetime
+    until: datetime
+
+
+def arrows(
+    sends: Iterable[tuple[str, str, datetime]], window: Window, *, most: int = ARROWS
+) -> tuple[list[Arrow], int]:
+    """The sends (from whom, to whom, when) as arrows, the busiest where there are too many; how many sends that left
+    out."""
+    width = 100 / SEND_CELLS
+    counted = Counter((sender, recipient, window.cell(at, width)) for sender, recipient, at in sends)
+    kept = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most]
+    drawn = []
+    for (sender, recipient, number), count in kept:
+        since, until = window.cell_begins(number, width), window.cell_begins(number + 1, width)
+        x = (window.at(since, 0) + window.at(until, 100)) / 2
+        drawn.append(Arrow(x, sender, recipient, count, since, until))
+    return drawn, counted.total() - sum(count for _, count in kept)
+
+
+def ticks(window: Window, most: int = TICKS) -> list[tuple[float, datetime]]:
+    """Round moments of the window with their places, at most so many."""
+    step = next((step for step in STEPS if window.length / step <= most), STEPS[-1])
+    seconds = step.total_seconds()
+    number = math.ceil(window.since.timestamp() / seconds)
+    found: list[tuple[float, datetime]] = []
+    while (moment := datetime.fromtimestamp(number * seconds, UTC)) <= window.until and len(found) < most:
+        found.append((window.at(moment, 0), moment))
+        number += 1
+    return found

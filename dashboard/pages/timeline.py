@@ -1,0 +1,281 @@
+"""Timeline: who did what when, a lane for each agent."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+from coordination.models import Event
+from core.clock import iso, now
+from dashboard.forms.filters import TIMELINES, TimelineFilters
+from dashboard.page import render
+from dashboard.pages import lanes
+from dashboard.pages.lanes import Lane, Window
+from handoffs import timeline as handoffs_timeline
+from handoffs.models import Handoff
+from handoffs.spans import Doing, Span
+from inbox import monitoring as inbox_monitoring
+
+LANES = 60  # agents, those that did most; the page says how many it leaves out
+LISTED = 200  # spans in the table, the newest
+SHOWN_SENDS = 20
+SHORTEST, LONGEST = timedelta(seconds=10), timedelta(days=92)
+LENGTHS = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "1d": timedelta(days=1),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+WORDS = {
+    Doing.WAITING: "waits",
+    Doing.CLAIMED: "claimed",
+    Doing.WORKING: "in progress",
+    Doing.BLOCKED: "blocked",
+    Doing.CHECKING: "waits for a check",
+}
+ENDS = {
+    "handoff.claimed": "when it was claimed",
+    "handoff.started": "when work began",
+    "handoff.blocked": "when it was blocked",
+    "handoff.submitted": "when it was submitted",
+    "handoff.returned": "when it was returned",
+    "handoff.expired": "when its lease ran out",
+    "handoff.released": "when an operator released it",
+    "handoff.reassigned": "when an operator gave it to another",
+    "handoff.restored": "when its release was taken back",
+    "handoff.timed_out": "when its deadline passed",
+    "handoff.accepted": "when it was accepted",
+    "handoff.completed": "when it was completed",
+    "handoff.rejected": "when it was rejected",
+    "handoff.cancelled": "when it was cancelled",
+}
+
+
+def timeline(request: HttpRequest) -> TemplateResponse:
+    """`?window=` ends now and moves on; `?since=&until=` stay. `?span=` or `?sender=&recipient=` is what is shown
+    beside."""
+    filters = TimelineFilters(request.GET)
+    moment = now()
+    workspace_id = filters.place.workspace_id if filters.place else None
+    live, window = _window(filters, moment)
+    course = handoffs_timeline.course(window.since, min(window.until, moment), workspace_id=workspace_id)
+    sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
+    oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
+    query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
+    picture = _picture(course.spans, sends, window, moment, query)
+    rows = sorted(course.spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
+    titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
+    return render(
+        request,
+        "timeline",
+        "Timeline",
+        **picture,
+        filters=filters,
+        window=window,
+        live=live,
+        titles=titles,
+        rows=rows,
+        unlisted=len(course.spans) - len(rows),
+        cut=course.since if course.cut else None,
+        sends_cut=sends_cut,
+        log_begins=oldest if oldest and oldest > window.since else None,
+        unknown_until=window.at(oldest, 0),
+        windows=[(name, label, f"?{_query(filters, window=name)}") for name, label in TIMELINES.items()],
+        chosen=filters.text("window") if live else None,
+        ways=_ways(filters, window, live, moment),
+        query=query,
+        words=WORDS,
+        inspected=_inspected(filters, moment),
+    )
+
+
+def titles_of(handoff_ids: Iterable[str]) -> dict[str, str]:
+    """By handoff, what people call it."""
+    ids = list(set(handoff_ids))
+    found: dict[str, str] = {}
+    for start in range(0, len(ids), 500):
+        found |= dict(Handoff.objects.filter(pk__in=ids[start : start + 500]).values_list("pk", "title"))
+    return found
+
+
+def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
+    """Whether the window moves on with time, and the window."""
+    since, until = filters.moment("since"), filters.moment("until")
+    if since and until and since < until:
+        length = min(max(until - since, SHORTEST), LONGEST)
+        return False, Window(until - length, until)
+    return True, Window(moment - LENGTHS[filters.text("window") or "1h"], moment)
+
+
+def _query(filters: TimelineFilters, **changed: str) -> str:
+    """The address of another window, whatever is shown beside."""
+    kept = {"workspace": filters.place.workspace_id} if filters.place else {}
+    beside = {name: filters.text(name) for name in ("span",) if filters.text(name)}
+    return urlencode({**kept, **changed, **beside})
+
+
+def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime) -> list[dict[str, str]]:
+    """Where the buttons and keys lead: nearer and farther, earlier and later."""
+
+    def fixed(since: datetime, until: datetime) -> str:
+        return f"?{_query(filters, since=iso(since), until=iso(until))}"
+
+    def moved(by: timedelta) -> str:
+        until = min(window.until + by, max(moment, window.until))
+        return fixed(until - window.length, until)
+
+    names = list(LENGTHS)
+    middle, length = window.since + window.length / 2, window.length
+    if live:
+        place = names.index(filters.text("window") or "1h")
+        nearer = f"?{_query(filters, window=names[max(place - 1, 0)])}"
+        farther = f"?{_query(filters, window=names[min(place + 1, len(names) - 1)])}"
+    else:
+        half, twice = max(length / 2, SHORTEST) / 2, min(length * 2, LONGEST) / 2
+        nearer, farther = fixed(middle - half, middle + half), fixed(middle - twice, middle + twice)
+    return [
+        {"key": "earlier", "label": "Earlier", "sign": "←", "href": moved(-length / 2)},
+        {"key": "later", "label": "Later", "sign": "→", "href": moved(length / 2)},
+        {"key": "nearer", "label": "Zoom in", "sign": "+", "href": nearer},
+        {"key": "farther", "label": "Zoom out", "sign": "−", "href": farther},
+    ]
+
+
+def _picture(
+    spans: list[Span], sends: list[inbox_monitoring.Send], window: Window, moment: datetime, query: str
+) -> dict[str, Any]:
+    by_lane: dict[str | None, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_lane[span.agent_id].append(span)
+    waiting = by_lane.pop(None, [])
+    did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
+    for sender, recipient, _ in sends:
+        did[sender] += 1
+        did[recipient] += 1
+    busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
+    drawn = lanes.lanes({None: waiting, **{name: by_lane.get(name, []) for name in busiest}}, window)
+    crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
+    if crowd:
+        drawn = lanes.lanes({None: [], **{name: by_lane.get(name, []) for name in busiest}}, window)
+    among = set(busiest)
+    between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
+    arrows, unsent = lanes.arrows(between, window)
+    at = {lane.name: lane for lane in drawn}
+    return {
+        "lanes": drawn,
+        "height": sum(lane.height for lane in drawn),
+        "ticks": lanes.ticks(window),
+        "ticked": "clock" if window.length <= timedelta(days=2) else "day",
+        "now_at": window.at(moment, 100) if window.since < moment <= window.until else None,
+        "crowd": _crowd(crowd, drawn[0]),
+        "arrows": [_arrow(arrow, at, query) for arrow in arrows],
+        "unsent": unsent,
+        "left_out": len(did) - len(busiest),
+        "drawn": [bar.span.handoff_id for lane in drawn for bar in lane.bars],
+        "totals": [_total(lane.name, by_lane.get(lane.name, waiting if lane.name is None else [])) for lane in drawn],
+        "nothing": not spans and not sends,
+    }
+
+
+def _arrow(arrow: lanes.Arrow, at: Mapping[str | None, Lane], query: str) -> dict[str, Any]:
+    beside = {"sender": arrow.sender, "recipient": arrow.recipient}
+    beside |= {"sent_since": iso(arrow.since), "sent_until": iso(arrow.until)}
+    href = f"?{query}{'&' if query else ''}{urlencode(beside)}"
+    return {"arrow": arrow, "y1": at[arrow.sender].middle, "y2": at[arrow.recipient].middle, "href": href}
+
+
+def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
+    """How many waited, as bars that fill the lane of the waiting."""
+    top, width = max(depth, default=0), 100 / max(len(depth), 1)
+    room = lane.height - lanes.GAP
+    return [
+        {"x": place * width, "width": width, "y": lane.top + lane.height - 4 - room * many / top, "many": many,
+         "height": room * many / top}
+        for place, many in enumerate(depth)
+        if many
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Total:
+    """What an agent did in all within the window."""
+
+    name: str | None
+    counted: Mapping[str, int]
+
+
+def _total(name: str | None, spans: Iterable[Span]) -> Total:
+    return Total(name, Counter(WORDS[span.doing] for span in spans))
+
+
+def _inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | None:
+    handoff_id, _, event_id = filters.text("span").rpartition(".")
+    if handoff_id:
+        row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
+        found = [span for span in handoffs_timeline.spans_of(handoff_id) if str(span.event_id) == event_id]
+        if row is None or not found:
+            return {"kind": "gone"}
+        span = found[0]
+        lasted = (span.end or moment) - span.start if span.start else None
+        return {"kind": "span", "span": span, "handoff": row, "word": WORDS[span.doing], "lasted": lasted,
+                "ended": ENDS.get(span.ended_by or "", "")}  # fmt: skip
+    since, until = filters.moment("sent_since"), filters.moment("sent_until")
+    sender, recipient = filters.text("sender"), filters.text("recipient")
+    if sender and recipient and since and until:
+        deliveries = inbox_monitoring.sent_between(sender, recipient, since, until, SHOWN_SENDS)
+        return {"kind": "sends", "sender": sender, "recipient": recipient, "deliveries": deliveries,
+                "more": len(deliveries) == SHOWN_SENDS}  # fmt: skip
+    return None
+
+
+def life(spans: list[Span], moment: datetime) -> dict[str, Any] | None:
+    """The small timeline of one handoff: its spans on one line, each with how long it lasted."""
+    starts = [span.start for span in spans if span.start]
+    if not starts:
+        return None
+    ends = [span.end or moment for span in spans]
+    window = Window(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
+    return {
+        "window": window,
+        "parts": [
+            {
+                "span": span,
+                "word": WORDS[span.doing],
+                "x": window.at(span.start, 0),
+                "width": window.at(span.end, 100) - window.at(span.start, 0),
+                "lasted": (span.end or moment) - span.start if span.start else None,
+            }
+            for span in spans
+        ],
+    }
+
+
+def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
+    """An agent's last day, as its lane."""
+    window = Window(moment - timedelta(days=1), moment)
+    course = handoffs_timeline.course(window.since, moment)
+    own = [span for span in course.spans if span.agent_id == agent_id]
+    drawn = lanes.lanes({agent_id: own}, window, marks=200)
+    spent: Counter[Doing] = Counter()
+    for span in own:
+        started, ended = max(span.start or window.since, window.since), min(span.end or moment, moment)
+        spent[span.doing] += int((ended - started).total_seconds())
+    return {
+        "window": window,
+        "lanes": drawn,
+        "height": drawn[0].height,
+        "ticks": lanes.ticks(window),
+        "ticked": "clock",
+        "titles": titles_of(bar.span.handoff_id for bar in drawn[0].bars),
+        "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],
+        "words": WORDS,
+    }

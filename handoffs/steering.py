@@ -1,0 +1,182 @@
+"""The operators' verbs over handoffs that are stuck. Each is a conditional update from the state that it was decided
+in: of two who act at once, one is told that the handoff changed meanwhile."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from coordination.ids import new_id
+from coordination.lookups import agent_exists
+from coordination.models import Event
+from coordination.routing import Strategy, Target
+from coordination.services import workspaces
+from core.clock import now
+from core.database import write
+from core.database.prepared import insert
+from core.limits import within_limit
+from core.operations.caller import OPERATOR_AGENT
+from core.operations.errors import Code, NexusError, not_found
+from handoffs import lifecycle, selectors, services
+from handoffs.config import HandoffSettings
+from handoffs.models import HELD, Handoff
+from handoffs.work import work
+
+UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
+OPERATOR = frozenset({lifecycle.Part.OPERATOR})
+
+
+def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
+    """Take a handoff from its holder, who is told: it is open again, for whomever its target admits.
+
+    Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
+    """
+    within_limit(reason, "reason")
+    moment = _recorded(handoff_id)
+    with write():
+        handoff, former = _open_again(handoff_id, "release", moment)
+        services.record(
+            handoff,
+            "released",
+            None,
+            moment,
+            claimed_by=former.claimed_by,
+            former=former.status,
+            blocked_reason=former.blocked_reason,
+            reason=reason,
+            operator=operator,
+        )
+        _tell_holder(former, "was taken back from you", reason, moment)
+    return handoff
+
+
+def undo_release(*, handoff_id: str, operator: str) -> Handoff:
+    """Give a handoff back to whom it was taken from, in the state it had, while nobody acted on it.
+
+    Raises NOT_FOUND; INVALID_TRANSITION where it is not what was released last, or that is longer ago than
+    UNDONE_WITHIN.
+    """
+    moment = now()
+    with write():
+        handoff = selectors.found(handoff_id)
+        lifecycle.step("restore", handoff.status, OPERATOR)
+        last = Event.objects.filter(handoff_id=handoff_id).order_by("-event_id").first()
+        released = last.payload if last is not None and last.type == "handoff.released" else {}
+        if last is None or not released or last.created_at < moment - UNDONE_WITHIN:
+            raise NexusError(
+                Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": handoff.status}
+            )
+        _update(
+            handoff,
+            status=released["former"],
+            claimed_by=released["claimed_by"],
+            claimed_at=moment,
+            blocked_reason=released["blocked_reason"],
+            lease_expires_at=moment + _lease(handoff),
+            updated_at=moment,
+        )
+        services.record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)
+        if handoff.task_key is not None and handoff.claimed_by is not None:
+            place = workspaces.place_of(handoff.workspace)
+            work().started(handoff.task_key, place, handoff.claimed_by, moment)
+        _tell_holder(handoff, "is yours again", None, moment)
+    return handoff
+
+
+def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: str) -> Handoff:
+    """Make a handoff that is open or held one for an agent alone: it is open, that agent is told, and who held it.
+
+    It is not claimed for the agent, whose lease would run before it has looked.
+    Raises CONTENT_TOO_LARGE, NOT_FOUND (handoff, agent), INVALID_TRANSITION.
+    """
+    within_limit(reason, "reason")
+    moment = _recorded(handoff_id)
+    with write():
+        if not agent_exists(agent_id):
+            raise not_found("agent", agent_id)
+        target: Target = {"strategy": Strategy.DIRECT.value, "agent_id": agent_id}
+        handoff, former = _open_again(handoff_id, "reassign", moment, target=target)
+        services.record(
+            handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator
+        )
+        if former.claimed_by != agent_id:
+            _tell_holder(former, f"was given to {agent_id}", reason, moment)
+        services.notify_target(handoff, moment)
+    return handoff
+
+
+def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
+    """Offer the work of a handoff that came to nothing once more, to whom it was for or to an agent: a new handoff.
+
+    Raises NOT_FOUND (handoff, agent); INVALID_TRANSITION where it is live, completed, or was offered again already.
+    """
+    moment = _recorded(handoff_id)
+    with write():
+        former = selectors.found(handoff_id)
+        lifecycle.step("reoffer", former.status, OPERATOR)
+        if agent_id is not None and not agent_exists(agent_id):
+            raise not_found("agent", agent_id)
+        again = Event.objects.filter(handoff_id=handoff_id, type="handoff.reoffered").first()
+        if again is not None:
+            raise NexusError(
+                Code.INVALID_TRANSITION,
+                f"It was offered again already, as {again.payload['as']}.",
+                {"status": former.status, "as": again.payload["as"]},
+            )
+        handoff = Handoff(
+            handoff_id=new_id("hnd"),
+            workspace_id=former.workspace_id,
+            from_agent_id=former.from_agent_id,
+            title=former.title,
+            target={"strategy": Strategy.DIRECT.value, "agent_id": agent_id} if agent_id else former.target,
+            visibility=former.visibility,
+            payload=former.payload,
+            task_id=former.task_id,
+            task_key=former.task_key,
+            verifier=former.verifier,
+            created_at=moment,
+            updated_at=moment,
+        )
+        created = services.record(handoff, "created", handoff.from_agent_id, moment, of=handoff_id, operator=operator)
+        handoff.created_event_id = created.event_id
+        insert(handoff)
+        services.record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
+        services.notify_target(handoff, moment)
+    return handoff
+
+
+def _recorded(handoff_id: str) -> datetime:
+    """Now, what time alone changed about a handoff's workspace being recorded. Raises NOT_FOUND."""
+    services.expire(selectors.found(handoff_id).workspace_id)
+    return now()
+
+
+def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) -> tuple[Handoff, Handoff]:
+    """Open a handoff, whoever holds it; as it is then, and as it was. Inside a transaction."""
+    handoff, former = selectors.found(handoff_id), selectors.found(handoff_id)
+    status = lifecycle.step(verb, handoff.status, OPERATOR)
+    free = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
+    _update(handoff, status=status, updated_at=moment, **free, **columns)
+    if former.status in HELD and handoff.task_key is not None:
+        place = workspaces.place_of(handoff.workspace)
+        work().returned(handoff.task_key, place, former.claimed_by, None, moment)
+    return handoff, former
+
+
+def _update(handoff: Handoff, **columns: Any) -> None:
+    """Change a handoff, unless another was quicker."""
+    same = Handoff.objects.filter(pk=handoff.pk, status=handoff.status, updated_at=handoff.updated_at)
+    if not same.update(**columns):
+        raise services.changed_meanwhile()
+    for name, value in columns.items():
+        setattr(handoff, name, value)
+
+
+def _lease(handoff: Handoff) -> timedelta:
+    return timedelta(seconds=handoff.lease_seconds or HandoffSettings.current().handoff_lease_ttl_seconds)
+
+
+def _tell_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:
+    if handoff.status in HELD and handoff.claimed_by is not None:
+        body = f"An operator decided so.{f' {reason}' if reason else ''}"
+        services.tell(handoff, OPERATOR_AGENT, handoff.claimed_by, what, body, moment)

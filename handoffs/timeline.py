@@ -1,0 +1,99 @@
+"""The reads behind the timeline: what was done with handoffs within a window, from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import F, Q
+
+from coordination.log.selectors import first_event_at, newest_event_id
+from coordination.models import Event, Workspace
+from core.clock import now
+from handoffs.models import LIVE, STREAM, Handoff
+from handoffs.spans import BEGINS, Span, Step, spans
+
+STEPS = 15_000  # of a window, the newest, about 10,000 spans: what a look costs has a ceiling
+GOING_ON = 2_000  # handoffs to which nothing happened within it
+AT_ONCE = 500  # ids in a query
+_STEP = ("handoff_id", "type", "actor_agent_id", "created_at", "event_id")
+
+
+@dataclass(frozen=True)
+class Course:
+    """What was done within a window; `since` is its beginning, or later where there were more steps than are read."""
+
+    spans: list[Span]
+    since: datetime
+    cut: bool
+
+
+def course(since: datetime, until: datetime, *, workspace_id: str | None = None) -> Course:
+    """The spans of the handoffs that touch a window, whole where the log still has their beginning."""
+    head = newest_event_id()
+    first = first_event_at(since) or head + 1
+    beyond = first_event_at(until)
+    last = head if beyond is None else beyond - 1
+    places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
+    events = Event.objects.filter(
+        workspace_id__in=places.values("pk"), stream=STREAM, event_id__gte=first, event_id__lte=last
+    )
+    # By a sum, so that no database reads the whole log backwards for the order instead of the streams by their index.
+    order = (F("event_id") + 0).desc()
+    more_than_are_read = events.order_by(order).values_list("event_id", flat=True)[STEPS : STEPS + 1]
+    if cut := len(more_than_are_read) > 0:
+        events = events.filter(event_id__gt=more_than_are_read[0])
+    steps = sorted(map(Step._make, events.order_by().values_list(*_STEP)), key=lambda step: step.event_id)
+    if cut:
+        since = steps[0].at
+    steps = _as_they_lapsed(steps)
+    known = {step.handoff_id: step.type for step in reversed(steps)}  # the first step of each
+    begun_before = [handoff_id for handoff_id, type in known.items() if type != "handoff.created"]
+    earlier = list(_steps_of([*begun_before, *_going_on(first, until, known, workspace_id)], before=first))
+    every = spans([*earlier, *steps], _lapsed())
+    return Course([span for span in every if _touches(span, since, until)], since, cut)
+
+
+def spans_of(handoff_id: str) -> list[Span]:
+    """The whole life of a handoff, as far as the log has it."""
+    return spans(_steps_of([handoff_id], before=newest_event_id() + 1), _lapsed())
+
+
+def _touches(span: Span, since: datetime, until: datetime) -> bool:
+    return (span.start is None or span.start < until) and (span.end is None or span.end > since)
+
+
+def _lapsed() -> dict[str, datetime]:
+    """The leases that ran out and nobody recorded it yet."""
+    return {pk: until for pk, until in Handoff.objects.lapsed(now()).values_list("pk", "lease_expires_at") if until}
+
+
+def _going_on(first: int, until: datetime, known: Iterable[str], workspace_id: str | None) -> list[str]:
+    """The handoffs from before an event that were not settled when the window ended."""
+    rows = Handoff.objects.filter(Q(status__in=LIVE) | Q(updated_at__gte=until), created_event_id__lt=first)
+    if workspace_id:
+        rows = rows.filter(workspace_id=workspace_id)
+    found = rows.order_by("-created_event_id").values_list("pk", flat=True)[:GOING_ON]
+    return [handoff_id for handoff_id in found if handoff_id not in set(known)]
+
+
+def _steps_of(handoff_ids: list[str], *, before: int) -> Iterator[Step]:
+    for start in range(0, len(handoff_ids), AT_ONCE):
+        chosen = handoff_ids[start : start + AT_ONCE]
+        events = Event.objects.filter(handoff_id__in=chosen, event_id__lt=before, type__in=list(BEGINS))
+        yield from _as_they_lapsed([Step(*row) for row in events.order_by("event_id").values_list(*_STEP)])
+
+
+def _as_they_lapsed(steps: list[Step]) -> list[Step]:
+    """The steps with leases ending when they ran out, and not when that was recorded, which may be much later."""
+    recorded = [step.event_id for step in steps if step.type == "handoff.expired"]
+    if not recorded:
+        return steps
+    payloads = Event.objects.filter(pk__in=recorded).values_list("event_id", "payload")
+    at = {event_id: _moment(payload.get("lapsed_at")) for event_id, payload in payloads}
+    return [step._replace(at=at.get(step.event_id) or step.at) for step in steps]
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,105 @@
+"""What operators do about dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.toolset import operation
+from core.clock import iso
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Limit, Params
+from core.operations.registry import OPERATORS_ONLY
+from core.operations.shapes import Time
+from inbox import dead_letters
+from inbox.models import Delivery
+from inbox.rows import DeliveryState
+
+DEFAULT_LIMIT, MAX_LIMIT = 50, 500
+OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
+
+
+class DeadLetterList(Params):
+    agent_id: Annotated[Id | None, Field(description="Only those of this agent's inbox.")] = None
+    limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
+
+
+class LetterRow(TypedDict):
+    delivery_id: str
+    message_id: str
+    recipient: str
+    from_agent_id: str
+    subject: str
+    status: DeliveryState
+    attempts: int
+    workspace_id: str
+    project_root: str
+    created_at: Time
+
+
+class DeadLetterPage(TypedDict):
+    dead_letters: list[LetterRow]
+
+
+@operation(DeadLetterList, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def dead_letter_list(p: DeadLetterList, caller: Caller) -> DeadLetterPage:
+    """Mail that was handed out too often and never acknowledged, the newest first."""
+    found = dead_letters.listed(agent_id=p.agent_id, limit=min(p.limit, MAX_LIMIT))
+    return {"dead_letters": [_row(letter) for letter in found]}
+
+
+class DeadLetter(Params):
+    delivery_id: Id
+
+
+@operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def dead_letter_requeue(p: DeadLetter, caller: Caller) -> LetterRow:
+    """Put a dead letter back into its inbox, unread, with all its hand-outs."""
+    return _row(dead_letters.requeue(delivery_id=p.delivery_id, operator=_operator(caller)))
+
+
+@operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def dead_letter_acknowledge(p: DeadLetter, caller: Caller) -> LetterRow:
+    """Settle a dead letter: it is history, and waits for nobody."""
+    return _row(dead_letters.acknowledge(delivery_id=p.delivery_id, operator=_operator(caller)))
+
+
+class DeadLetterForward(DeadLetter):
+    agent_id: Annotated[Id, Field(description="Who gets the message instead.")]
+
+
+@operation(DeadLetterForward, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def dead_letter_forward(p: DeadLetterForward, caller: Caller) -> LetterRow:
+    """Put the message of a dead letter into another agent's inbox, and settle the letter. The new delivery."""
+    return _row(dead_letters.forward(delivery_id=p.delivery_id, agent_id=p.agent_id, operator=_operator(caller)))
+
+
+@operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def dead_letter_park(p: DeadLetter, caller: Caller) -> LetterRow:
+    """Take a requeue back while nobody pulled the letter, or an acknowledgement within a minute: it is a dead letter
+    again."""
+    return _row(dead_letters.park(delivery_id=p.delivery_id, operator=_operator(caller)))
+
+
+def _row(letter: Delivery) -> LetterRow:
+    message = letter.message
+    return {
+        "delivery_id": letter.delivery_id,
+        "message_id": message.message_id,
+        "recipient": letter.recipient_id,
+        "from_agent_id": message.from_agent_id,
+        "subject": message.subject,
+        "status": letter.status,
+        "attempts": letter.attempts,
+        "workspace_id": message.workspace_id,
+        "project_root": message.workspace.root_realpath,
+        "created_at": iso(letter.created_at),
+    }
+
+
+def _operator(caller: Caller) -> str:
+    assert caller.operator is not None, "the runner lets operators alone come here"
+    return caller.operator

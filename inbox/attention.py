@@ -1,0 +1,146 @@
+"""What of the mail needs a person, and what a person can do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordination.presence import Presence
+from core.contributions import Action, Found, Need, NeedKind
+from core.operations.caller import OPERATOR_AGENT
+from inbox import dead_letters
+from inbox.models import Delivery, DeliveryStatus
+from inbox.monitoring import Inbox
+from inbox.picture import Picture
+
+LETTERS = ("dead letter", "dead letters")
+
+
+def _dead_letters(picture: Picture, each: int) -> Found:
+    parked = sum(inbox.parked for inbox in picture.inboxes.values())
+    letters = dead_letters.listed(agent_id=None, limit=each) if parked else []
+    return Found(
+        parked,
+        [
+            Need(
+                f"Dead letter of {letter.recipient_id}: {letter.message.subject[:120]}",
+                f"from {letter.message.from_agent_id}, handed out {letter.attempts} times, never acknowledged",
+                letter.delivery_id,
+                letter.message_id,
+                letter.created_at,
+            )
+            for letter in letters
+        ],
+    )
+
+
+def _answers(picture: Picture, each: int) -> Found:
+    mine = picture.inboxes.get(OPERATOR_AGENT, Inbox()).unread
+    unread = Delivery.objects.of(OPERATOR_AGENT).in_lane(DeliveryStatus.UNREAD, picture.moment)
+    rows = unread.select_related("message").defer("message__body").order_by("delivery_id")[:each] if mine else []
+    return Found(
+        mine,
+        [
+            Need(
+                f"{row.message.from_agent_id} wrote to you: {row.message.subject[:120]}",
+                "unread",
+                row.message_id,
+                since=row.created_at,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _silent(picture: Picture, each: int) -> Found:
+    waiting = [
+        (state, inbox)
+        for state in picture.agents
+        if state.presence is not Presence.PRESENT
+        and state.agent_id != OPERATOR_AGENT
+        and (inbox := picture.inboxes.get(state.agent_id, Inbox())).unread
+    ]
+    fullest = sorted(waiting, key=lambda pair: -pair[1].unread)[:each]
+    return Found(
+        len(waiting),
+        [
+            Need(
+                f"{state.agent_id} is {state.presence} with unread mail",
+                f"{inbox.unread} unread, the oldest",
+                state.agent_id,
+                since=inbox.oldest_unread,
+            )
+            for state, inbox in fullest
+        ],
+    )
+
+
+KINDS = (
+    NeedKind(
+        "dead-letters",
+        "Dead letters",
+        "unsubscribe",
+        10,
+        _dead_letters,
+        bad=True,
+        page="message",
+        look="Read",
+        actions=("dead_letter_requeue", "dead_letter_forward", "dead_letter_acknowledge"),
+        command="nexus dead-letters",
+    ),
+    NeedKind(
+        "answers",
+        "Agents wrote to you",
+        "mark_chat_unread",
+        20,
+        _answers,
+        page="message",
+        look="Read and answer",
+        actions=("inbox_ack",),
+        command="nexus inbox",
+    ),
+    NeedKind("silent", "Away, with unread mail", "mark_email_unread", 70, _silent, page="agent_mail", look="Its mail"),
+)
+
+
+def _letter(delivery_id: str) -> dict[str, str]:
+    return {"delivery_id": delivery_id}
+
+
+def _answered(message_ids: Sequence[str]) -> dict[str, str]:
+    mine = Delivery.objects.of(OPERATOR_AGENT).filter(message_id__in=message_ids)
+    return dict(mine.values_list("message_id", "message__subject"))
+
+
+ACTIONS = (
+    Action(
+        "dead_letter_requeue", "Requeue", "requeued", LETTERS, _letter, dead_letters.subjects, undo="dead_letter_park"
+    ),
+    Action(
+        "dead_letter_acknowledge",
+        "Acknowledge",
+        "acknowledged",
+        LETTERS,
+        _letter,
+        dead_letters.subjects,
+        undo="dead_letter_park",
+    ),
+    Action(
+        "dead_letter_forward",
+        "Forward…",
+        "forwarded",
+        LETTERS,
+        _letter,
+        dead_letters.subjects,
+        asks={"agent_id": "To which agent"},
+        needed=["agent_id"],
+    ),
+    Action("dead_letter_park", "Undo", "parked again", LETTERS, _letter, dead_letters.subjects),
+    Action(
+        "inbox_ack",
+        "Mark as read",
+        "marked as read",
+        ("message", "messages"),
+        lambda message_id: {"agent_id": OPERATOR_AGENT, "message_ids": message_id},
+        _answered,
+    ),
+)

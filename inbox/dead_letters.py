@@ -1,0 +1,134 @@
+"""The operators' verbs over dead letters. Each is one conditional update: of two who act at once, one is told that the
+letter is no dead letter any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from coordination.ids import new_id
+from coordination.log.emit import emit
+from coordination.lookups import agent_exists
+from coordination.models import Stream
+from coordination.routing import Strategy, Visibility
+from core.clock import now
+from core.database import write
+from core.database.prepared import insert
+from core.operations.errors import Code, NexusError, invalid, not_found
+from inbox.lanes import MAX_ATTEMPTS
+from inbox.models import Delivery, DeliveryStatus
+
+PARKED = Q(status=DeliveryStatus.PARKED)
+UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
+
+
+def listed(*, agent_id: str | None, limit: int) -> list[Delivery]:
+    """Dead letters, the newest first, with their messages; of one agent, or of all."""
+    rows = Delivery.objects.filter(PARKED)
+    if agent_id is not None:
+        rows = rows.of(agent_id)
+    return list(rows.select_related("message__workspace").defer("message__body").order_by("-delivery_id")[:limit])
+
+
+def subjects(delivery_ids: Sequence[str]) -> dict[str, str]:
+    """What letters are about, by delivery_id."""
+    rows = Delivery.objects.filter(pk__in=delivery_ids).values_list("pk", "message__subject", "recipient_id")
+    return {pk: f"{subject} (to {recipient})" for pk, subject, recipient in rows}
+
+
+def requeue(*, delivery_id: str, operator: str) -> Delivery:
+    """Put a dead letter back into its inbox, with all its hand-outs. Raises NOT_FOUND, INVALID_TRANSITION."""
+    moment = now()
+    with write():
+        letter = _change(delivery_id, "requeue", status=DeliveryStatus.UNREAD, attempts=0, delivered_at=None)
+        _tell("requeued", letter, operator, moment)
+    return letter
+
+
+def acknowledge(*, delivery_id: str, operator: str) -> Delivery:
+    """Settle a dead letter into its recipient's history. Raises NOT_FOUND, INVALID_TRANSITION."""
+    moment = now()
+    with write():
+        letter = _change(delivery_id, "acknowledge", status=DeliveryStatus.READ, read_at=moment)
+        _tell("acknowledged", letter, operator, moment)
+    return letter
+
+
+def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
+    """Put the message of a dead letter into another inbox, and settle the letter; the new delivery.
+
+    Raises NOT_FOUND, VALIDATION_ERROR for an agent that has the message already, INVALID_TRANSITION.
+    """
+    moment = now()
+    with write():
+        if not agent_exists(agent_id):
+            raise not_found("agent", agent_id)
+        letter = _change(delivery_id, "forward", status=DeliveryStatus.READ, read_at=moment)
+        if Delivery.objects.of(agent_id).filter(message_id=letter.message_id).exists():
+            raise invalid(f"{agent_id!r} has this message already; acknowledge the dead letter.", agent_id=agent_id)
+        forwarded = Delivery(
+            delivery_id=new_id("dlv"), message_id=letter.message_id, recipient_id=agent_id, created_at=moment
+        )
+        insert(forwarded)
+        _tell("forwarded", forwarded, operator, moment, message=letter, former=letter.recipient_id)
+    return forwarded
+
+
+def park(*, delivery_id: str, operator: str) -> Delivery:
+    """Take a requeue or an acknowledgement back: the letter is a dead letter again.
+
+    Raises NOT_FOUND; INVALID_TRANSITION where it was pulled since, or acknowledged longer ago than UNDONE_WITHIN.
+    """
+    moment = now()
+    unpulled = Q(status=DeliveryStatus.UNREAD, attempts=0)
+    settled = Q(status=DeliveryStatus.READ, attempts__gte=MAX_ATTEMPTS, read_at__gte=moment - UNDONE_WITHIN)
+    with write():
+        letter = _change(
+            delivery_id,
+            "park",
+            unpulled | settled,
+            status=DeliveryStatus.PARKED,
+            attempts=MAX_ATTEMPTS,
+            read_at=None,
+        )
+        _tell("parked", letter, operator, moment)
+    return letter
+
+
+def _change(delivery_id: str, verb: str, from_state: Q = PARKED, /, **columns: Any) -> Delivery:
+    """Change a letter that is in a state; the row as it is then. Inside a transaction."""
+    changed = Delivery.objects.filter(from_state, pk=delivery_id).update(**columns)
+    letter = Delivery.objects.filter(pk=delivery_id).select_related("message__workspace").first()
+    if letter is None:
+        raise not_found("delivery", delivery_id)
+    if not changed:
+        raise NexusError(
+            Code.INVALID_TRANSITION, f"Cannot {verb} mail that is {letter.status}.", {"status": letter.status}
+        )
+    return letter
+
+
+def _tell(
+    what: str, letter: Delivery, operator: str, moment: datetime, *, message: Delivery | None = None, **more: str
+) -> None:
+    about = (message or letter).message
+    emit(
+        workspace_id=about.workspace_id,
+        stream=Stream.WORKSPACE,
+        type=f"message.{what}",
+        actor=None,
+        payload={
+            "message_id": about.message_id,
+            "delivery_id": letter.delivery_id,
+            "subject": about.subject,
+            "recipients": [letter.recipient_id],
+            "operator": operator,
+            **more,
+        },
+        moment=moment,
+        visibility=Visibility.PRIVATE,
+        target={"strategy": Strategy.DIRECT.value, "agent_id": letter.recipient_id},
+    )

@@ -1,0 +1,71 @@
+"""What is measured of mail: how long it takes to be acknowledged, and how often it had to be handed out again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db.models import Q
+
+from coordination.models import Agent
+from coordination.routing import Strategy, Target
+from core.contributions import Figure, Sample
+from inbox.models import Delivery, DeliveryStatus
+
+# Messages take no target that opens with time.
+KINDS = tuple(strategy.value for strategy in Strategy if strategy is not Strategy.DIRECT_WITH_FALLBACK)
+
+
+def _kind(target: Target | None) -> str:
+    return Strategy.BROADCAST.value if target is None else str(target.get("strategy"))
+
+
+def _acknowledged(since: datetime, until: datetime, limit: int) -> list[Sample]:
+    """How long each message took to be acknowledged."""
+    rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
+    found = rows.order_by("-read_at").values_list("pk", "recipient_id", "message__target", "created_at", "read_at")
+    return [
+        Sample(pk, agent_id, _kind(target), max(0.0, (read_at - created_at).total_seconds()))
+        for pk, agent_id, target, created_at, read_at in found[:limit]
+        if read_at is not None
+    ]
+
+
+def _redelivered(since: datetime, until: datetime, limit: int) -> list[Sample]:
+    """How often each message that is over, acknowledged or parked, was handed out again."""
+    columns = ("pk", "recipient_id", "message__target", "attempts")
+    read = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
+    parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was
+        Q(delivered_at__gte=since, delivered_at__lt=until),
+        recipient__in=Agent.everyone.values("pk"),
+        status=DeliveryStatus.PARKED,
+    )
+    found = [
+        *read.order_by("-read_at").values_list(*columns)[:limit],
+        *parked.order_by("-delivery_id").values_list(*columns)[:limit],
+    ]
+    return [
+        Sample(pk, agent_id, _kind(target), max(0, attempts - 1)) for pk, agent_id, target, attempts in found[:limit]
+    ]
+
+
+FIGURES: Sequence[Figure] = (
+    Figure(
+        "mail_ack_seconds",
+        "Mail until it is acknowledged",
+        "From when a message is sent until its recipient acknowledges it, by how it was addressed.",
+        "seconds",
+        KINDS,
+        (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400),
+        _acknowledged,
+    ),
+    Figure(
+        "mail_redeliveries",
+        "Redeliveries of a message",
+        "How often a message was handed out again before it was acknowledged or parked, by how it was addressed.",
+        "times",
+        KINDS,
+        (0, 1, 2, 3, 4, 5, 10),
+        _redelivered,
+    ),
+)

@@ -1,0 +1,314 @@
+"""Home: who works on what, what is stuck, what needs a person, and doing something about it right there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.test import Client
+
+from coordination.models import Event
+from core.apps import actions, nexus_apps
+from core.operations.registry import TOOLSETS
+from handoffs.models import Handoff
+from inbox.models import Delivery
+from tests.dashboard.test_dashboard import LOCAL, do, queries
+from tests.dashboard.test_person import shown
+
+NASTY = "<b>\u202eevil</b> " + "x" * 150
+Clock = time_machine.Traveller
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """Noon, standing still until the test moves it."""
+    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
+        yield clock
+
+
+@pytest.fixture
+def place(clock: Clock, db: None, project: str) -> dict[str, str]:
+    """A project where ana asks and bob and cleo work."""
+    for agent_id in ("ana", "bob", "cleo"):
+        do("agent_register", agent_id=agent_id, role="coder", capabilities=["python"])
+    return {"project_root": project}
+
+
+@pytest.fixture
+def offer(place: dict[str, str]) -> Callable[..., str]:
+    """A handoff of ana's, for python unless told otherwise; its id."""
+
+    def offer(title: str = "Fix the login", **more: Any) -> str:
+        target = {"strategy": "capability", "capability": "python"}
+        arguments = {"from_agent_id": "ana", "target": target, "visibility": "public", "title": title, **more}
+        handoff_id: str = do("handoff_create", **place, **arguments)["handoff_id"]
+        return handoff_id
+
+    return offer
+
+
+def letter(clock: Clock, place: dict[str, str], subject: str = "Where?") -> str:
+    """The delivery_id of a dead letter of bob's."""
+    to_bob = {"strategy": "direct", "agent_id": "bob"}
+    sent = do("message_create", **place, from_agent_id="ana", subject=subject, body="b", target=to_bob)["message_id"]
+    for _ in range(6):
+        do("inbox_pull", agent_id="bob")
+        clock.shift(timedelta(minutes=6))
+    return Delivery.objects.get(message_id=sent).pk
+
+
+def rows(page: str) -> list[str]:
+    """The agents of the roster, in order, with what stands in their rows."""
+    table = re.search('<table class="nx-table nx-stack nx-roster".*?</table>', page)
+    assert table
+    found = re.findall("<tr>.*?</tr>", table[0])[1:]
+    return [re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", row)).strip() for row in found]
+
+
+def act(browser: Client, **form: Any) -> str:
+    """The page after a button was pressed on Home."""
+    return shown(browser.post("/admin/act/", {"next": "/admin/", **form}, follow=True))
+
+
+# The roster
+
+
+def test_it_shows_who_works_on_what_those_first_who_do(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    handoff_id = offer()
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="cleo")
+    page = shown(browser.get("/admin/"))
+    assert [row.split()[0] for row in rows(page)] == ["cleo", "ana", "bob"]
+    assert "claimed Fix the login lease" in rows(page)[0] and f'href="/admin/board/{handoff_id}/"' in page
+
+
+def test_it_puts_an_agent_first_whose_lease_ran_out(
+    offer: Callable[..., str], place: dict[str, str], browser: Client, clock: Clock
+) -> None:
+    for agent_id in ("bob", "cleo"):
+        do("handoff_claim", **place, handoff_id=offer(), agent_id=agent_id)
+        clock.shift(200)
+    clock.shift(150)
+    assert rows(shown(browser.get("/admin/")))[0].startswith("bob coder")
+    assert "lease ran out" in rows(shown(browser.get("/admin/")))[0]
+
+
+def test_it_counts_any_act_as_being_there(place: dict[str, str], browser: Client, clock: Clock) -> None:
+    clock.shift(timedelta(hours=2))
+    do("message_create", **place, from_agent_id="bob", subject="s", body="b")
+    page = rows(shown(browser.get("/admin/")))
+    assert page[0].startswith("bob coder –") and "offline" in page[1] and "offline" in page[2]
+
+
+def test_it_finds_agents_and_work_by_words(offer: Callable[..., str], place: dict[str, str], browser: Client) -> None:
+    do("handoff_claim", **place, handoff_id=offer("Write the parser"), agent_id="cleo")
+    assert [row.split()[0] for row in rows(shown(browser.get("/admin/?q=PARSER")))] == ["cleo"]
+    assert "No agent fits" in shown(browser.get("/admin/?q=zzz"))
+
+
+def test_it_shows_some_of_many_agents_at_no_more_queries(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    def more(first: int, last: int) -> None:
+        for number in range(first, last):
+            do("agent_register", agent_id=f"agent-{number}", role="coder", capabilities=["python"])
+            do("handoff_claim", **place, handoff_id=offer(), agent_id=f"agent-{number}")
+            offer("Lost", target={"strategy": "role", "role": f"role {number}"})
+
+    more(0, 5)
+    few = queries(lambda: browser.get("/admin/"))
+    more(5, 60)
+    assert queries(lambda: browser.get("/admin/")) == few
+    page = shown(browser.get("/admin/"))
+    assert len(rows(page)) == 40 and "All 63 agents" in page
+
+
+# What needs a person
+
+
+def test_every_kind_names_a_page_and_actions_that_there_are(db: None) -> None:
+    kinds = [kind for app in nexus_apps() for kind in app.needs()]
+    assert len({kind.name for kind in kinds}) == len({kind.rank for kind in kinds}) == len(kinds)
+    assert {name for kind in kinds for name in kind.actions} <= actions().keys()
+    pages = {page.name for app in nexus_apps() for page in app.pages()}
+    assert {kind.page for kind in kinds} - {""} <= pages
+    for action in actions().values():
+        assert action.operation in TOOLSETS[action.toolset].operations
+        assert not action.undo or action.undo in actions()
+
+
+def test_it_shows_hostile_words_as_words(offer: Callable[..., str], browser: Client) -> None:
+    offer(NASTY, target={"strategy": "role", "role": NASTY})
+    for path in ("/admin/", "/admin/attention/", "/admin/board/"):
+        page = browser.get(path).content.decode()
+        assert "<b>" not in page.replace("<b>ball", "") and "\u202e" not in page and "⟨U+202E⟩evil" in page
+
+
+def test_it_acts_on_a_need_right_there_and_takes_it_back(clock: Clock, place: dict[str, str], browser: Client) -> None:
+    dead = letter(clock, place)
+    assert f'value="dead_letter_requeue {dead}"' in shown(browser.get("/admin/"))
+    page = act(browser, do=f"dead_letter_requeue {dead}")
+    assert "“Where? (to bob)” was requeued." in page and Delivery.objects.get(pk=dead).status == "unread"
+    [undo] = re.findall('<form class="nx nx-undo".*?</form>', page)
+    assert f'value="{dead}"' in undo and 'value="dead_letter_park"' in undo
+    assert "was parked again" in act(browser, do="dead_letter_park", on=[dead])
+    assert Delivery.objects.get(pk=dead).status == "parked"
+
+
+def test_it_does_nothing_twice(clock: Clock, place: dict[str, str], browser: Client) -> None:
+    dead = letter(clock, place)
+    act(browser, do=f"dead_letter_requeue {dead}")
+    page = act(browser, do=f"dead_letter_requeue {dead}")
+    assert "was not requeued: Cannot requeue mail that is unread. (INVALID_TRANSITION)" in page
+    assert Event.objects.filter(type="message.requeued").count() == 1
+
+
+def test_it_settles_many_at_once_and_tells_which_it_did_not(
+    clock: Clock, place: dict[str, str], browser: Client
+) -> None:
+    letters = [letter(clock, place, f"Where {number}?") for number in range(3)]
+    do_not = letters[1]
+    Delivery.objects.filter(pk=do_not).update(status="unread")
+    page = act(browser, do="dead_letter_acknowledge", on=[*letters, *letters, "dlv_gone"])
+    assert "2 dead letters were acknowledged." in page
+    assert "“Where 1? (to bob)” was not acknowledged: Cannot acknowledge mail that is unread." in page
+    assert "“dlv_gone” was not acknowledged: No such delivery" in page
+    assert [Delivery.objects.get(pk=pk).status for pk in letters] == ["read", "unread", "read"]
+
+
+def test_it_asks_for_what_an_action_needs(clock: Clock, place: dict[str, str], browser: Client) -> None:
+    dead = letter(clock, place)
+    asked = act(browser, do=f"dead_letter_forward {dead}")
+    assert "To which agent" in asked and "Where? (to bob)" in asked and '<option value="cleo">' in asked
+    for wrong in ({}, {"agent_id": "nobody"}, {"agent_id": "bob"}):
+        page = act(browser, do="dead_letter_forward", on=[dead], asked="1", **wrong)
+        assert "To which agent" in page and 'role="alert"' in page
+    page = act(browser, do="dead_letter_forward", on=[dead], asked="1", agent_id="cleo")
+    assert "“Where? (to bob)” was forwarded." in page
+
+
+def test_it_acts_on_nothing_that_was_not_chosen_and_on_not_too_much(db: None, browser: Client) -> None:
+    assert "Nothing was requeued. Choose what it is about first." in act(browser, do="dead_letter_requeue")
+    many = [f"dlv_{number}" for number in range(201)]
+    assert "Choose 200 at most." in act(browser, do="dead_letter_requeue", on=many)
+    assert browser.post("/admin/act/", {"do": "database_reset", "on": "x"}).status_code == 404
+
+
+def test_it_tells_of_many_refusals_in_few_words(db: None, browser: Client) -> None:
+    page = act(browser, do="dead_letter_requeue", on=[f"dlv_{number}" for number in range(100)])
+    assert page.count("was not requeued: No such delivery") == 5 and "Nor were 95 more requeued." in page
+
+
+@pytest.mark.parametrize("back", ["//evil.example/admin/", "https://evil.example/admin/", "javascript:alert(1)", ""])
+def test_it_leads_back_to_no_other_host(db: None, browser: Client, back: str) -> None:
+    answer = browser.post("/admin/act/", {"do": "dead_letter_requeue", "next": back})
+    assert answer.headers["Location"] == "/admin/attention/"
+
+
+def test_it_takes_no_action_without_the_forms_token(db: None) -> None:
+    strict = Client(headers=LOCAL, enforce_csrf_checks=True)
+    assert strict.post("/admin/act/", {"do": "dead_letter_requeue", "on": "x"}).status_code == 403
+
+
+def test_it_marks_the_answers_of_agents_as_read(place: dict[str, str], browser: Client) -> None:
+    do("agent_register", agent_id="operator", role="operator")
+    to_me = {"strategy": "direct", "agent_id": "operator"}
+    sent = do("message_create", **place, from_agent_id="bob", subject="May I?", body="b", target=to_me)["message_id"]
+    page = shown(browser.get("/admin/"))
+    assert "bob wrote to you: May I?" in page and f"/admin/mail/{sent}/" in page
+    assert "“May I?” was marked as read." in act(browser, do=f"inbox_ack {sent}")
+    assert "wrote to you: May I?" not in shown(browser.get("/admin/"))
+    assert "May I?" in shown(browser.get(f"/admin/mail/{sent}/", follow=True))
+
+
+# Handoffs, on Home, the board and their pages
+
+
+def test_it_offers_on_a_handoffs_page_what_its_state_allows(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    def offered(handoff_id: str) -> list[str]:
+        return re.findall('id="do-(handoff_[a-z_]+)"', shown(browser.get(f"/admin/board/{handoff_id}/")))
+
+    handoff_id = offer()
+    assert offered(handoff_id) == ["handoff_reassign"]
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    assert offered(handoff_id) == ["handoff_prolong", "handoff_release", "handoff_reassign"]
+    checked = offer(verifier="operator")
+    do("handoff_claim", **place, handoff_id=checked, agent_id="bob")
+    do("handoff_complete", **place, handoff_id=checked, agent_id="bob", result="done")
+    assert offered(checked) == ["handoff_approve", "handoff_send_back"]
+    do("handoff_reject", **place, handoff_id=handoff_id, agent_id="bob")
+    assert offered(handoff_id) == ["handoff_reoffer"]
+
+
+def test_it_releases_on_home_what_is_blocked_and_takes_that_back(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    handoff_id = offer()
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    do("handoff_block", **place, handoff_id=handoff_id, agent_id="bob", reason="Where is the password?")
+    page = shown(browser.get("/admin/"))
+    assert "bob cannot go on: Where is the password?" in page and f'value="handoff_release {handoff_id}"' in page
+    page = act(browser, do=f"handoff_release {handoff_id}")
+    assert "“Fix the login” was released." in page and ">Undo</button>" in page
+    assert Handoff.objects.get(pk=handoff_id).status == "OPEN"
+    act(browser, do="handoff_release_undo", on=[handoff_id])
+    assert Handoff.objects.get(pk=handoff_id).status == "BLOCKED"
+
+
+def test_it_accepts_and_returns_what_waits_for_a_person(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    for title in ("One", "Two"):
+        handoff_id = offer(title, verifier="operator")
+        do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+        do("handoff_complete", **place, handoff_id=handoff_id, agent_id="bob", result="done")
+    one, two = Handoff.objects.order_by("created_event_id").values_list("pk", flat=True)
+    assert "“One” was accepted." in act(browser, do=f"handoff_approve {one}")
+    assert "What is wrong with it" in act(browser, do=f"handoff_send_back {two}")
+    page = act(browser, do="handoff_send_back", on=[two], asked="1", reasons="no tests")
+    assert "“Two” was returned." in page
+    assert [Handoff.objects.get(pk=pk).status for pk in (one, two)] == ["COMPLETED", "CLAIMED"]
+
+
+def test_it_asks_before_it_cancels(offer: Callable[..., str], browser: Client) -> None:
+    handoffs = [offer(f"Port {number}", target={"strategy": "role", "role": "pilot"}) for number in range(3)]
+    asked = act(browser, do="handoff_withdraw", on=handoffs)
+    assert "Cancel: 3 handoffs" in asked and Handoff.objects.filter(status="OPEN").count() == 3
+    page = act(browser, do="handoff_withdraw", on=handoffs, asked="1", reason="no pilot")
+    assert "3 handoffs were cancelled." in page and not Handoff.objects.filter(status="OPEN").exists()
+
+
+def test_it_shows_columns_of_the_board_for_what_there_is(
+    offer: Callable[..., str], place: dict[str, str], browser: Client, clock: Clock
+) -> None:
+    def columns() -> list[str]:
+        return re.findall('<h2 id="column-[^"]*">([^<]*)</h2>', browser.get("/admin/board/").content.decode())
+
+    assert columns() == ["Open", "Claimed", "Settled"]
+    handoff_id = offer(deadline_seconds=3600)
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    do("handoff_block", **place, handoff_id=handoff_id, agent_id="bob", reason="no password")
+    do("handoff_cancel", **place, handoff_id=offer(), agent_id="ana")
+    assert columns() == ["Open", "Claimed", "Blocked", "Settled"]
+    page = shown(browser.get("/admin/board/"))
+    assert "no password" in page and "held by" in page and ">cancelled<" in page and "due <time" in page
+    clock.shift(301)
+    assert "lease ran out" in shown(browser.get("/admin/board/"))
+
+
+def test_it_links_a_handoff_with_the_one_that_it_was_offered_again_as(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    old = offer()
+    do("handoff_cancel", **place, handoff_id=old, agent_id="ana")
+    act(browser, do="handoff_reoffer", on=[old], asked="1")
+    new = Handoff.objects.exclude(pk=old).get().pk
+    assert f'href="/admin/board/{new}/"' in shown(browser.get(f"/admin/board/{old}/"))
+    assert f'href="/admin/board/{old}/"' in shown(browser.get(f"/admin/board/{new}/"))

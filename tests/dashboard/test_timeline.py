@@ -1,0 +1,168 @@
+"""The timeline: who did what when, as a browser on this machine asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+import time_machine
+from django.test import Client
+
+from core.clock import iso
+from handoffs.models import Handoff
+from tests.dashboard.test_dashboard import do
+
+MINUTE = timedelta(minutes=1)
+PYTHON = {"strategy": "capability", "capability": "python"}
+
+
+@pytest.fixture
+def noon() -> datetime:
+    """A moment that we call noon: the present, because that is what the ids of messages are made from."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def clock(noon: datetime) -> Iterator[time_machine.Traveller]:
+    """Noon, standing still until the test moves it."""
+    with time_machine.travel(noon, tick=False) as clock:
+        yield clock
+
+
+@pytest.fixture
+def worked(db: None, tmp_path: Path, clock: time_machine.Traveller, noon: datetime) -> str:
+    """Ana wrote to bob and handed work over, which he did from 12:02 to 12:05; the handoff."""
+    place = {"project_root": str(tmp_path)}
+    for agent_id in ("ana", "bob"):
+        do("agent_register", agent_id=agent_id, capabilities=["python"])
+    do("message_create", **place, from_agent_id="ana", subject="Look out", body="Work comes.",
+       target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    handoff: str = do("handoff_create", **place, from_agent_id="ana", target=PYTHON, visibility="public",
+                      title="Fix the login", payload="It is broken.")["handoff_id"]  # fmt: skip
+    clock.move_to(noon + 2 * MINUTE)
+    do("handoff_claim", **place, handoff_id=handoff, agent_id="bob")
+    clock.move_to(noon + 5 * MINUTE)
+    do("handoff_complete", **place, handoff_id=handoff, agent_id="bob", result="The cookie was too old.")
+    clock.move_to(noon + 10 * MINUTE)
+    return handoff
+
+
+def told(noon: datetime, minute: int) -> str:
+    return f"{noon + minute * MINUTE:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def text_of(browser: Client, url: str) -> str:
+    answer = browser.get(url)
+    assert answer.status_code == 200
+    return re.sub(r"\s+", " ", answer.content.decode())
+
+
+def test_it_draws_claims_waits_and_sends(worked: str, browser: Client, noon: datetime) -> None:
+    page = text_of(browser, "/admin/timeline/")
+    assert f"Fix the login: claimed by bob, from {told(noon, 2)} to {told(noon, 5)}" in page
+    assert f"Fix the login: waits, from {told(noon, 0)} to {told(noon, 2)}" in page
+    assert "ana → bob: 1 message" in page
+
+
+def test_it_tells_what_a_chosen_span_was(worked: str, browser: Client) -> None:
+    page = browser.get("/admin/timeline/").content.decode()
+    (claim,) = re.findall(r'href="([^"]*span=[^"]*)"', re.findall(r'<a\s+class="claimed".*?</a>', page, re.DOTALL)[0])
+    shown = text_of(browser, f"/admin/timeline/{claim.replace('&amp;', '&')}")
+    assert "for 3 min" in shown and "when it was completed" in shown and "The cookie was too old." in shown
+    assert f"/admin/board/{worked}/" in shown
+
+
+def test_it_tells_what_an_arrow_was(worked: str, browser: Client) -> None:
+    page = browser.get("/admin/timeline/").content.decode()
+    (arrow, *_) = re.findall(r'href="(\?[^"]*sender=ana[^"]*)"', page)
+    assert "Look out" in text_of(browser, f"/admin/timeline/{arrow.replace('&amp;', '&')}")
+
+
+def test_it_keeps_to_a_window_that_the_address_gives(worked: str, browser: Client, noon: datetime) -> None:
+    at = urlencode({"since": iso(noon + 6 * MINUTE), "until": iso(noon + 7 * MINUTE)})
+    assert "Nothing was handed over or sent in this time." in text_of(browser, f"/admin/timeline/?{at}")
+    during = urlencode({"since": iso(noon + 3 * MINUTE), "until": iso(noon + 4 * MINUTE)})
+    assert "Fix the login: claimed by bob" in text_of(browser, f"/admin/timeline/?{during}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "since=yesterday&until=now",
+        "since=2026-03-01T12:00:00Z",
+        "since=2026-03-02T12:00:00Z&until=2026-03-01T12:00:00Z",
+        "since=0001-01-01T00:00:00%2B14:00&until=9999-12-31T23:59:59-14:00",
+        "window=year",
+        "span=nothing.1",
+        "span=.",
+        "sender=ana&recipient=bob&sent_since=x&sent_until=y",
+        "workspace=none",
+    ],
+)
+def test_it_takes_whatever_an_address_says(worked: str, browser: Client, query: str) -> None:
+    text_of(browser, f"/admin/timeline/?{query}")
+
+
+def test_it_leads_nearer_and_farther_earlier_and_later(worked: str, browser: Client) -> None:
+    page = browser.get("/admin/timeline/").content.decode()
+    for _ in range(12):
+        ways = dict(re.findall(r'id="way-(\w+)"\s+href="([^"]*)"', page))
+        assert set(ways) == {"earlier", "later", "nearer", "farther"}
+        page = browser.get(f"/admin/timeline/{ways['earlier'].replace('&amp;', '&')}").content.decode()
+        nearer = dict(re.findall(r'id="way-(\w+)"\s+href="([^"]*)"', page))["nearer"]
+        page = browser.get(f"/admin/timeline/{nearer.replace('&amp;', '&')}").content.decode()
+
+
+def test_it_says_before_for_what_retention_took_the_beginning_of(worked: str, browser: Client, noon: datetime) -> None:
+    from coordination.models import Event, RetentionPass
+
+    completed = Event.objects.get(handoff_id=worked, type="handoff.completed").pk
+    gate = RetentionPass.objects.create()
+    Event.objects.filter(pk__lt=completed).delete()
+    gate.delete()
+    page = text_of(browser, "/admin/timeline/")
+    assert f"Fix the login: claimed by bob, from before to {told(noon, 5)}" in page
+    assert "before that nothing is known" in page
+
+
+def test_it_tells_how_many_it_leaves_out(worked: str, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dashboard.pages import lanes, timeline
+    from handoffs import timeline as handoffs_timeline
+
+    monkeypatch.setattr(timeline, "LANES", 1)
+    assert "not drawn: 1 less busy agent" in text_of(browser, "/admin/timeline/")
+    monkeypatch.setattr(timeline, "LANES", 60)
+    monkeypatch.setattr(lanes.arrows, "__kwdefaults__", {"most": 0})
+    assert "not drawn: 2 of the sends" in text_of(browser, "/admin/timeline/")
+    monkeypatch.setattr(handoffs_timeline, "STEPS", 2)
+    assert "handoffs are shown from" in text_of(browser, "/admin/timeline/")
+
+
+def test_it_draws_a_crowd_that_waits_as_how_many_there_are(
+    worked: str, browser: Client, tmp_path: Path, clock: time_machine.Traveller, noon: datetime
+) -> None:
+    for _ in range(9):
+        do("handoff_create", project_root=str(tmp_path), from_agent_id="ana", target=PYTHON, visibility="public")
+    clock.move_to(noon + 30 * MINUTE)
+    assert "9.0 waited, on average" in text_of(browser, "/admin/timeline/")
+
+
+def test_it_tells_on_the_handoffs_page_how_long_each_part_lasted(worked: str, browser: Client) -> None:
+    page = text_of(browser, f"/admin/board/{worked}/")
+    assert re.search(r"waits</span> 2 min", page) and re.search(r"claimed</span>[^<]*(<[^>]*>)*[^<]*3 min", page)
+
+
+def test_it_shows_an_agents_day_on_its_page(worked: str, browser: Client) -> None:
+    page = text_of(browser, "/admin/agents/bob/")
+    assert "Fix the login: claimed by bob" in page and "3 min" in page
+    assert "No handoff in the last day." in text_of(browser, "/admin/agents/ana/")
+
+
+def test_it_does_not_take_a_title_for_markup(worked: str, browser: Client) -> None:
+    Handoff.objects.update(title="</title><script>alert(1)</script>\u202e")
+    page = text_of(browser, "/admin/timeline/")
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "\u202e" not in page

@@ -1,0 +1,192 @@
+"""How well it goes: over a window, and as histograms."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordination import figures
+from coordination.figures import Histograms, summary
+from coordination.toolset import run
+from core.clock import now
+from core.operations.caller import Caller
+from inbox.models import Delivery
+from tests.conftest import Call
+from tests.handoffs.conftest import Clock, Offer
+
+OPERATOR = Caller(transport="test", operator="olga")
+MINUTE = timedelta(minutes=1)
+
+
+def told(**arguments: object) -> dict[str, dict[str, object]]:
+    """The figures by name."""
+    envelope = run(OPERATOR, "figures", arguments)
+    assert envelope["ok"], envelope
+    return {figure["name"]: figure for figure in envelope["data"]["figures"]}
+
+
+def worked(call: Call, project: str, offer: Offer, clock: Clock) -> None:
+    """Bob claims a handoff a minute after its creation, lets it lapse, claims it again, and is done after an hour."""
+    handoff = offer()
+    acts = {"project_root": project, "handoff_id": handoff, "agent_id": "bob"}
+    clock.shift(MINUTE)
+    call("handoff_claim", **acts)
+    clock.shift(57 * MINUTE)
+    call("handoff_claim", **acts)
+    clock.shift(2 * MINUTE)
+    call("handoff_complete", **acts, result="")
+    clock.shift(MINUTE)  # a window ends before its last moment
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1))
+def test_it_tells_a_median_that_half_do_not_exceed(values: list[float]) -> None:
+    found = summary(values)
+    assert found is not None and found.count == len(values) and found.max == max(values)
+    for share, value in ((0.5, found.median), (0.9, found.p90), (0.99, found.p99)):
+        assert value in values and sum(each <= value for each in values) >= share * len(values)
+        assert sum(each < value for each in values) < max(1, math.ceil(share * len(values)))
+
+
+def test_it_measures_a_handoff_from_its_creation_to_its_first_claim_and_its_end(
+    call: Call,
+    team: None,
+    project: str,
+    offer: Offer,
+    clock: Clock,
+) -> None:
+    worked(call, project, offer, clock)
+    found = told()
+    one = {"count": 1, "median": 60.0, "p90": 60.0, "p99": 60.0, "max": 60.0}
+    claimed, done = found["handoff_claim_seconds"], found["handoff_done_seconds"]
+    assert (claimed["all"], claimed["by_agent"], claimed["by_kind"]) == (one, {"bob": one}, {"capability": one})
+    assert done["all"] == {name: value if name == "count" else 3600.0 for name, value in one.items()}
+    assert {"at_most": 60, "count": 1} in claimed["buckets"]  # type: ignore[operator]
+
+
+def test_it_measures_mail_to_its_acknowledgement_and_how_often_it_was_redelivered(
+    call: Call,
+    team: None,
+    project: str,
+    clock: Clock,
+) -> None:
+    call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
+         target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    (first,) = call("inbox_pull", agent_id="bob")["messages"]
+    clock.shift(10 * MINUTE)
+    call("inbox_pull", agent_id="bob")
+    clock.shift(MINUTE)
+    call("inbox_ack", agent_id="bob", message_ids=[first["message_id"]])
+    clock.shift(MINUTE)
+    found = told()
+    assert found["mail_ack_seconds"]["by_agent"]["bob"]["median"] == 660.0  # type: ignore[index]
+    assert found["mail_redeliveries"]["by_kind"]["direct"]["max"] == 1  # type: ignore[index]
+
+
+def test_it_keeps_to_a_window_and_an_agent(
+    call: Call,
+    team: None,
+    project: str,
+    offer: Offer,
+    clock: Clock,
+) -> None:
+    worked(call, project, offer, clock)
+    assert told(agent_id="ana")["handoff_done_seconds"]["all"] is None
+    assert told(agent_id="bob")["handoff_done_seconds"]["all"] is not None
+    clock.shift(2 * MINUTE)
+    assert told(window_seconds=60)["handoff_done_seconds"]["all"] is None
+    until = (now() - MINUTE).isoformat()
+    assert told(window_seconds=120, until=until)["handoff_done_seconds"]["all"] is not None
+
+
+@pytest.mark.parametrize("until", ["tomorrow", "2026-01-31T12:00:00", "0001-01-01T00:00:00Z", "", "9" * 60])
+def test_it_refuses_a_time_that_is_none(db: None, until: str) -> None:
+    envelope = run(OPERATOR, "figures", {"until": until})
+    assert envelope["error"]["code"] == "VALIDATION_ERROR"
+
+
+def test_it_is_for_operators(call: Call, db: None) -> None:
+    assert run(Caller(transport="test"), "figures", {})["error"]["code"] == "NOT_OWNER"
+
+
+def test_it_says_when_it_summed_up_the_newest_only(
+    call: Call,
+    team: None,
+    project: str,
+    offer: Offer,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(figures, "MOST", 1)
+    for _ in range(2):
+        worked(call, project, offer, clock)
+    found = told()["handoff_done_seconds"]
+    assert found["newest_only"] and found["all"]["count"] == 1  # type: ignore[index]
+
+
+def counted(histograms: Histograms, name: str) -> int:
+    """How many samples a figure's histogram has."""
+    (histogram,) = [found for found in histograms.look(now()) if found.figure.name == name]
+    return sum(counter.total() for counter in histogram.counted.values())
+
+
+def test_it_counts_each_thing_once_however_often_it_looks(
+    call: Call,
+    team: None,
+    project: str,
+    offer: Offer,
+    clock: Clock,
+) -> None:
+    worked(call, project, offer, clock)
+    histograms = Histograms()
+    assert counted(histograms, "handoff_done_seconds") == 0  # what was before is another process's to have told
+    for times in range(1, 4):
+        worked(call, project, offer, clock)
+        assert [counted(histograms, "handoff_done_seconds") for _ in range(3)] == [times] * 3
+
+
+def test_it_counts_what_is_committed_after_a_look_that_came_after_its_time(
+    call: Call,
+    team: None,
+    project: str,
+    clock: Clock,
+) -> None:
+    call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
+         target={"strategy": "direct", "agent_id": "bob"})  # fmt: skip
+    histograms = Histograms()
+    assert counted(histograms, "mail_ack_seconds") == 0
+    acted = now()
+    clock.shift(MINUTE)
+    assert counted(histograms, "mail_ack_seconds") == 0
+    Delivery.objects.update(status="read", read_at=acted)  # as a call that waited for the store for so long
+    clock.shift(MINUTE)
+    assert counted(histograms, "mail_ack_seconds") == 1
+
+
+def test_it_tells_cumulative_buckets_to_prometheus(
+    call: Call,
+    team: None,
+    project: str,
+    offer: Offer,
+    clock: Clock,
+) -> None:
+    from nexus_site.serving.metrics import exposition
+
+    def series() -> dict[str, float]:
+        lines = [
+            line.rpartition(" ") for line in exposition().decode().splitlines() if line.startswith("nexus_handoff_")
+        ]
+        return {name: float(value) for name, _, value in lines}
+
+    before = series()
+    worked(call, project, offer, clock)
+    after = series()
+    rose = {name for name in after if after[name] > before[name]}
+    told = 'nexus_handoff_claim_seconds_bucket{kind="capability",le="%s"}'
+    assert told % "60.0" in rose and told % "+Inf" in rose and told % "15.0" not in rose
+    assert after['nexus_handoff_claim_seconds_sum{kind="capability"}'] - before[
+        'nexus_handoff_claim_seconds_sum{kind="capability"}'
+    ] == pytest.approx(60)
