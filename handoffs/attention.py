@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from coordination import debts
 from coordination.models import Event
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, in_words
@@ -14,6 +15,7 @@ from core.clock import iso
 from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
+from handoffs.debts import patience
 from handoffs.models import Handoff, HandoffQuerySet, HandoffStatus
 from handoffs.verification import OPERATOR
 from inbox.picture import Picture
@@ -83,6 +85,27 @@ def _returned(picture: Picture, each: int) -> Found:
         if (event := returned.get(row.pk)) is not None and event.created_at <= picture.moment - _patience()
     ]
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
+
+
+def _debts(picture: Picture, each: int) -> Found:
+    """Who is there, does nothing, and owes what it took."""
+    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
+    by_agent: dict[str, list[debts.Debt]] = {}
+    for debt in debts.overdue(patience()):
+        if debt.agent_id in there:
+            by_agent.setdefault(debt.agent_id, []).append(debt)
+    needs = [
+        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, since=owed[0].since)
+        for agent_id, owed in list(by_agent.items())[:each]
+    ]
+    return Found(len(by_agent), needs)
+
+
+def _owed(owed: Sequence[debts.Debt]) -> str:
+    """The oldest debt, whom it is owed to, and how many more there are."""
+    first, more = owed[0], len(owed) - 1
+    to = f" to {first.to}" if first.to else ""
+    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
 
 
 def _leases(picture: Picture, each: int) -> Found:
@@ -210,6 +233,8 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
+    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 40, _debts, page="agent", look="Look at it",
+             command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from core.config import Settings, section, setting
 
 @section
 class HandoffSettings(Settings):
-    """How long a claim lasts, and when work that nobody takes needs a person."""
+    """How long a claim lasts, and when work that lies or is owed needs a person."""
 
     handoff_lease_ttl_seconds: int = setting(300, "Lease (s) of a claimed handoff.", minimum=1)
     handoff_untaken_after_seconds: int = setting(
@@ -15,4 +15,9 @@ class HandoffSettings(Settings):
     )
     handoff_renew_leases: bool = setting(
         True, "Whether a claim that still runs is renewed by its holder's heartbeats and acts."
+    )
+    debt_notice_seconds: int = setting(
+        900,
+        "Who owes work and does nothing for so long (s) is shown to operators, and those who wait for it are told.",
+        minimum=1,
     )

@@ -154,3 +154,21 @@ class Remark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.handoff_id}"
+
+
+class DebtNotice(models.Model):
+    """That those who wait for something an agent owes were told; there while the debt is."""
+
+    agent_id = models.CharField(max_length=ID_LENGTH)
+    debt = models.CharField(max_length=ID_LENGTH + 16)  # its key
+    told_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "debt_notices"
+        constraints = [
+            *not_empty("debt_notices", "agent_id", "debt"),
+            models.UniqueConstraint(fields=["agent_id", "debt"], name="debt_notices_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id}: {self.debt}"
