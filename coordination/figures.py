@@ -95,7 +95,7 @@ class Histogram:
 
     figure: Figure
     counted: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    sums: Counter[str] = field(default_factory=Counter)
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, sample: Sample) -> None:
         kind = sample.kind if sample.kind in self.figure.kinds else "other"

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from coordination import debts
+from coordination.debts import Debt
 from coordination.models import Event
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, in_words
@@ -87,10 +88,19 @@ def _returned(picture: Picture, each: int) -> Found:
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
+def _leases(picture: Picture, each: int) -> Found:
+    ending = monitoring.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
+    needs = [
+        Need(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
+        for row in ending[:each]
+    ]
+    return Found(ending.count(), needs)
+
+
 def _debts(picture: Picture, each: int) -> Found:
-    """Who is there, does nothing, and owes what it took."""
+    """Agents that are there, do nothing, and owe work they took."""
     there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
-    by_agent: dict[str, list[debts.Debt]] = {}
+    by_agent: dict[str, list[Debt]] = {}
     for debt in debts.overdue(patience()):
         if debt.agent_id in there:
             by_agent.setdefault(debt.agent_id, []).append(debt)
@@ -101,20 +111,11 @@ def _debts(picture: Picture, each: int) -> Found:
     return Found(len(by_agent), needs)
 
 
-def _owed(owed: Sequence[debts.Debt]) -> str:
+def _owed(owed: Sequence[Debt]) -> str:
     """The oldest debt, whom it is owed to, and how many more there are."""
     first, more = owed[0], len(owed) - 1
     to = f" to {first.to}" if first.to else ""
     return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
-
-
-def _leases(picture: Picture, each: int) -> Found:
-    ending = monitoring.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
-    needs = [
-        Need(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
-        for row in ending[:each]
-    ]
-    return Found(ending.count(), needs)
 
 
 def _missed(picture: Picture, each: int) -> Found:
@@ -233,8 +234,7 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
-    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 40, _debts, page="agent", look="Look at it",
-             command="nexus agents"),
+    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent", command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip

@@ -102,6 +102,7 @@ class Handoff(models.Model):
                 name="handoffs_by_lease",
                 condition=Q(lease_expires_at__isnull=False),
             ),
+            models.Index(fields=["from_agent_id"], name="handoffs_waiting", condition=Q(status="OPEN")),
             models.Index(fields=["claimed_by"], name="handoffs_by_holder", condition=Q(lease_expires_at__isnull=False)),
             models.Index(
                 fields=["workspace", "deadline_at"],

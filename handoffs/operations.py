@@ -92,6 +92,7 @@ class CreatedHandoff(TypedDict):
     Code.NOT_FOUND,
     Code.NOT_OWNER,
     Code.CONTENT_TOO_LARGE,
+    CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
 )
 def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:

@@ -29,6 +29,9 @@ BEGINS: Mapping[str, Doing | None] = {
     "handoff.submitted": Doing.CHECKING,
     "handoff.returned": Doing.CLAIMED,  # by its verifier, to who did it
     "handoff.expired": Doing.WAITING,  # the lease of its holder
+    "handoff.released": Doing.WAITING,  # by an operator
+    "handoff.reassigned": Doing.WAITING,
+    "handoff.restored": Doing.CLAIMED,  # to whom it was taken from
     "handoff.timed_out": None,
     "handoff.accepted": None,
     "handoff.completed": None,
@@ -39,7 +42,7 @@ BEGINS: Mapping[str, Doing | None] = {
 BEFORE: Mapping[str, Doing | None] = {
     **dict.fromkeys(("handoff.started", "handoff.blocked", "handoff.submitted", "handoff.completed"), Doing.CLAIMED),
     **dict.fromkeys(("handoff.accepted", "handoff.returned"), Doing.CHECKING),
-    "handoff.expired": None,
+    **dict.fromkeys(("handoff.expired", "handoff.released", "handoff.reassigned")),
 }
 
 

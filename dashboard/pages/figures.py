@@ -55,12 +55,12 @@ def _told(value: float, unit: str) -> str:
 
 
 def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """The spread as bars, each with where it ends; places across are in percent."""
+    """The spread as bars, each with the most that it holds; places across are in percent."""
     top, width = max((bucket["count"] for bucket in buckets), default=0) or 1, 100 / len(buckets)
     bars = []
     for place, bucket in enumerate(buckets):
         bound, height = bucket["at_most"], 100 * bucket["count"] / top
-        label = "more" if bound is None else f"{'≤ ' if unit == 'seconds' else ''}{_told(bound, unit)}"
+        label = "more" if bound is None else _told(bound, unit)
         bars.append({"x": place * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
                      "label": label, "count": bucket["count"]})  # fmt: skip
     return bars

@@ -19,6 +19,7 @@ from handoffs.spans import Doing, Span
 
 MARKS = 1_200  # of the whole picture
 NARROWEST = 0.25  # percent: about 3 px of 1200
+WIDEST = 8.0  # what is gathered at most
 TRACKS = 4  # what an agent does at once, one above the other
 ROW, GAP = 14, 8  # px: the height of a track, and around a lane
 CELLS = 120  # of a lane that tells how much there was
@@ -134,13 +135,14 @@ def lanes(spans: Mapping[str | None, Sequence[Span]], window: Window, *, marks: 
     """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that."""
     placed = {name: _in_order(found, window) for name, found in spans.items()}
     narrow = NARROWEST
-    while narrow < 25 and sum(_many(found, window, narrow) for found in placed.values()) > marks:
+    while narrow < WIDEST and sum(_cells(found, window, narrow) for found in placed.values()) > marks:
         narrow *= 2
-    top, drawn = 0, []
-    for name, found in placed.items():
-        drawn.append(_placed(_lane(name, found, window, narrow), top))
-        top += drawn[-1].height
-    return drawn
+    drawn = [_lane(name, found, window, narrow) for name, found in placed.items()]
+    while narrow < WIDEST and sum(len(lane.marks) for lane in drawn) > marks:
+        narrow *= 2
+        drawn = [_lane(name, found, window, narrow) for name, found in placed.items()]
+    tops = accumulate((lane.height for lane in drawn), initial=0)
+    return [_placed(lane, top) for lane, top in zip(drawn, tops, strict=False)]
 
 
 def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
@@ -149,11 +151,10 @@ def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
     return sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id))
 
 
-def _many(placed: Sequence[Placed], window: Window, narrow: float) -> int:
-    """How many marks a lane has at most, when spans narrower than this are gathered."""
+def _cells(placed: Sequence[Placed], window: Window, narrow: float) -> int:
+    """How many marks those spans of a lane make that are narrower than this; the others may add to that."""
     first, cell = window.clock, 2 * narrow
-    wide = sum(end - x >= narrow for x, end, _ in placed)
-    return wide + len({(first + x) // cell for x, end, _ in placed if end - x < narrow})
+    return len({(first + x) // cell for x, end, _ in placed if end - x < narrow})
 
 
 def _placed(lane: Lane, top: int) -> Lane:

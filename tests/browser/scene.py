@@ -152,6 +152,26 @@ def plan_places(plan: str, history: str) -> dict[str, str]:
     return {name: match[1] for name, match in found.items() if match}
 
 
+def hold(do: Does, root: Path, handoff: str) -> str:
+    """Files that two agents hold, one for a handoff, and some that were given up, told by the operations of files; the
+    id of the first reservation."""
+    place = {"project_root": str(root)}
+    mine = {**place, "agent_id": "builder-1"}
+    held = do(
+        "files_reserve", **mine, paths=["src/grammar.py", "tests/**/test_grammar*.py"], handoff_id=handoff,
+        reason="The rules move into a file of their own",
+    )  # fmt: skip
+    do("files_reserve", **place, agent_id="reviewer", paths=["docs/"], exclusive=False, seconds=3600)
+    do("files_reserve", **mine, paths=["src/reader.py"])
+    do("files_release", **mine, paths=["src/reader.py"])
+    return str(held["reservations"][0]["reservation_id"])
+
+
+def files_over_rest(url: str) -> Does:
+    """Operations of files called over a hub's REST, as the operator of this machine."""
+    return over_rest(url, "files/operations")
+
+
 def planning_over_rest(url: str) -> Does:
     """Operations of planning called over a hub's REST, as the operator of this machine."""
     return over_rest(url, "planning/operations")

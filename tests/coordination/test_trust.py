@@ -51,7 +51,7 @@ def verbs(project: str) -> dict[str, dict[str, Any]]:
         "inbox_pull": {"agent_id": "ann"},
         "inbox_ack": {"agent_id": "ann", "message_ids": "m"},
         "inbox_extend": {"agent_id": "ann", "message_ids": "m", "extend_seconds": 60},
-        **dict.fromkeys((verb for verb in SENSITIVE if verb.startswith("handoff_")), handoff),
+        **{verb: handoff for verb in SENSITIVE if verb.startswith("handoff_")},
         "handoff_block": {**handoff, "reason": "r"},
         "handoff_return": {**handoff, "reasons": "r"},
     }

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from coordination.log.selectors import first_event_at
 from coordination.models import Event, RetentionPass
+from core.apps import event_types
 from core.clock import now
+from dashboard.pages.timeline import ENDS
 from handoffs.spans import BEGINS, Doing, Span, Step, spans
 from handoffs.timeline import course, spans_of
 from tests.conftest import Call
@@ -65,6 +67,21 @@ def test_it_gives_what_is_returned_to_who_did_it() -> None:
     steps = steps_of(["handoff.created", "handoff.claimed", "handoff.submitted"])
     found = spans([*steps, Step("h", "handoff.returned", "eve", NOON + 9 * MINUTE, 9)])
     assert told(found)[-2:] == [("checking", None), ("claimed", "bob")]
+
+
+def test_it_gives_back_what_an_operator_released_by_mistake() -> None:
+    life = ["created", "claimed", "released", "restored", "reassigned", "claimed"]
+    assert told(spans(steps_of([f"handoff.{step}" for step in life]))) == [
+        ("waiting", None), ("claimed", "bob"), ("waiting", None), ("claimed", "bob"), ("waiting", None),
+        ("claimed", "bob"),
+    ]  # fmt: skip
+
+
+def test_it_knows_what_every_step_of_a_handoff_begins() -> None:
+    """A type that is added to the log and changes who has a handoff must be added to the spans."""
+    silent = {"handoff.extended", "handoff.remarked", "handoff.reoffered"}  # the state stays what it was
+    assert set(BEGINS) == {type for type in event_types() if type.startswith("handoff.")} - silent
+    assert set(ENDS) == set(BEGINS) - {"handoff.created"}
 
 
 def test_it_ends_a_claim_when_its_lease_ran_out_and_not_when_that_was_recorded(

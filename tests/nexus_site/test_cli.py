@@ -560,3 +560,20 @@ def test_it_tells_times_as_spans(seconds: int, words: str) -> None:
 def test_it_shortens_a_long_text() -> None:
     assert one_line("abc", widest=3) == "abc"
     assert one_line("abcd", widest=3) == "ab…"
+
+
+# figures
+
+
+def test_it_tells_figures_as_tables_and_as_the_operation_does(
+    call: Call, project: str, offered: Callable[..., str]
+) -> None:
+    acts = {"project_root": project, "handoff_id": offered(capability="python")}
+    call("handoff_claim", agent_id="bob", **acts)
+    call("handoff_complete", agent_id="bob", result="", **acts)
+    shown = nexus("figures")
+    assert shown.code == 0 and "Handoffs until they are done, in seconds" in shown.out and "agent bob" in shown.out
+    data = nexus("figures", "--hours", "1", "--agent", "bob", "--json").json
+    done = {figure["name"]: figure for figure in data["figures"]}["handoff_done_seconds"]
+    assert done["all"]["count"] == 1 and list(done["by_kind"]) == ["capability"]
+    assert all(figure["all"] is None for figure in nexus("figures", "--agent", "cyd", "--json").json["figures"])

@@ -24,7 +24,8 @@ function beside(chart, mark, key) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const chart = event.target.closest?.(".nx-chart");
+  // What a block held replaces the picture, and its card has the keys then.
+  const chart = event.target.id === "lanes" ? document.getElementById("chart") : event.target.closest?.(".nx-chart");
   if (!chart || event.ctrlKey || event.metaKey || event.altKey) return;
   const mark = event.target.closest("[data-lane] a");
   if (event.key.startsWith("Arrow") && (mark || event.key === "ArrowDown")) {
