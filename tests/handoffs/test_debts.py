@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordination import debts
-from core import apps as attention
+from core import apps
 from core.clock import now
 from core.operations import runner
 from handoffs.debts import tell_creditors
@@ -162,12 +162,8 @@ def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock
     took(title="Fix the login")
 
     def needs() -> list[tuple[str, str]]:
-        return [
-            (need.subject, need.detail)
-            for kind, found in attention.needs(Picture(now()), 3)
-            if kind.name == "debts"
-            for need in found.needs
-        ]
+        found = {kind.name: these for kind, these in apps.needs(Picture(now()), 3)}
+        return [(need.subject, need.detail) for need in found["debts"].needs] if "debts" in found else []
 
     clock.shift(IDLE - timedelta(seconds=1))
     assert needs() == []
