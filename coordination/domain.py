@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from coordination.log.selectors import events_after, newest_event_id
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent, Event
-from coordination.services import agents, audit
+from coordination.services import agents, audit, limits
 from coordination.services import settings as stored_settings
 from core.clock import now
+from core.operations.registry import Operation
 
 
 class Coordination:
@@ -23,6 +25,9 @@ class Coordination:
 
     def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
         return Agent.objects.filter(pk=agent_id).values_list("toolsets", flat=True).first()
+
+    def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
+        limits.check_allowed(agent_id, operation)
 
     def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
         audit.record(operator, "operator.acted", now(), operation=operation, **ids)

@@ -13,4 +13,10 @@ class CoordinationCode(ErrorCode):
     WORKSPACE_MISMATCH = "WORKSPACE_MISMATCH", 404, "The entity lives in another workspace; check project_root."
     INVALID_STREAM = "INVALID_STREAM", 400, "There is no such stream; the message names those there are."
     PATH_OUTSIDE_WORKSPACE = "PATH_OUTSIDE_WORKSPACE", 400, "The path, its links resolved, leaves the project."
+    QUOTA_EXCEEDED = (
+        "QUOTA_EXCEEDED",
+        429,
+        "A limit that an operator set is reached, and nothing was done; details.retry_after_seconds tells when to try "
+        "again, or is null where time changes nothing.",
+    )
     RENDER_ERROR = "RENDER_ERROR", 500, "A derived file, such as shared.md, could not be written."

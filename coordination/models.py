@@ -217,6 +217,37 @@ class StoredSetting(models.Model):
         return f"{self.name} = {self.value}"
 
 
+class LimitScope(models.TextChoices):
+    """For whom limits are stored."""
+
+    AGENT = "agent"
+    ROLE = "role"
+
+
+class AgentLimits(models.Model):
+    """What an agent, or whoever has a role, may do at most; it goes over the settings for all."""
+
+    scope = models.CharField(max_length=16, choices=LimitScope)
+    name = models.CharField(max_length=ID_LENGTH)  # the agent's id, or the role; it need not be there yet
+    values = models.JSONField(default=dict)  # by limit, how much; 0 is no limit
+    allowed = models.JSONField(null=True)  # names of toolsets and verbs: no others may be used
+    refused = models.JSONField(null=True)  # likewise: these may not
+    updated_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=ID_LENGTH)  # the operator
+
+    class Meta:
+        db_table = "agent_limits"
+        verbose_name_plural = "agent limits"
+        constraints = [
+            *not_empty("agent_limits", "name"),
+            one_of("agent_limits", "scope", LimitScope),
+            models.UniqueConstraint(fields=["scope", "name"], name="agent_limits_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"limits of {self.scope} {self.name}"
+
+
 class RetentionPass(models.Model):
     """A row here, inside one transaction, is what lets the log's trigger allow that transaction's DELETE."""
 

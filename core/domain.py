@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from core.operations.registry import Operation
 
 
 class Domain(Protocol):
@@ -17,6 +20,9 @@ class Domain(Protocol):
 
     def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
         """The names of the toolsets that are chosen for an agent; None when none are."""
+
+    def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
+        """Raises NOT_ALLOWED where an operator keeps an agent from a verb; no query while none is kept from any."""
 
     def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
         """Append to the log, inside the caller's transaction, that an operator used an agent's verb."""

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 
 class Glance(NamedTuple):
-    """A query for the ids of what waits for `:agent`, and a table that is there once it can be asked."""
+    """Queries for the ids of what waits for `:agent`, and for the keys of what it owes (`coordination.debts`); and a
+    table that is there once they can be asked."""
 
     table: str
-    waiting: str
+    waiting: str = ""
+    owed: str = ""
 
 
 GLANCES: list[Glance] = []

@@ -34,7 +34,7 @@ def main() -> None:
         with playing(home):
             board = window(browser, url, LARGE, "light")
             board.goto("/admin/board/")
-            done = board.get_by_role("region", name="Completed").locator("header .nx-badge")
+            done = board.get_by_role("region", name="Settled").locator("header .nx-badge")
             expect(done).to_have_text(re.compile("[2-6]"), timeout=60_000)
             take(board, "board")
             for name, size, path in (  # of the team at work: it leaves when the demo ends

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState, RetentionLane
+from core.contributions import DoctorCheck, ExportKind, ImpossibleState, RetentionLane, Sentence
 
 
 class FilesConfig(NexusAppConfig):
@@ -28,6 +28,11 @@ class FilesConfig(NexusAppConfig):
 
     def event_types(self) -> Sequence[str]:
         return [f"file.{what}" for what in "reserved extended released expired asked overridden".split()]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from files.sentences import SENTENCES
+
+        return SENTENCES
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from files.retention import LANES
@@ -60,10 +65,8 @@ class FilesConfig(NexusAppConfig):
             "files_extend": "nexus files extend",
             "files_who": "nexus files who",
             "files_end": "nexus files end",
+            "timeout_seconds": "nexus files reserve --wait",
         }
-
-    def words(self) -> Mapping[str, str]:
-        return {"timeout_seconds": "--wait"}
 
     def metrics(self) -> Iterable[Any]:
         from files.metrics import collect

@@ -7,7 +7,7 @@ from typing import Any
 
 from core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
 from files.models import Reservation
-from files.patterns import normalized, overlap, place
+from files.patterns import extension, normalized, overlap, place
 
 KINDS = (ExportKind("file_reservation", Reservation, 85, of_workspace(Reservation), agents=("agent_id",)),)
 
@@ -29,7 +29,7 @@ IMPOSSIBLE = (
 )
 
 HELD = """
-    SELECT workspace_id, place, pattern, exclusive, agent_id, reservation_id, expires_at
+    SELECT workspace_id, place, pattern, exclusive, agent_id, reservation_id, extension
     FROM file_reservations WHERE released_at IS NULL ORDER BY workspace_id, place
 """
 
@@ -39,7 +39,7 @@ def _reservations(examination: Any) -> Iterator[Finding]:
     if "file_reservations" not in examination.tables():
         return
     held = examination.rows(HELD)
-    if lost := sum(not _in_place(pattern, where) for _, where, pattern, *_ in held):
+    if lost := sum(not _in_place(row[2], row[1], row[6]) for row in held):
         yield Finding(
             f"{lost} reservations of files are kept in another place than their pattern leads to, or have none.",
             "They protect nothing. End them with `nexus files end`, and let their holders reserve again.",
@@ -51,9 +51,9 @@ def _reservations(examination: Any) -> Iterator[Finding]:
         )
 
 
-def _in_place(pattern: str, where: str) -> bool:
+def _in_place(pattern: str, where: str, kind: str) -> bool:
     try:
-        return normalized(pattern) == pattern and place(pattern) == where
+        return normalized(pattern) == pattern and (place(pattern), extension(pattern)) == (where, kind)
     except ValueError:
         return False
 

@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from core.database.prepared import Slot
-from files.patterns import MAX_PATTERN, PLACE_LENGTH
+from files.patterns import EXTENSION_LENGTH, MAX_PATTERN, PLACE_LENGTH
 
 STREAM = "file"  # of the log
 
@@ -42,6 +42,7 @@ class Reservation(models.Model):
     agent_id = models.CharField(max_length=ID_LENGTH)  # who holds it
     pattern = models.CharField(max_length=MAX_PATTERN)  # as `patterns.normalized` gives it
     place = models.CharField(max_length=PLACE_LENGTH, blank=True)  # `patterns.place` of it: what may overlap is near
+    extension = models.CharField(max_length=EXTENSION_LENGTH, blank=True)  # `patterns.extension` of it: and of its kind
     exclusive = models.BooleanField()  # else shared, which refuses exclusive ones alone
     reason = models.TextField(null=True)
     handoff_id = models.CharField(max_length=ID_LENGTH, null=True)  # ends with the holder's claim on it
@@ -61,13 +62,19 @@ class Reservation(models.Model):
         db_table = "file_reservations"
         indexes = [
             models.Index(fields=["workspace", "place"], name="files_held", condition=Q(released_at=None)),
-            models.Index(fields=["workspace", "expires_at"], name="files_by_lease", condition=Q(released_at=None)),
-            models.Index(fields=["agent_id", "expires_at"], name="files_of_agent", condition=Q(released_at=None)),
+            models.Index(
+                fields=["workspace", "extension", "place"], name="files_by_extension", condition=Q(released_at=None)
+            ),
+            models.Index(fields=["expires_at"], name="files_by_lease", condition=Q(released_at=None)),
+            models.Index(fields=["agent_id", "workspace"], name="files_of_agent", condition=Q(released_at=None)),
             models.Index(
                 fields=["handoff_id"], name="files_of_handoff", condition=Q(released_at=None, handoff_id__isnull=False)
             ),
             models.Index(
                 fields=["workspace", "place", "released_at"], name="files_had", condition=Q(released_at__isnull=False)
+            ),
+            models.Index(
+                fields=["workspace", "released_at"], name="files_had_last", condition=Q(released_at__isnull=False)
             ),
             models.Index(fields=["released_at"], name="files_ended", condition=Q(released_at__isnull=False)),
         ]

@@ -16,10 +16,12 @@ import unicodedata
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 
 MAX_PATTERN = 1024  # characters
 MAX_WILD = 100  # characters of a part with wildcards; a longer one costs too much to compare
 PLACE_PARTS, PLACE_LENGTH = 8, 64
+EXTENSION_LENGTH = 16
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, in order, apart: what one character may be
 Name = tuple[Ranges, ...]  # of a part with wildcards, what each character may be; STAR any number of any
@@ -79,6 +81,17 @@ def place(pattern: str) -> str:
     return digits
 
 
+def extension(pattern: str) -> str:
+    """The extension of every file that a normalized pattern matches, without the dot; empty where it tells none.
+
+    Two patterns with different ones do not overlap.
+    """
+    name = pattern.rpartition("/")[2]
+    ending = name.rpartition(".")[2]
+    told = name and _has_extension(name) and ending.isascii() and ending.isalnum() and len(ending) <= EXTENSION_LENGTH
+    return ending if told else ""
+
+
 def places(path: str) -> Iterator[str]:
     """The places of the patterns that can match a file, given by its path relative to the project's root."""
     digits = ""
@@ -99,7 +112,18 @@ def overlap(one: str, other: str) -> bool:
 
 def matches(pattern: str, path: str) -> bool:
     """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
-    return _meet(_parts(pattern), tuple(unicodedata.normalize("NFC", path).split("/")))
+    composed = unicodedata.normalize("NFC", path)
+    return composed.endswith(_tail(pattern)) and _meet(_parts(pattern), tuple(composed.split("/")))
+
+
+@lru_cache(maxsize=16_384)
+def _tail(pattern: str) -> str:
+    """What every path ends with that a normalized pattern matches: a look at it spares most comparisons."""
+    last = _parts(pattern)[-1]
+    if last is DEEP or isinstance(last, str):
+        return last or ""
+    literals = (chr(each[0][0]) if each != STAR and each[0][0] == each[-1][1] else "" for each in reversed(last))
+    return "".join(takewhile(bool, literals))[::-1]
 
 
 def _without_trailing_spaces(text: str) -> str:
@@ -141,7 +165,7 @@ def _part(name: str) -> str | Name:
     made: list[Ranges] = []
     for character in characters:
         if character != STAR or not made or made[-1] != STAR:
-            made.append(((ord(character), ord(character)),) if isinstance(character, str) else character)
+            made.append(_one(character) if isinstance(character, str) else character)
     return tuple(made)
 
 
@@ -280,7 +304,13 @@ def _names_meet(one: str | Name, other: str | Name) -> bool:
     """Whether a name exists that is both."""
     if isinstance(one, str) and isinstance(other, str):
         return one == other
-    return _spelled_alike(one, other)
+    return _ends_meet(one, other, 0) and _ends_meet(one, other, -1) and _spelled_alike(one, other)
+
+
+def _ends_meet(one: str | Name, other: str | Name, end: int) -> bool:
+    """Whether the first or the last characters may be the same: this alone tells most names apart."""
+    a, b = (_one(name[end]) if isinstance(name, str) else name[end] for name in (one, other))
+    return a == STAR or b == STAR or bool(_common(a, b))
 
 
 @lru_cache(maxsize=65_536)
@@ -308,4 +338,8 @@ def _fitting(ranges: Ranges, name: Name) -> int:
 
 
 def _spelled(name: str | Name) -> Name:
-    return tuple(((ord(character), ord(character)),) for character in name) if isinstance(name, str) else name
+    return tuple(map(_one, name)) if isinstance(name, str) else name
+
+
+def _one(character: str) -> Ranges:
+    return ((ord(character), ord(character)),)

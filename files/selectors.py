@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from django.db.models import Exists, Min, OuterRef, Q
 from core.clock import now
 from core.database.prepared import Select, Slot
 from files.models import Reservation, ReservationQuerySet
-from files.patterns import PLACE_PARTS, overlap, place
+from files.patterns import PLACE_PARTS, extension, overlap, place
 from handoffs.models import Handoff
 
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
-MOST_NAMED = 20  # of what is in the way of a pattern
+MOST_NAMED = 3  # of what is in the way of a pattern
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
@@ -35,28 +35,49 @@ def claimed(moment: datetime | Slot) -> Exists:
     )
 
 
-def _near() -> Q:
-    """The places above and below one: what may overlap it."""
-    above = [Slot(f"above_{count}") for count in range(PLACE_PARTS + 1)]
-    return Q(place__in=above) | Q(place__gt=Slot("place"), place__lt=Slot("end"))
+def _above() -> Q:
+    """The places above one, and that itself."""
+    return Q(place__in=[Slot(f"above_{count}") for count in range(PLACE_PARTS + 1)])
 
 
-_others_near = Select(
-    lambda: (
-        held(Slot("moment"))
-        .filter(_near(), workspace_id=Slot("workspace_id"))
-        .exclude(agent_id=Slot("agent_id"))
-        .values_list("pk", "pattern", "exclusive")
+def _below() -> Q:
+    return Q(place__gt=Slot("place"), place__lt=Slot("end"))
+
+
+def _alike_or_untold() -> Q:
+    """Of an extension: what tells another one overlaps nothing of it."""
+    return Q(extension__in=[Slot("extension"), ""])
+
+
+# Above and below are a read each: of both in one no index would be used. Lists by whether the pattern has an extension.
+_held_near = {
+    told: [
+        Select(
+            lambda where=where: (  # type: ignore[misc]
+                held(Slot("moment"))
+                .filter(where, workspace_id=Slot("workspace_id"))
+                .values_list("pk", "pattern", "exclusive", "agent_id")
+            )
+        )
+        for where in ((_above() & _alike_or_untold(), _below() & _alike_or_untold()) if told else (_above(), _below()))
+    ]
+    for told in (False, True)
+}
+_ended_at, _ended_below = (
+    Select(
+        lambda where=where: (  # type: ignore[misc]
+            Reservation.objects.filter(where, workspace_id=Slot("workspace_id"), released_at__isnull=False)
+            .order_by("-released_at")
+            .values_list("released_at", "pk", "pattern")
+        )
     )
+    for where in (Q(place=Slot("place")), _below())
 )
-_near_to = Select(
-    lambda: held(Slot("moment")).filter(_near(), workspace_id=Slot("workspace_id")).values_list("pk", "pattern")
-)
-_ended_near = Select(
+_ended_anywhere = Select(
     lambda: (
-        Reservation.objects.filter(_near(), workspace_id=Slot("workspace_id"), released_at__isnull=False)
+        Reservation.objects.filter(workspace_id=Slot("workspace_id"), released_at__isnull=False)
         .order_by("-released_at")
-        .values_list("pk", "pattern")
+        .values_list("released_at", "pk", "pattern")
     )
 )
 _own = Select(lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")))
@@ -82,10 +103,19 @@ class Conflict(NamedTuple):
 
 
 def _around(pattern: str) -> dict[str, str]:
-    """The slots of `_near` for a pattern."""
+    """The slots of a pattern's place."""
     here = place(pattern)
     above = {f"above_{count}": here[: 8 * count] for count in range(PLACE_PARTS + 1)}
     return {**above, "place": here, "end": here + BEYOND}
+
+
+def _overlapping(workspace_id: str, pattern: str, moment: datetime) -> Iterator[tuple[str, bool, str]]:
+    """What is held and overlaps a pattern: its key, whether it is exclusive, and who holds it."""
+    kind, around = extension(pattern), _around(pattern)
+    for select in _held_near[bool(kind)]:
+        for key, other, alone, holder in select(workspace_id=workspace_id, moment=moment, extension=kind, **around):
+            if overlap(pattern, other):
+                yield key, alone, holder
 
 
 def conflicts(
@@ -94,24 +124,29 @@ def conflicts(
     """What is in the way of reserving patterns, at most MOST_NAMED for each; shared ones are in no other's."""
     found: list[tuple[str, str]] = []
     for pattern in wanted:
-        near = _others_near(workspace_id=workspace_id, agent_id=agent_id, moment=moment, **_around(pattern))
-        overlapping = (key for key, other, alone in near if (exclusive or alone) and overlap(pattern, other))
-        found += [(pattern, key) for key in islice(overlapping, MOST_NAMED)]
+        near = _overlapping(workspace_id, pattern, moment)
+        others = (key for key, alone, holder in near if holder != agent_id and (exclusive or alone))
+        found += [(pattern, key) for key in islice(others, MOST_NAMED)]
     rows = Reservation.objects.in_bulk({key for _, key in found})
     return [Conflict(pattern, rows[key]) for pattern, key in found]
 
 
 def holders(workspace_id: str, pattern: str, moment: datetime) -> list[Reservation]:
     """Every reservation that overlaps a pattern, oldest first."""
-    near = _near_to(workspace_id=workspace_id, moment=moment, **_around(pattern))
-    keys = [key for key, other in near if overlap(pattern, other)]
+    keys = [key for key, _, _ in _overlapping(workspace_id, pattern, moment)]
     return sorted(Reservation.objects.in_bulk(keys).values(), key=lambda row: (row.created_at, row.pk))
 
 
 def last(workspace_id: str, pattern: str) -> Reservation | None:
     """The reservation that ended last of those that overlap a pattern; None when the latest in its place do not."""
-    ended = _ended_near(LOOKED_BACK, workspace_id=workspace_id, **_around(pattern))
-    key = next((key for key, other in ended if overlap(pattern, other)), None)
+    around = _around(pattern)
+    if around["place"]:
+        above = {around[f"above_{count}"] for count in range(PLACE_PARTS + 1)}
+        ended = [row for each in above for row in _ended_at(LOOKED_BACK, workspace_id=workspace_id, place=each)]
+        ended += _ended_below(LOOKED_BACK, workspace_id=workspace_id, **around)
+    else:
+        ended = _ended_anywhere(LOOKED_BACK, workspace_id=workspace_id)
+    key = next((key for _, key, other in sorted(ended, reverse=True) if overlap(pattern, other)), None)
     return None if key is None else Reservation.objects.get(pk=key)
 
 
@@ -141,7 +176,13 @@ def of_call(agent_id: str, client_id: str) -> list[Reservation]:
 
 
 def listed(
-    *, workspace_id: str | None, agent_id: str | None, ended: bool, search: str, limit: int
+    *,
+    workspace_id: str | None = None,
+    agent_id: str | None = None,
+    ended: bool = False,
+    search: str = "",
+    offset: int = 0,
+    limit: int,
 ) -> list[Reservation]:
     """Reservations for people: those held, oldest first, or those that ended, latest first; `search` finds parts of
     patterns, reasons and names."""
@@ -155,7 +196,7 @@ def listed(
         rows = rows.filter(agent_id=agent_id)
     if search:
         rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
-    return list(rows.select_related("workspace")[:limit])
+    return list(rows.select_related("workspace")[offset : offset + limit])
 
 
 def next_change(workspace_id: str) -> datetime | None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from core.contributions import Action
-from handoffs.models import Handoff
-
-
-def titles(handoff_ids: Sequence[str]) -> dict[str, str]:
-    """What handoffs are called, by id."""
-    return dict(Handoff.objects.filter(pk__in=handoff_ids).values_list("pk", "title"))
+from handoffs.lifecycle import STEPS, Part
+from handoffs.sentences import titles
 
 
 def _handoff(handoff_id: str) -> dict[str, str]:
@@ -51,3 +47,20 @@ ACTIONS = (
     ),
     _action("handoff_withdraw", "Cancel…", "cancelled", {"reason": "Reason (optional)"}, danger=True),
 )
+
+VERBS = {  # by step of the lifecycle, the action that takes it; the likeliest first
+    "accept": "handoff_approve",
+    "return": "handoff_send_back",
+    "extend": "handoff_prolong",
+    "release": "handoff_release",
+    "reassign": "handoff_reassign",
+    "reoffer": "handoff_reoffer",
+    "cancel": "handoff_withdraw",
+}
+
+
+def possible(status: str) -> list[Action]:
+    """What an operator can do about a handoff in a state."""
+    by_name = {action.operation: action for action in ACTIONS}
+    steps = ((operation, STEPS.get((verb, status))) for verb, operation in VERBS.items())
+    return [by_name[operation] for operation, step in steps if step is not None and Part.OPERATOR in step.who]

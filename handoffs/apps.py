@@ -17,10 +17,12 @@ class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
 
     def ready(self) -> None:
-        from coordination import renewal
+        from coordination import debts, renewal
+        from handoffs.debts import owed
         from handoffs.leases import renew
 
         renewal.register("handoffs", renew)
+        debts.register("handoff", owed)
         super().ready()
 
     def streams(self) -> Mapping[str, str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from coordination import debts
+from coordination.debts import Debt
 from coordination.models import Event
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, in_words
@@ -14,6 +16,7 @@ from core.clock import iso
 from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
+from handoffs.debts import patience
 from handoffs.models import Handoff, HandoffQuerySet, HandoffStatus
 from handoffs.verification import OPERATOR
 from inbox.picture import Picture
@@ -92,6 +95,27 @@ def _leases(picture: Picture, each: int) -> Found:
         for row in ending[:each]
     ]
     return Found(ending.count(), needs)
+
+
+def _debts(picture: Picture, each: int) -> Found:
+    """Agents that are there, do nothing, and owe work they took."""
+    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
+    by_agent: dict[str, list[Debt]] = {}
+    for debt in debts.overdue(patience()):
+        if debt.agent_id in there:
+            by_agent.setdefault(debt.agent_id, []).append(debt)
+    needs = [
+        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, since=owed[0].since)
+        for agent_id, owed in list(by_agent.items())[:each]
+    ]
+    return Found(len(by_agent), needs)
+
+
+def _owed(owed: Sequence[Debt]) -> str:
+    """The oldest debt, whom it is owed to, and how many more there are."""
+    first, more = owed[0], len(owed) - 1
+    to = f" to {first.to}" if first.to else ""
+    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
 
 
 def _missed(picture: Picture, each: int) -> Found:
@@ -210,6 +234,7 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
+    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent", command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip

@@ -102,6 +102,7 @@ class Handoff(models.Model):
                 name="handoffs_by_lease",
                 condition=Q(lease_expires_at__isnull=False),
             ),
+            models.Index(fields=["from_agent_id"], name="handoffs_waiting", condition=Q(status="OPEN")),
             models.Index(fields=["claimed_by"], name="handoffs_by_holder", condition=Q(lease_expires_at__isnull=False)),
             models.Index(
                 fields=["workspace", "deadline_at"],
@@ -154,3 +155,21 @@ class Remark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.handoff_id}"
+
+
+class DebtNotice(models.Model):
+    """That those who wait for something an agent owes were told; there while the debt is."""
+
+    agent_id = models.CharField(max_length=ID_LENGTH)
+    debt = models.CharField(max_length=ID_LENGTH + 16)  # its key
+    told_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "debt_notices"
+        constraints = [
+            *not_empty("debt_notices", "agent_id", "debt"),
+            models.UniqueConstraint(fields=["agent_id", "debt"], name="debt_notices_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id}: {self.debt}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Count, QuerySet
@@ -9,9 +10,9 @@ from django.db.models import Count, QuerySet
 from handoffs.models import Handoff, HandoffStatus
 
 
-def column(status: str, limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
-    """The newest handoffs in a state; live ones by creation, settled ones likewise."""
-    rows = Handoff.objects.filter(status=status)
+def column(statuses: Sequence[str], limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
+    """The newest handoffs in some states."""
+    rows = Handoff.objects.filter(status__in=statuses)
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
     return list(rows.select_related("workspace").defer("payload", "result").order_by("-created_event_id")[:limit])

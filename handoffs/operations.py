@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
@@ -10,6 +11,8 @@ from typing_extensions import TypedDict
 
 import handoffs.administration  # declares the operators' verbs over what is stuck
 import handoffs.shared_md  # noqa: F401  # contributes its section
+from coordination import debts
+from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.models import Event
@@ -89,6 +92,7 @@ class CreatedHandoff(TypedDict):
     Code.NOT_FOUND,
     Code.NOT_OWNER,
     Code.CONTENT_TOO_LARGE,
+    CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
 )
 def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
@@ -373,6 +377,54 @@ def handoff_cancel(p: HandoffWithReason, caller: Caller) -> SettledHandoff:
     """Retract an open handoff you created."""
     services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
     return _outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
+
+
+class HandoffMine(Params):
+    agent_id: Id
+    project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
+
+
+class MyHandoff(TypedDict):
+    handoff_id: str
+    title: str
+    status: HandoffState
+    from_agent_id: str
+    project_root: str
+    lease_expires_at: Time | None
+    lease_seconds_left: int
+    blocked_reason: str | None
+
+
+class Mine(TypedDict):
+    handoffs: list[MyHandoff]
+    owes: Annotated[list[DebtRow], Field(description="What else you took and have not brought: mail, tasks.")]
+
+
+@operation(HandoffMine, *IN_WORKSPACE, Code.NOT_OWNER, acts_as="agent_id", read_only=True)
+def handoff_mine(p: HandoffMine, caller: Caller) -> Mine:
+    """What you hold, and what else you owe."""
+    moment = now()
+    workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
+    held = selectors.held_by(p.agent_id, moment, workspace_id=workspace_id)
+    owes = [debt for debt in debts.owed_by(p.agent_id) if debt.kind != "handoff"]
+    return {
+        "handoffs": [_mine(handoff, moment) for handoff in held],
+        "owes": [debt_row(debt) for debt in owes if workspace_id in (None, debt.workspace_id)],
+    }
+
+
+def _mine(handoff: Handoff, moment: datetime) -> MyHandoff:
+    assert handoff.lease_expires_at is not None, "what is held has a lease"
+    return {
+        "handoff_id": handoff.handoff_id,
+        "title": handoff.title,
+        "status": str(handoff.status),
+        "from_agent_id": handoff.from_agent_id,
+        "project_root": handoff.workspace.root_realpath,
+        "lease_expires_at": iso(handoff.lease_expires_at),
+        "lease_seconds_left": int((handoff.lease_expires_at - moment).total_seconds()),
+        "blocked_reason": handoff.blocked_reason,
+    }
 
 
 class HandoffList(Params):

@@ -92,6 +92,14 @@ def next_change(workspace_id: str) -> datetime | None:
     return min(moments, default=None)
 
 
+def held_by(agent_id: str, moment: datetime, *, workspace_id: str | None = None) -> list[Handoff]:
+    """What an agent holds, the lease that ends first at the head."""
+    rows = Handoff.objects.held().filter(claimed_by=agent_id, lease_expires_at__gte=moment)
+    if workspace_id is not None:
+        rows = rows.filter(workspace_id=workspace_id)
+    return list(rows.select_related("workspace").order_by("lease_expires_at")[:READ_AT_ONCE])
+
+
 def state_at(handoff: Handoff, moment: datetime) -> str:
     """The state that counts, whether or not it was recorded yet."""
     return lifecycle.state_at(

@@ -8,18 +8,35 @@ from core.contributions import Sentence, Thing
 from handoffs.models import Handoff
 
 
-def _titles(ids: Collection[str]) -> Mapping[str, str]:
+def titles(ids: Collection[str]) -> Mapping[str, str]:
+    """What handoffs are called, by id."""
     return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
 
 
-THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id", names=_titles)}
+THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id", names=titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),
     "handoff.claimed": Sentence("{actor} took {handoff}", "{count} handoffs claimed"),
-    "handoff.completed": Sentence("{actor} finished {handoff}", "{count} handoffs completed"),
-    "handoff.rejected": Sentence("{actor} declined {handoff}[: {reason}]", "{count} handoffs rejected"),
-    "handoff.cancelled": Sentence("{actor} cancelled {handoff}[: {reason}]", "{count} handoffs cancelled"),
+    "handoff.started": Sentence("{actor} works on {handoff}", "{count} handoffs started"),
+    "handoff.blocked": Sentence("{actor} is stuck with {handoff}[: {reason}]", "{count} handoffs blocked"),
+    "handoff.extended": Sentence("{actor} keeps {handoff} for longer", "{count} leases of handoffs extended"),
     "handoff.expired": Sentence(
         "{handoff} is free again[: the lease of {claimed_by} ran out]", "{count} leases of handoffs ran out"
     ),
+    "handoff.timed_out": Sentence("nobody took {handoff} by its deadline", "{count} handoffs past their deadline"),
+    "handoff.submitted": Sentence("{actor} submitted {handoff} to be checked", "{count} handoffs submitted"),
+    "handoff.accepted": Sentence("{actor} accepted {handoff}", "{count} handoffs accepted"),
+    "handoff.returned": Sentence(
+        "{actor} returned {handoff}[ to {claimed_by}][: {reason}]", "{count} handoffs returned"
+    ),
+    "handoff.completed": Sentence("{actor} finished {handoff}", "{count} handoffs completed"),
+    "handoff.rejected": Sentence("{actor} declined {handoff}[: {reason}]", "{count} handoffs rejected"),
+    "handoff.cancelled": Sentence("{actor} cancelled {handoff}[: {reason}]", "{count} handoffs cancelled"),
+    "handoff.remarked": Sentence("{actor} came too late with {handoff}", "{count} results came too late"),
+    "handoff.released": Sentence("{actor} took {handoff}[ from {claimed_by}][: {reason}]", "{count} handoffs released"),
+    "handoff.restored": Sentence("{actor} gave {handoff} back[ to {claimed_by}]", "{count} releases taken back"),
+    "handoff.reassigned": Sentence(
+        "{actor} gave {handoff}[ of {claimed_by}] to {target}[: {reason}]", "{count} handoffs reassigned"
+    ),
+    "handoff.reoffered": Sentence("{actor} offered {handoff} again", "{count} handoffs offered again"),
 }

@@ -24,7 +24,7 @@ from core.database.prepared import Select, Slot, Update, insert
 from core.limits import opaque_text, within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid, not_found
-from handoffs import lifecycle, remarks, selectors
+from handoffs import lifecycle, quotas, remarks, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
 from handoffs.models import STREAM, Handoff, HandoffStatus, RemarkKind
@@ -115,8 +115,8 @@ def create(
     with the same client_id before is answered as it is now.
 
     Raises VALIDATION_ERROR (missing or malformed target, malformed verifier), WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE,
-    and NOT_FOUND for a direct target or a verifier that is no registered agent, and for a task that the open cycle has
-    not.
+    QUOTA_EXCEEDED, and NOT_FOUND for a direct target or a verifier that is no registered agent, and for a task that the
+    open cycle has not.
     """
     parsed = parse_target(target)
     if parsed is None:
@@ -143,6 +143,7 @@ def create(
         if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
             agents.touch(from_agent_id, moment)
             return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
+        quotas.check_open(from_agent_id)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])

@@ -132,14 +132,14 @@ def _passed(moment: float, settings: Any) -> bool:
 
 
 def _must_look(settings: Any, call: Call, told: memory.Told) -> bool:
-    if _passed(told.look_by, settings) or (call.event == STOP and set(told.told) - set(told.pressed)):
+    if call.event == STOP or _passed(told.look_by, settings):  # what it took itself since, no signal tells of
         return True
     seen = signal_files.stamp(settings.home, call.agent_id)
     return seen is None or seen != told.signal
 
 
 def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
-    """Tell what is new, once; at Stop, once more what still waits."""
+    """Tell what is new, once; at Stop, once more what still waits, and once what the agent owes."""
     signal_files.arm(settings.home, call.agent_id)
     told.signal = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that none is missed
     seen = _seen(settings, call, start_django)
@@ -147,23 +147,33 @@ def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[
     told.told = [item for item in told.told if item in seen.waiting]
     told.pressed = [item for item in told.pressed if item in seen.waiting]
     known = told.pressed if call.event == STOP else told.told
-    if seen.waiting <= set(known):
+    debts = seen.owed - set(told.owed)
+    if call.event == STOP:
+        told.owed = sorted(seen.owed)
+    if seen.waiting <= set(known) and not debts:
         return ""
     start_django()
     from hooks import look
 
+    owed = look.owed(call, debts) if debts else ""
+    if seen.waiting <= set(known):
+        return owed
     text, fresh = look.waiting(call, known)
     told.told = sorted(seen.waiting | fresh)  # the notice counts what it does not show
     if call.event == STOP:
         told.pressed = told.told
-    return text
+    return text + owed
 
 
 def _seen(settings: Any, call: Call, start_django: Callable[[], None]) -> glance.Seen:
     """What waits: without Django where the store is a file."""
     if settings.database_url is None:
         return glance.glance(
-            settings.database, agent_id=call.agent_id, root=call.root, busy_ms=settings.busy_timeout_ms
+            settings.database,
+            agent_id=call.agent_id,
+            root=call.root,
+            busy_ms=settings.busy_timeout_ms,
+            owing=call.event == STOP,
         )
     start_django()
     from hooks import look

@@ -33,20 +33,28 @@ WHERE workspace_id = :workspace AND (status = 'OPEN' OR lease_expires_at < :now)
   AND (deadline_at IS NULL OR deadline_at >= :now)
 LIMIT 1000
 """
+OWED = """
+SELECT 'message ' || message_id FROM message_deliveries
+WHERE recipient_agent_id = :agent AND status = 'delivered'
+UNION ALL
+SELECT 'handoff ' || handoff_id FROM handoffs WHERE claimed_by = :agent AND lease_expires_at >= :now
+LIMIT 1000
+"""
 TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"
 TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
 
 
 class Seen(NamedTuple):
-    """What waits for an agent, and when (unix time) time alone may next change that."""
+    """What waits for an agent, when (unix time) time alone may next change that, and what it owes, where asked."""
 
     waiting: set[str]
     changes_at: float
+    owed: frozenset[str] = frozenset()
 
 
-def glance(database: Path, *, agent_id: str, root: str, busy_ms: int) -> Seen:
-    """The ids of the messages and handoffs that wait, and of what apps registered.
+def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: bool = False) -> Seen:
+    """The ids of the messages and handoffs that wait, and of what apps registered; with `owing` the keys of its debts.
 
     Raises sqlite3.Error where the store cannot be read.
     """
@@ -77,11 +85,15 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int) -> Seen:
                 waiting.add(handoff_id)
             elif opening := next_opening(target, created_at=created_at, now=now):
                 changes.append(opening)
-        for glance in GLANCES:
-            if store.execute(TABLE, [glance.table]).fetchone():
-                waiting.update(row[0] for row in store.execute(glance.waiting, values))
+        there = [glance for glance in GLANCES if store.execute(TABLE, [glance.table]).fetchone()]
+        for query in filter(None, (glance.waiting for glance in there)):
+            waiting.update(row[0] for row in store.execute(query, values))
+        owed: set[str] = set()
+        for query in filter(None, (OWED, *(glance.owed for glance in there)) if owing else ()):
+            owed.update(row[0] for row in store.execute(query, values))
     # A lease lapses just after its end.
-    return Seen(waiting, min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001)
+    changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
+    return Seen(waiting, changes_at, frozenset(owed))
 
 
 def _moment(text: str) -> datetime:

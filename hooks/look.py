@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db.models import Min
 
-from coordination import toolset
+from coordination import debts, toolset
+from coordination.debts import debt_row
 from coordination.paths import workspace_id_of
 from core.config import CoreSettings
 from core.database import store
@@ -18,7 +19,7 @@ from core.operations.registry import TOOLSETS
 from handoffs.selectors import next_change
 from hooks import memory, notice
 from hooks.glance import Seen
-from hooks.harness import Call
+from hooks.harness import STOP, Call
 from hooks.news import every_news
 from inbox.models import Delivery, DeliveryStatus
 
@@ -62,7 +63,15 @@ def seen(call: Call) -> Seen:
     leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
     changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
-    return Seen(waits, min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001)
+    changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
+    owes = debts.owed_by(call.agent_id) if call.event == STOP else []
+    return Seen(waits, changes_at, frozenset(debt.key for debt in owes))
+
+
+def owed(call: Call, keys: Collection[str]) -> str:
+    """What to tell the agent of those debts; empty where they are gone."""
+    found = [debt_row(debt) for debt in debts.owed_by(call.agent_id) if debt.key in keys]
+    return notice.reminder(call.agent_id, found) if found else ""
 
 
 def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:

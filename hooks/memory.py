@@ -25,6 +25,7 @@ class Told:
     refresh_by: float = 0.0  # unix time: refresh the session by then
     told: list[str] = field(default_factory=list)  # waiting messages and handoffs it has been told of
     pressed: list[str] = field(default_factory=list)  # those it was kept from stopping for
+    owed: list[str] = field(default_factory=list)  # what it owed when it last stopped, and was told of
 
 
 @dataclass

@@ -10,6 +10,13 @@ from core.contributions import Action, ExportKind, Figure, ImpossibleState, Need
 class InboxConfig(NexusAppConfig):
     name = "inbox"
 
+    def ready(self) -> None:
+        from coordination import debts
+        from inbox.debts import owed
+
+        debts.register("message", owed)
+        super().ready()
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from inbox.retention import LANES
 

@@ -79,6 +79,7 @@ class SentMessage(SentRow):
     delivered_count: int
     workspace_created: NotRequired[Literal[True]]
     excluded_stale: NotRequired[Annotated[list[str], Field(description="Whom a broadcast passed over.")]]
+    excluded_full: NotRequired[Annotated[list[str], Field(description="Whose inbox takes no more for now.")]]
     warning: NotRequired[str]
     duplicate: NotRequired[Duplicate]
 
@@ -89,6 +90,7 @@ class SentMessage(SentRow):
     Code.CONTENT_TOO_LARGE,
     Code.NOT_FOUND,
     Code.NOT_OWNER,
+    CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
     guards=(in_session("from_session_id"),),
 )
@@ -120,12 +122,16 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
         data["workspace_created"] = True
     if sent.excluded_stale:
         data["excluded_stale"] = sent.excluded_stale
+    if sent.excluded_full:
+        data["excluded_full"] = sent.excluded_full
     if warning := _warning(sent):
         data["warning"] = warning
     return data
 
 
 def _warning(sent: services.Sent) -> str | None:
+    if sent.excluded_full:
+        return "The inboxes of those in excluded_full take no more for now: they did not get this message."
     if sent.excluded_stale:
         return "Agents with no recent heartbeat did not get this broadcast; reach those in excluded_stale directly."
     return None if sent.recipients else "The target matched no agent: nobody received this message."

@@ -5,4 +5,12 @@ from __future__ import annotations
 from core.contributions import Sentence, Thing
 
 THINGS = {"message": Thing("a message", "mail", "message_id", argument="m", name="subject")}
-SENTENCES = {"message.created": Sentence("{actor} wrote {message}[ to {recipients}]", "{count} messages sent")}
+SENTENCES = {
+    "message.created": Sentence("{actor} wrote {message}[ to {recipients}]", "{count} messages sent"),
+    "message.requeued": Sentence("{actor} put {message} back into the inbox[ of {recipients}]", "{count} requeued"),
+    "message.forwarded": Sentence("{actor} forwarded {message}[ of {former}][ to {recipients}]", "{count} forwarded"),
+    "message.acknowledged": Sentence(
+        "{actor} settled {message}, a dead letter[ of {recipients}]", "{count} dead letters settled"
+    ),
+    "message.parked": Sentence("{actor} made {message} a dead letter again[ of {recipients}]", "{count} parked again"),
+}

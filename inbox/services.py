@@ -22,7 +22,7 @@ from core.database import write
 from core.database.prepared import Slot, Update, insert
 from core.limits import within_limit
 from core.operations.errors import invalid, not_found
-from inbox import lanes, selectors
+from inbox import lanes, quotas, selectors
 from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.search import document_of
@@ -30,12 +30,13 @@ from inbox.search import document_of
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as it was sent: whom it reached, and whom it passed over as stale."""
+    """A message as it was sent: whom it reached, and whom it passed over as stale or because their inbox is full."""
 
     message: Message
     event_id: int
     recipients: list[str]
     excluded_stale: list[str]
+    excluded_full: list[str]
     workspace_created: bool
     duplicate: bool = False  # sent before, with the same client_id
 
@@ -62,7 +63,7 @@ def send(
     received that message; without a `project_root`, when the sender wrote it, too. What the sender sent with the same
     client_id before is answered again.
     Raises, first found first, VALIDATION_ERROR (blank subject or body, malformed target), WORKSPACE_UNRESOLVED,
-    CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target).
+    CONTENT_TOO_LARGE, NOT_FOUND (channel, parent, or the agent of a direct target), QUOTA_EXCEEDED.
     """
     for field, text in (("subject", subject), ("body", body)):
         if not text.strip():
@@ -94,10 +95,13 @@ def send(
         workspace_created = (
             place is not None and workspace_id == place.workspace_id and workspaces.ensure(place, moment)
         )
-        recipients, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
+        quotas.check_pace(from_agent_id, moment)
+        addressed, excluded_stale = _resolve(parsed, admitted, workspace_id, from_agent_id, moment)
+        quotas.check_breadth(from_agent_id, addressed)
+        recipients, excluded_full = quotas.with_room(addressed, moment)
         event = _post(message, recipients)
         agents.touch(from_agent_id, moment)
-    return Sent(message, event.event_id, recipients, excluded_stale, workspace_created)
+    return Sent(message, event.event_id, recipients, excluded_stale, excluded_full, workspace_created)
 
 
 def _sent_before(message: Message) -> Sent:
@@ -105,7 +109,7 @@ def _sent_before(message: Message) -> Sent:
     event_id = document_of(message.message_id) or 0  # of its message.created event
     event = Event.objects.filter(pk=event_id).first()
     recipients = event.payload["recipients"] if event else message.deliveries.values_list("recipient_id", flat=True)
-    return Sent(message, event_id, sorted(recipients), [], workspace_created=False, duplicate=True)
+    return Sent(message, event_id, sorted(recipients), [], [], workspace_created=False, duplicate=True)
 
 
 def notify(
@@ -113,7 +117,7 @@ def notify(
 ) -> list[str]:
     """Put a notice of the system into one inbox, inside the caller's transaction; the agents it reached.
 
-    Nobody when the recipient is unregistered.
+    Nobody when the recipient is unregistered; a limit refuses none, or a full inbox would hold up the work.
     """
     if not agent_exists(recipient):
         return []

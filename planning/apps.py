@@ -11,10 +11,13 @@ class PlanningConfig(NexusAppConfig):
     name = "planning"
 
     def ready(self) -> None:
+        from coordination import debts
         from handoffs import work
+        from planning.debts import owed
 
         import_module("planning.toolset")  # which names what declares its operations
         import_module("planning.shared_md")  # contributes its section
+        debts.register("task", owed)
         work.register(lambda: import_module("planning.work"))
 
     def streams(self) -> Mapping[str, str]:

@@ -13,5 +13,6 @@ from coordination.operations import (  # noqa: F401, I001  # each registers its 
     artifacts,
     shared_md,
     administration,
+    limits,
     figures,
 )

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination import debts
+from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
 from coordination.parameters import WorkspaceId
 from coordination.rows import SessionRow, SessionState, session_row
@@ -71,12 +73,14 @@ def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
 
 class ClosedSession(SessionRow):
     closed_at: Time | None
+    owes: Annotated[list[DebtRow], Field(description="What the agent took and has not brought.")]
 
 
 @operation(SessionRef, *SESSION_ERRORS, idempotent=True)
 def session_close(p: SessionRef, caller: Caller) -> ClosedSession:
-    """End a session; closing twice is fine."""
+    """End a session; closing twice is fine. `owes`: what you took and have not brought."""
     session = sessions.close(
         session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id, operator=caller.operator
     )
-    return {**session_row(session), "closed_at": iso(session.closed_at)}
+    owes = [debt_row(debt) for debt in debts.owed_by(session.agent_id)]
+    return {**session_row(session), "closed_at": iso(session.closed_at), "owes": owes}

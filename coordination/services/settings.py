@@ -16,7 +16,7 @@ from django.db import transaction
 from typing_extensions import TypedDict
 
 from coordination.models import StoredSetting
-from coordination.services import audit
+from coordination.services import audit, limits
 from core.clock import now
 from core.config import LARGEST, TABLE, flag, parse, variable
 from core.database import write
@@ -30,12 +30,13 @@ _looked = 0.0  # when it did, in seconds since the epoch
 
 
 def refresh() -> None:
-    """Take over what other processes stored, when the last look is a second old. Costs one small read then."""
+    """Take over what other processes stored, when the last look is a second old. Costs two small reads then."""
     global _looked
     moment = time.time()
     if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off
         _looked = moment
         apply()
+        limits.apply()
 
 
 def apply() -> None:

@@ -27,6 +27,7 @@ class Code(ErrorCode):
     VALIDATION_ERROR = "VALIDATION_ERROR", 400, "An argument is missing, malformed or unknown; details.field names it."
     NOT_FOUND = "NOT_FOUND", 404, "There is no such entity."
     NOT_OWNER = "NOT_OWNER", 403, "The caller may not act on, or as, this."
+    NOT_ALLOWED = "NOT_ALLOWED", 403, "An operator does not let this agent use this verb."
     INVALID_TRANSITION = (
         "INVALID_TRANSITION",
         409,

@@ -25,6 +25,12 @@ class Outcome:
         """The HTTP status: 200, or that of the error's code."""
         return 200 if self.error is None else getattr(self.error, "status", self.error.code.status)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers that tell more of it: when to try again."""
+        seconds = self.error.details.get("retry_after_seconds") if self.error else None
+        return {} if seconds is None else {"Retry-After": str(seconds)}
+
     def result(self) -> Data:
         """The data. Raises the error."""
         if self.error is not None:

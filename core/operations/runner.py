@@ -171,7 +171,8 @@ def _permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
 
 
 def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Raises NOT_OWNER where the connection acts as another agent or is bound no more, and what a guard raises."""
+    """Raises NOT_OWNER where the connection acts as another agent or is bound no more, NOT_ALLOWED where an operator
+    keeps the agent from the verb, and what a guard raises."""
     check_credential(caller)
     acting = getattr(params, operation.acts_as) if operation.acts_as else None
     if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
@@ -180,6 +181,8 @@ def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
             f"This connection acts as {caller.agent_id!r} only; pass that as {operation.acts_as}.",
             {"field": operation.acts_as},
         )
+    if caller.operator is None and (agent_id := acting or caller.agent_id) is not None:
+        domain().check_allowed(agent_id, operation)
     for guard in operation.guards:
         guard.check(operation, params, caller)
 

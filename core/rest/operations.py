@@ -30,6 +30,7 @@ async def operation(request: HttpRequest, toolset: str, name: str) -> HttpRespon
             raise not_found("toolset", toolset[:200])
         outcome = await runner.aperform(chosen, caller, name, json_object(request.body))
         body, status = chosen.reply.body(outcome), outcome.status
+        headers |= outcome.headers
     except Exception as error:
         body, status = explain(error, chosen.reply if chosen else ENVELOPE)
     if status == 401:

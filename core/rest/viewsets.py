@@ -83,6 +83,8 @@ class Endpoint(GenericViewSet[Any]):
         outcome = runner.perform(self.toolset, self.caller, name, arguments)
         failed = outcome.error is not None
         response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
+        for name, value in outcome.headers.items():
+            response.headers[name] = value
         response.exception = failed
         return response
 

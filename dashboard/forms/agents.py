@@ -7,11 +7,12 @@ from typing import Any
 
 from django import forms
 
-from coordination.models import Agent
+from coordination.models import Agent, AgentLimits, LimitScope
 from coordination.routing import capability_set
+from coordination.services import limits
 from core.operations.registry import TOOLSETS
 from core.operations.toolsets import default
-from dashboard.forms.base import JSONTextField, NamesField, OperationForm
+from dashboard.forms.base import JSONTextField, NamesField, NumberField, OperationForm
 
 
 class ProfileForm(OperationForm):
@@ -50,6 +51,55 @@ def profile_of(agent: Agent) -> dict[str, str]:
         "toolsets": ", ".join(agent.toolsets or ()),
         "metadata": "" if agent.metadata is None else json.dumps(agent.metadata, ensure_ascii=False),
     }
+
+
+class LimitsForm(OperationForm):
+    """What an agent may do at most; an empty field is what holds for its role, or for all."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for name in limits.names():
+            below = str(limits.for_all(name) or "no limit")
+            widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": below})
+            self.fields[name] = NumberField(required=False, label=TITLES.get(name, name), widget=widget)
+        for name, label in LISTS.items():
+            self.fields[name] = NamesField(required=False, label=label)
+
+    @property
+    def numbers(self) -> list[forms.BoundField]:
+        """The fields of the limits."""
+        return [self[name] for name in limits.names()]
+
+    def given(self) -> dict[str, Any]:
+        """The limits as the operation takes them; an empty list is none."""
+        return {
+            "limits": {name: self.cleaned_data[name] for name in limits.names()},
+            **{name: self.cleaned_data[name] or None for name in LISTS},
+        }
+
+    def field_of(self, name: str) -> str:
+        """A limit has its own field."""
+        return name.removeprefix("limits.")
+
+
+TITLES = {
+    "messages_per_minute": "Messages a minute",
+    "open_handoffs": "Handoffs that wait to be taken",
+    "recipients": "Recipients of a message",
+    "unread": "Unread messages that its inbox takes",
+}
+LISTS = {
+    "allowed": "Toolsets and verbs that it may use, separated by commas; empty: all",
+    "refused": "Toolsets and verbs that it may not use",
+}
+
+
+def limits_of(agent_id: str) -> dict[str, Any]:
+    """What is stored for an agent as `LimitsForm` shows it."""
+    row = AgentLimits.objects.filter(scope=LimitScope.AGENT, name=agent_id).first()
+    if row is None:
+        return {}
+    return {**row.values, "allowed": ", ".join(row.allowed or ()), "refused": ", ".join(row.refused or ())}
 
 
 class KeyForm(forms.Form):

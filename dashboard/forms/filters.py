@@ -235,6 +235,13 @@ class ArrivalFilters(Filters):
     since = _number()
 
 
+class FilesFilters(PlaceFilters):
+    state = _choice(label="State", choices=[("held", "Held"), ("ended", "Ended")])
+    q = _words("Part of a path, a reason or an agent")
+    page = _number()
+    preset = {"state": "held"}
+
+
 class TopicsFilters(Filters):
     status = _choice(label="State", choices=[("all", "All"), ("open", "Open"), ("closed", "Closed")])
     q = _words("Name, or words of a message")

@@ -15,7 +15,7 @@ from coordination.log.selectors import events_by, newest_event_id
 from coordination.models import Agent, AgentKey, Event, Session
 from coordination.routing import capability_set
 from core.clock import now
-from dashboard.forms.agents import KeyForm, NewAgentForm, ProfileForm, SessionForm, profile_of
+from dashboard.forms.agents import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
 from dashboard.page import form_only, operate, posted, render
 from dashboard.pages.timeline import day_of
@@ -68,14 +68,31 @@ def new(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """One agent: profile, key, sessions, inbox, latest events; POST changes the profile."""
+    """One agent: profile, limits, key, sessions, inbox, latest events; POST changes the profile."""
     row = _found(agent_id)
     form = ProfileForm(posted(request), initial=profile_of(row))
     if form.is_valid():
         saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.profile())
         if saved["ok"]:
             return redirect("admin:agent", agent_id)
-    moment = now()
+    return _agent(request, row, form, LimitsForm(initial=limits_of(agent_id)))
+
+
+@form_only(partial(redirect, "admin:agent"))
+@never_cache
+def limit(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """What an agent may do at most, and which verbs it may use."""
+    row = _found(agent_id)
+    form = LimitsForm(request.POST)
+    if form.is_valid():
+        saved = operate(request, "limits_update", "The limits are saved.", form, agent_id=agent_id, **form.given())
+        if saved["ok"]:
+            return redirect("admin:agent", agent_id)
+    return _agent(request, row, ProfileForm(initial=profile_of(row)), form)
+
+
+def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsForm) -> TemplateResponse:
+    agent_id, moment = row.agent_id, now()
     sessions = list(
         Session.objects.filter(agent_id=agent_id).select_related("workspace").order_by("-started_at")[:SHOWN_SESSIONS]
     )
@@ -87,6 +104,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         agent=row,
         state=state,
         form=form,
+        limits=limits,
         key=AgentKey.objects.filter(agent_id=agent_id).first(),
         sessions=sessions,
         inbox=inbox_monitoring.inbox_of(agent_id, moment),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -9,33 +10,65 @@ from django.shortcuts import redirect
 
 from coordination.models import Event
 from core.clock import now
+from core.contributions import Action
 from dashboard.forms.filters import PlaceFilters
 from dashboard.forms.handoffs import CancelForm
 from dashboard.page import form_only, operate, render
 from dashboard.pages import timeline
-from handoffs import monitoring
-from handoffs.models import SETTLED, Handoff, HandoffStatus
+from dashboard.sentences import lines
+from handoffs import monitoring, remarks
+from handoffs.actions import possible
+from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
+from handoffs.selectors import state_at
 from handoffs.timeline import spans_of
 
-CARDS = 40  # of each state; the list behind the column has the rest
+CARDS = 40  # of each column; the list behind it has the rest
+COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)  # shown without cards, too
 HISTORY = 200
 
 
+@dataclass(frozen=True)
+class Column:
+    """Handoffs in a state, or in those that are settled, and what can be done about them."""
+
+    name: str
+    title: str
+    tone: str
+    count: int
+    cards: list[Handoff]
+    actions: list[Action]
+    others: str  # the query of the list that has all of them
+
+
 def board(request: HttpRequest) -> HttpResponse:
-    """A column for each state; `?workspace=` narrows them."""
+    """A column for each state that there is, and for the common ones; `?workspace=` narrows them."""
     filters = PlaceFilters(request.GET)
     workspace_id = filters.place.workspace_id if filters.place else None
     counts = monitoring.counts(workspace_id=workspace_id)
+    shown = [status for status in LIVE if counts[status] or status in COMMON]
     columns = [
-        {
-            "status": status,
-            "label": HandoffStatus(status).label,
-            "count": counts[status],
-            "cards": monitoring.column(status, CARDS, workspace_id=workspace_id),
-        }
-        for status in HandoffStatus.values
+        Column(
+            status,
+            status.label,
+            status,
+            counts[status],
+            monitoring.column([status], CARDS, workspace_id=workspace_id),
+            possible(status),
+            f"status__exact={status}",
+        )
+        for status in shown
     ]
-    return render(request, "board", "Handoffs", columns=columns, shown=CARDS, filters=filters)
+    settled = Column(
+        "settled",
+        "Settled",
+        "good",
+        sum(counts[status] for status in SETTLED),
+        monitoring.column(SETTLED, CARDS, workspace_id=workspace_id),
+        possible(HandoffStatus.CANCELLED),
+        f"status__in={','.join(SETTLED)}",
+    )
+    context = {"columns": [*columns, settled], "shown": CARDS, "filters": filters, "moment": now()}
+    return render(request, "board", "Handoffs", **context)
 
 
 def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
@@ -47,15 +80,31 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
     if row is None:
         raise Http404
-    history = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
+    moment = now()
+    status = state_at(row, moment)
+    events = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
     endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
-    ending = endings.order_by("-event_id").first() if row.status in SETTLED else None
     ended = row.status in SETTLED
+    ending = endings.order_by("-event_id").first() if ended else None
+    told = {event.type: event.payload for event in events}
     return render(
-        request, "handoff", "Handoff", handoff=row, history=history, form=form, ending=ending, ended=ended,
+        request,
+        "handoff",
+        "Handoff",
+        handoff=row,
+        status=status,
+        lapsed=row.lease_expires_at is not None and row.lease_expires_at < moment,
+        history=lines(events),
+        remarks=remarks.of(row),
+        actions=[action for action in possible(status) if action.operation != "handoff_withdraw"],
+        again=told.get("handoff.reoffered", {}).get("as"),
+        first=told.get("handoff.created", {}).get("of"),
+        form=form,
+        ending=ending,
+        ended=ended,
         reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
-        life=timeline.life(spans_of(handoff_id), now()),
-    )  # fmt: skip
+        life=timeline.life(spans_of(handoff_id), moment),
+    )
 
 
 @form_only(partial(redirect, "admin:handoff"))

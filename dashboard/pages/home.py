@@ -11,12 +11,14 @@ from dashboard.forms.filters import RosterFilters
 from dashboard.page import render
 from dashboard.pages.attention import needs
 from dashboard.pages.roster import counted, roster
+from dashboard.sentences import Line, lines, quiet_types
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HELD, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.picture import Picture
 
 LISTED = 8
+RECENT = 50  # events among which those are found that are no mere signs of life
 AGENTS = 40  # rows of the roster; the list of agents has the rest
 
 
@@ -51,8 +53,14 @@ def home(request: HttpRequest) -> TemplateResponse:
         busiest=max(minutes),
         groups=groups,
         needs=sum(group.count for group in groups),
-        events=recent_events(LISTED),
+        events=_latest(),
     )
+
+
+def _latest() -> list[Line]:
+    """The newest events as sentences, without signs of life."""
+    quiet = quiet_types()
+    return lines([event for event in recent_events(RECENT) if event.type not in quiet][:LISTED])
 
 
 def _bars(minutes: list[int]) -> list[dict[str, int | float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
-from inbox.search import Hit, search
+from inbox.search import Hit, around, search, words_of
 from planning import selectors as planned
 from planning.models import Task
 from topics.models import Topic
@@ -31,6 +32,7 @@ from topics.search import HIT_ENDS, HIT_STARTS
 from topics.search import find as find_said
 
 EACH = 6  # of a kind
+READ = 2_000  # handoffs whose payload and result are read
 LOOKED = 60  # messages and events that are looked through for so many of each
 UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
@@ -136,12 +138,24 @@ def _workspaces(words: str) -> Iterator[Found]:
 
 
 def _handoffs(words: str) -> Iterator[Found]:
+    """By title, id or agent; the newest by what they hold and what came of them, too."""
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
-    rows = Handoff.objects.filter(named | about).defer("payload", "result").order_by("-created_event_id")
+    newest = Handoff.objects.order_by("-created_event_id").values_list("created_event_id", flat=True)
+    told = Q(created_event_id__gte=newest[READ - 1 : READ].first() or 0)
+    lower = [word.lower() for word in words_of(words)]
+    for word in lower:
+        told &= Q(title__icontains=word) | Q(payload__icontains=word) | Q(result__icontains=word)
+    rows = Handoff.objects.filter(named | about | (told if lower else Q(pk=None))).order_by("-created_event_id")
     for row in rows[: EACH + 1]:
         description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
-        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", moment=row.created_at)
+        held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
+        excerpt = plain(" ".join(re.sub(r'[{}\[\]"]', " ", around(held, lower)).split())) if held else ""
+        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
+
+
+def _holds(text: str | None, lower: Sequence[str]) -> bool:
+    return text is not None and any(word in text.lower() for word in lower)
 
 
 def _topics(words: str) -> Iterator[Found]:

@@ -27,7 +27,7 @@ def readable(value: Any) -> SafeString:
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             value = json.loads(value)
-    return _Page().shown(value, DEEPEST)
+    return format_html("<div x-ignore hx-disable>{}</div>", _Page().shown(value, DEEPEST))
 
 
 class _Page:

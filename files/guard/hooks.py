@@ -219,8 +219,10 @@ def uninstall(repository: str) -> list[Path]:
     hooks = place(repository).hooks
     for hook in hooks:
         if hook.state == "edited":
-            raise _refused(f"{hook.file} was changed by hand since it was installed. Look at it, and delete it")
-    ours = [hook for hook in hooks if hook.state == "installed"]
+            raise _refused(
+                f"{hook.file} was changed by hand since it was installed. Look at it, delete it, and run this again"
+            )
+    ours = [hook for hook in hooks if hook.state == "installed" or (hook.content is None and hook.keeps)]
     done: list[Hook] = []
     try:
         for hook in ours:

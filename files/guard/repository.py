@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+LONGEST = 65_536  # bytes; whatever a file of a repository leads to, it is not read to its end
+
 
 class Repository(NamedTuple):
     """A repository, seen from one of its work trees; every path is resolved."""
@@ -77,7 +79,7 @@ def _line(file: str) -> str | None:
     """What a file of git's that holds one path says; None for a directory, or what cannot be read."""
     try:
         with open(file, "rb") as opened:  # noqa: PTH123
-            return os.fsdecode(opened.read()).rstrip("\n")
+            return os.fsdecode(opened.read(LONGEST).partition(b"\0")[0]).rstrip("\n")
     except OSError:
         return None
 

@@ -26,7 +26,7 @@ from files.services import reserving
 from files.toolset import operation
 from handoffs.models import STREAM as HANDOFFS
 
-TOLD = 5  # conflicts that the message of an error tells; its details have more
+TOLD, MOST_TOLD = 5, 50  # conflicts that the message of an error tells, and its details
 WILD = frozenset("*?[")
 
 
@@ -106,12 +106,12 @@ def _refuse(data: ReservedFiles) -> NoReturn:
     then = (
         f"{', '.join(asked)} got your question; wait for the files with timeout_seconds."
         if asked
-        else "Wait for them with timeout_seconds, ask their holder with ask=true, or take other work."
+        else "Wait for them with timeout_seconds, have their holder asked (ask), or take other work."
     )
     raise NexusError(
         FilesCode.FILES_RESERVED,
         f"Nothing was reserved: {listed}{more}. {then}",
-        {"refused": refused, **({"asked": asked} if asked else {})},
+        {"refused": refused[:MOST_TOLD], "refused_count": len(refused), **({"asked": asked} if asked else {})},
     )
 
 

@@ -15,12 +15,12 @@ from core.operations.errors import Code, NexusError, not_found
 from files import selectors
 from files.models import Outcome, Reservation
 from files.paths import patterns_of
-from files.services.telling import by_agent, tell
+from files.services.telling import by_holder, tell
 from inbox import services as mail
 
-_lapsed = Select(
-    lambda: Reservation.objects.unended().filter(workspace_id=Slot("workspace_id"), expires_at__lt=Slot("moment"))
-)
+RECORDED_AT_ONCE = 200  # lapsed reservations: a call must not pay for a year of them
+
+_lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slot("moment")).order_by("expires_at"))
 _orphaned = Select(
     lambda: Reservation.objects.unended().filter(~selectors.claimed(Slot("moment")), handoff_id=Slot("handoff_id"))
 )
@@ -59,7 +59,7 @@ def release(
     patterns = None if paths is None else patterns_of(paths, project_root=project_root, place=place)
     with write():
         moment = now()
-        record_ends(place.workspace_id, moment)
+        record_ends(moment)
         chosen = _chosen(place.workspace_id, agent_id, reservation_ids, patterns, moment)
         _record_end(chosen, Outcome.RELEASED, agent_id, moment)
         agents.touch(agent_id, moment)
@@ -83,7 +83,7 @@ def extend(
     patterns = None if paths is None else patterns_of(paths, project_root=project_root, place=place)
     with write():
         moment = now()
-        record_ends(place.workspace_id, moment)
+        record_ends(moment)
         chosen = _chosen(place.workspace_id, agent_id, reservation_ids, patterns, moment)
         if {*(reservation_ids or ()), *(patterns or ())} - {name for row in chosen for name in (row.pk, row.pattern)}:
             raise NexusError(
@@ -105,7 +105,7 @@ def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Rese
         reservation = Reservation.objects.filter(pk=reservation_id).first()
         if reservation is None:
             raise not_found("reservation", reservation_id)
-        record_ends(reservation.workspace_id, moment)
+        record_ends(moment)
         if not selectors.held(moment).filter(pk=reservation_id).exists():
             raise NexusError(Code.INVALID_TRANSITION, "This reservation has ended.", {"reservation_id": reservation_id})
         _record_end([reservation], Outcome.RELEASED, None, moment, operator=operator, why=reason)
@@ -120,11 +120,9 @@ def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Rese
     return reservation
 
 
-def record_ends(workspace_id: str, moment: datetime) -> None:
-    """Inside a transaction: record what ended in a workspace because its lease ran out."""
-    lapsed = _lapsed(workspace_id=workspace_id, moment=moment)
-    if lapsed:
-        _record_end(lapsed, Outcome.EXPIRED, None, moment)
+def record_ends(moment: datetime) -> None:
+    """Inside a transaction: record what ended, in whatever project, because its lease ran out; the oldest first."""
+    _record_end(_lapsed(RECORDED_AT_ONCE, moment=moment), Outcome.EXPIRED, None, moment)
 
 
 def settle(handoff_id: str) -> None:
@@ -151,8 +149,8 @@ def prolong(reservations: Iterable[Reservation], seconds: int | None, moment: da
         reservation.seconds = seconds or reservation.seconds
         reservation.expires_at = max(reservation.expires_at, moment + timedelta(seconds=reservation.seconds))
     _prolong.each({"reservation_id": row.pk, "seconds": row.seconds, "until": row.expires_at} for row in extended)
-    for agent_id, rows in by_agent(extended).items():
-        tell("extended", agent_id, rows, moment)
+    for rows in by_holder(extended):
+        tell("extended", rows[0].agent_id, rows, moment)
 
 
 def _chosen(
@@ -190,5 +188,5 @@ def _record_end(
     for reservation in reservations:
         reservation.released_at, reservation.outcome = moment, outcome
     type = "expired" if outcome == Outcome.EXPIRED else "released"
-    for holder, rows in by_agent(reservations).items():
-        tell(type, actor, rows, moment, outcome=outcome.value, **({} if actor else {"holder": holder}), **more)
+    for rows in by_holder(reservations):
+        tell(type, actor, rows, moment, outcome=outcome.value, holder=rows[0].agent_id, **more)

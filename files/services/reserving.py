@@ -19,10 +19,11 @@ from files import selectors
 from files.config import FilesSettings
 from files.models import Reservation
 from files.paths import patterns_of
+from files.patterns import extension
 from files.patterns import place as place_of
 from files.selectors import Conflict
 from files.services.holding import prolong, record_ends
-from files.services.telling import NAMED, by_agent, tell
+from files.services.telling import NAMED, by_holder, tell
 from handoffs.models import Handoff
 from inbox import services as mail
 
@@ -94,7 +95,7 @@ def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
         workspaces.ensure(place, moment)
         if wish.handoff_id is not None:
             _check_claim(wish.workspace_id, wish.handoff_id, wish.agent_id, moment)
-        record_ends(wish.workspace_id, moment)
+        record_ends(moment)
         conflicts = in_the_way(wish)
         taken = _take(wish, free(wish, conflicts), moment)
         asked = _ask(wish, conflicts, moment) if ask else []
@@ -157,6 +158,7 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
                 agent_id=wish.agent_id,
                 pattern=pattern,
                 place=place_of(pattern),
+                extension=extension(pattern),
                 exclusive=wish.exclusive,
                 reason=wish.reason,
                 handoff_id=wish.handoff_id,
@@ -182,7 +184,8 @@ def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[st
     """Inside the transaction: ask the holders of what is in the way, once for each reservation; who was asked."""
     unasked = {conflict.held.pk: conflict.held for conflict in conflicts if wish.agent_id not in conflict.held.asked_by}
     asked = []
-    for holder, rows in by_agent(unasked.values()).items():
+    for rows in by_holder(unasked.values()):
+        holder = rows[0].agent_id
         names = ", ".join(row.pattern for row in rows[:NAMED])
         mine = ", ".join(wish.patterns[:NAMED])
         reached = mail.notify(

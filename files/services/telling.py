@@ -13,11 +13,12 @@ from files.models import STREAM, Reservation
 NAMED = 20  # patterns that an event or a message names; more are counted
 
 
-def by_agent(reservations: Iterable[Reservation]) -> dict[str, list[Reservation]]:
-    grouped: dict[str, list[Reservation]] = {}
+def by_holder(reservations: Iterable[Reservation]) -> list[list[Reservation]]:
+    """Reservations of one agent in one workspace together."""
+    grouped: dict[tuple[str, str], list[Reservation]] = {}
     for reservation in reservations:
-        grouped.setdefault(reservation.agent_id, []).append(reservation)
-    return grouped
+        grouped.setdefault((reservation.workspace_id, reservation.agent_id), []).append(reservation)
+    return list(grouped.values())
 
 
 def tell(type: str, actor: str | None, reservations: Sequence[Reservation], moment: datetime, **more: Any) -> None:

@@ -63,12 +63,12 @@ def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit
         if message_id is not None and (message := messages.get(message_id)):
             text_found = f"{message.from_agent_id}: {message.body}"
             hits.append(
-                Hit(document, "message", message_id, message.subject, _around(text_found, lower), message.created_at)
+                Hit(document, "message", message_id, message.subject, around(text_found, lower), message.created_at)
             )
         elif event := events.get(document):
             found = f"{event.actor_agent_id or ''} {json.dumps(event.payload, ensure_ascii=False)}".strip()
             hits.append(
-                Hit(document, "event", str(document), event.type, _around(found, lower), event.created_at, event)
+                Hit(document, "event", str(document), event.type, around(found, lower), event.created_at, event)
             )
     return hits
 
@@ -93,7 +93,8 @@ def words_of(text: str) -> list[str]:
     return [run[:MAX_WORD] for run in runs if re.search(r"\w", run.replace("_", ""))][:MAX_WORDS]
 
 
-def _around(text: str, words: list[str]) -> str:
+def around(text: str, words: Sequence[str]) -> str:
+    """The part of a text around the first of these words, given in small letters."""
     low = text.lower()
     places = [place for word in words if (place := low.find(word)) >= 0]
     start = max(0, min(places, default=0) - EXCERPT // 3)

@@ -59,7 +59,9 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     scene.plan(scene.planning_over_rest(hub.url), root)
     pages = [httpx.get(f"{hub.url}/admin/plan/{at}") for at in (f"?workspace={played['workspace']}", "history/")]
     planned = scene.plan_places(*(page.text for page in pages))
-    return {**played, **topic, **planned, "root": str(root), "webhook": added["webhook_id"]}
+    held = scene.hold(scene.files_over_rest(hub.url), root, played["claimed"])
+    about = {"root": str(root), "webhook": added["webhook_id"], "reservation": held}
+    return {**played, **topic, **planned, **about}
 
 
 @pytest.fixture

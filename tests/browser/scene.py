@@ -72,6 +72,13 @@ def play(do: Does, root: Path) -> dict[str, str]:
     for row, agent_id in ((claimed, "builder-1"), (done, "builder-2")):
         do("handoff_claim", **place, handoff_id=row["handoff_id"], agent_id=agent_id)
     do("handoff_complete", **place, handoff_id=done["handoff_id"], agent_id="builder-2", result="12 files")
+    stuck = do("handoff_create", **offer, target=python, title="Read the oldest files", payload="all of 2019")
+    checked = do("handoff_create", **offer, target=python, title="Measure the reader", verifier="operator")
+    lapsing = do("handoff_create", **offer, target=python, title="Tidy the examples")
+    for row, seconds in ((stuck, 3600), (checked, 3600), (lapsing, 10)):  # the last lapses while pictures are taken
+        do("handoff_claim", **place, handoff_id=row["handoff_id"], agent_id="builder-2", lease_seconds=seconds)
+    do("handoff_block", **place, handoff_id=stuck["handoff_id"], agent_id="builder-2", reason="Where is the archive?")
+    do("handoff_complete", **place, handoff_id=checked["handoff_id"], agent_id="builder-2", result="88 lines, 3 ms")
     artifact = do(
         "artifact_put", **place, artifact_type="markdown", name="decisions.md", content="# Decisions\n\n1. Split"
     )
@@ -83,6 +90,8 @@ def play(do: Does, root: Path) -> dict[str, str]:
         "open": opened["handoff_id"],
         "claimed": claimed["handoff_id"],
         "orphan": orphan["handoff_id"],
+        "blocked": stuck["handoff_id"],
+        "submitted": checked["handoff_id"],
         "artifact": artifact["artifact_id"],
     }
 
@@ -141,6 +150,26 @@ def plan_places(plan: str, history: str) -> dict[str, str]:
     parts = {"issue": ("issues", plan), "task": ("tasks", plan), "cycle": ("cycles", history)}
     found = {name: re.search(rf"/admin/plan/{part}/(\w+)/", page) for name, (part, page) in parts.items()}
     return {name: match[1] for name, match in found.items() if match}
+
+
+def hold(do: Does, root: Path, handoff: str) -> str:
+    """Files that two agents hold, one for a handoff, and some that were given up, told by the operations of files; the
+    id of the first reservation."""
+    place = {"project_root": str(root)}
+    mine = {**place, "agent_id": "builder-1"}
+    held = do(
+        "files_reserve", **mine, paths=["src/grammar.py", "tests/**/test_grammar*.py"], handoff_id=handoff,
+        reason="The rules move into a file of their own",
+    )  # fmt: skip
+    do("files_reserve", **place, agent_id="reviewer", paths=["docs/"], exclusive=False, seconds=3600)
+    do("files_reserve", **mine, paths=["src/reader.py"])
+    do("files_release", **mine, paths=["src/reader.py"])
+    return str(held["reservations"][0]["reservation_id"])
+
+
+def files_over_rest(url: str) -> Does:
+    """Operations of files called over a hub's REST, as the operator of this machine."""
+    return over_rest(url, "files/operations")
 
 
 def planning_over_rest(url: str) -> Does:

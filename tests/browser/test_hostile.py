@@ -49,7 +49,15 @@ def harm(hub: object, team: Ids) -> Ids:
     say("topic_join", topic_id=room, agent_name=NAMES[1])
     said = [{"content_markdown": BODY, "message_type": "<u>" + "w" * 29}, {"content_markdown": WORD[:60_000]}]
     said = say("sync", topic_id=room, wait_seconds=0, outbox=said)["sent"]
-    harmful = {"letter": letter["message_id"], "long": long["message_id"], "handoff": handoff["handoff_id"]}
+    reserve = scene.files_over_rest(hub.url)  # type: ignore[attr-defined]
+    paths = [f"./{name}" for name in NAMES if ".." not in name] + ["w" * 1000]
+    held = reserve("files_reserve", **place, agent_id=NAMES[1], paths=paths, reason=BODY + WORD)["reservations"]
+    harmful = {
+        "reservation": held[0]["reservation_id"],
+        "letter": letter["message_id"],
+        "long": long["message_id"],
+        "handoff": handoff["handoff_id"],
+    }
     told = said[0]["message"]["message_id"]
     return {**team, **harmful, "artifact": markdown["artifact_id"], "room": room, "told": told}
 
@@ -71,6 +79,7 @@ PAGES = [
         "/admin/speak/?reply={letter}",
     ),
     *("/admin/topics/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
+    *("/admin/files/", "/admin/files/{reservation}/", "/admin/files/?q=window"),
     *("/admin/topics/{room}/delete/", "/admin/topics/+message/{told}/delete/"),
     *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),
     *("/admin/inbox/message/{letter}/change/", "/admin/handoffs/handoff/", "/admin/coordination/workspace/"),

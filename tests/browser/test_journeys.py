@@ -39,7 +39,7 @@ def test_it_shows_times_in_the_viewers_zone_and_utc_on_hover(page: Page, team: I
 
 def test_it_cancels_a_handoff_only_after_a_confirmation(page: Page, team: Ids) -> None:
     page.goto("/admin/board/")
-    page.get_by_role("link", name="capability rust").click()
+    page.get_by_role("link", name="port it").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     page.get_by_role("button", name="Cancel this handoff").click()
     page.get_by_role("button", name="Keep it").click()

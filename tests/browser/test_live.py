@@ -39,7 +39,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
     with subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
-        expect(page.get_by_role("region", name="Completed").locator("header .nx-badge")).to_have_text("3")
+        expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
         output, _ = demo.communicate(timeout=START_SECONDS)
     assert demo.returncode == 0, output
     page.goto("/admin/")
@@ -63,7 +63,7 @@ def test_it_keeps_the_focus_while_it_updates(page: Page, team: Ids, do: Does) ->
     card.focus()
     offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public"}
     do("handoff_create", **offer, target={"strategy": "role", "role": "fresh"}, payload="x")
-    expect(page.get_by_role("link", name="role fresh")).to_be_visible()
+    expect(page.get_by_text("role fresh")).to_be_visible()
     expect(card).to_be_focused()
 
 
@@ -90,7 +90,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
     expect(page.locator("#waiting")).to_contain_text("new")
     assert shown(page) == before
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("while paused 2", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="while paused 2", exact=True)).to_be_visible()
     ids = shown(page)
     assert ids == list(range(ids[0], ids[-1] - 1, -1))
 
@@ -113,7 +113,7 @@ def test_it_does_not_grow_and_does_not_fall_behind(page: Page, team: Ids, do: Do
             pool.map(lambda number: say(do, team["root"], f"flood {number}"), range(KEPT // 2 - 20))
         )  # two events each
     say(do, team["root"], "the last one")
-    expect(page.get_by_text("the last one", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="the last one", exact=True)).to_be_visible()
     ids = shown(page)
     assert len(ids) <= KEPT
     assert ids == list(range(ids[0], ids[-1] - 1, -1))
@@ -135,7 +135,7 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(
         expect(page.locator("[data-live]")).to_contain_text("Connection lost")
         hub = start(hub.home, "--port", port)
         say(scene.over_rest(hub.url), str(root), "after the return")
-        expect(page.get_by_text("after the return", exact=True)).to_be_visible()
+        expect(page.get_by_role("link", name="after the return", exact=True)).to_be_visible()
         expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
         ids = shown(page)
         assert ids == list(range(ids[0], ids[-1] - 1, -1))

@@ -159,6 +159,8 @@ def plausible(field: str, scene: Scene) -> Any:
         "subject": "s",
         "body": "b",
         "extend_seconds": 60,
+        "reason": "r",
+        "reasons": "r",
         "target": {"strategy": "broadcast"},
         "visibility": "public",
     }.get(field)

@@ -13,7 +13,7 @@ from django.test import Client
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordination.models import Agent
+from coordination.models import Agent, AgentLimits
 from core.config import TABLE
 from dashboard.forms.agents import ProfileForm
 from dashboard.forms.base import LinesField, NumberField
@@ -187,3 +187,25 @@ def test_it_says_which_filter_of_a_page_is_malformed(team: Ids, browser: Client)
     assert told(browser.get("/admin/events/?stream=x")).keys() == {"stream"}
     assert told(browser.get("/admin/mail/?workspace=x")).keys() == {"workspace"}
     assert browser.get("/admin/events/export/?stream=x").status_code == 400
+
+
+def test_it_sets_an_agents_limits_and_takes_them_back(team: Ids, browser: Client) -> None:
+    page = "/admin/agents/planner/limits/"
+    limits = {"messages_per_minute": "30", "unread": "", "recipients": "0", "refused": "topics, handoff_create"}
+    assert browser.post(page, limits).status_code == 302
+    kept = AgentLimits.objects.get()
+    assert (kept.scope, kept.name, kept.values) == ("agent", "planner", {"messages_per_minute": 30, "recipients": 0})
+    assert (kept.allowed, kept.refused, kept.updated_by) == (None, ["topics", "handoff_create"], "local")
+    shown = browser.get("/admin/agents/planner/").text
+    assert 'value="30"' in shown and 'value="topics, handoff_create"' in shown
+
+    browser.post(page, {})
+    assert not AgentLimits.objects.exists()
+
+
+def test_it_tells_which_limit_is_wrong(team: Ids, browser: Client) -> None:
+    page = "/admin/agents/planner/limits/"
+    assert told(browser.post(page, {"unread": "many"})).keys() == {"unread"}
+    assert told(browser.post(page, {"recipients": "9999999"})).keys() == {"recipients"}
+    assert told(browser.post(page, {"refused": "<b>nothing"})).keys() == {"refused"}
+    assert not AgentLimits.objects.exists()

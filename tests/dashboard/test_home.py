@@ -14,6 +14,7 @@ from django.test import Client
 from coordination.models import Event
 from core.apps import actions, nexus_apps
 from core.operations.registry import TOOLSETS
+from handoffs.models import Handoff
 from inbox.models import Delivery
 from tests.dashboard.test_dashboard import LOCAL, do, queries
 from tests.dashboard.test_person import shown
@@ -223,3 +224,91 @@ def test_it_marks_the_answers_of_agents_as_read(place: dict[str, str], browser: 
     assert "“May I?” was marked as read." in act(browser, do=f"inbox_ack {sent}")
     assert "wrote to you: May I?" not in shown(browser.get("/admin/"))
     assert "May I?" in shown(browser.get(f"/admin/mail/{sent}/", follow=True))
+
+
+# Handoffs, on Home, the board and their pages
+
+
+def test_it_offers_on_a_handoffs_page_what_its_state_allows(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    def offered(handoff_id: str) -> list[str]:
+        return re.findall('id="do-(handoff_[a-z_]+)"', shown(browser.get(f"/admin/board/{handoff_id}/")))
+
+    handoff_id = offer()
+    assert offered(handoff_id) == ["handoff_reassign"]
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    assert offered(handoff_id) == ["handoff_prolong", "handoff_release", "handoff_reassign"]
+    checked = offer(verifier="operator")
+    do("handoff_claim", **place, handoff_id=checked, agent_id="bob")
+    do("handoff_complete", **place, handoff_id=checked, agent_id="bob", result="done")
+    assert offered(checked) == ["handoff_approve", "handoff_send_back"]
+    do("handoff_reject", **place, handoff_id=handoff_id, agent_id="bob")
+    assert offered(handoff_id) == ["handoff_reoffer"]
+
+
+def test_it_releases_on_home_what_is_blocked_and_takes_that_back(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    handoff_id = offer()
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    do("handoff_block", **place, handoff_id=handoff_id, agent_id="bob", reason="Where is the password?")
+    page = shown(browser.get("/admin/"))
+    assert "bob cannot go on: Where is the password?" in page and f'value="handoff_release {handoff_id}"' in page
+    page = act(browser, do=f"handoff_release {handoff_id}")
+    assert "“Fix the login” was released." in page and ">Undo</button>" in page
+    assert Handoff.objects.get(pk=handoff_id).status == "OPEN"
+    act(browser, do="handoff_release_undo", on=[handoff_id])
+    assert Handoff.objects.get(pk=handoff_id).status == "BLOCKED"
+
+
+def test_it_accepts_and_returns_what_waits_for_a_person(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    for title in ("One", "Two"):
+        handoff_id = offer(title, verifier="operator")
+        do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+        do("handoff_complete", **place, handoff_id=handoff_id, agent_id="bob", result="done")
+    one, two = Handoff.objects.order_by("created_event_id").values_list("pk", flat=True)
+    assert "“One” was accepted." in act(browser, do=f"handoff_approve {one}")
+    assert "What is wrong with it" in act(browser, do=f"handoff_send_back {two}")
+    page = act(browser, do="handoff_send_back", on=[two], asked="1", reasons="no tests")
+    assert "“Two” was returned." in page
+    assert [Handoff.objects.get(pk=pk).status for pk in (one, two)] == ["COMPLETED", "CLAIMED"]
+
+
+def test_it_asks_before_it_cancels(offer: Callable[..., str], browser: Client) -> None:
+    handoffs = [offer(f"Port {number}", target={"strategy": "role", "role": "pilot"}) for number in range(3)]
+    asked = act(browser, do="handoff_withdraw", on=handoffs)
+    assert "Cancel: 3 handoffs" in asked and Handoff.objects.filter(status="OPEN").count() == 3
+    page = act(browser, do="handoff_withdraw", on=handoffs, asked="1", reason="no pilot")
+    assert "3 handoffs were cancelled." in page and not Handoff.objects.filter(status="OPEN").exists()
+
+
+def test_it_shows_columns_of_the_board_for_what_there_is(
+    offer: Callable[..., str], place: dict[str, str], browser: Client, clock: Clock
+) -> None:
+    def columns() -> list[str]:
+        return re.findall('<h2 id="column-[^"]*">([^<]*)</h2>', browser.get("/admin/board/").content.decode())
+
+    assert columns() == ["Open", "Claimed", "Settled"]
+    handoff_id = offer(deadline_seconds=3600)
+    do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
+    do("handoff_block", **place, handoff_id=handoff_id, agent_id="bob", reason="no password")
+    do("handoff_cancel", **place, handoff_id=offer(), agent_id="ana")
+    assert columns() == ["Open", "Claimed", "Blocked", "Settled"]
+    page = shown(browser.get("/admin/board/"))
+    assert "no password" in page and "held by" in page and ">cancelled<" in page and "due <time" in page
+    clock.shift(301)
+    assert "lease ran out" in shown(browser.get("/admin/board/"))
+
+
+def test_it_links_a_handoff_with_the_one_that_it_was_offered_again_as(
+    offer: Callable[..., str], place: dict[str, str], browser: Client
+) -> None:
+    old = offer()
+    do("handoff_cancel", **place, handoff_id=old, agent_id="ana")
+    act(browser, do="handoff_reoffer", on=[old], asked="1")
+    new = Handoff.objects.exclude(pk=old).get().pk
+    assert f'href="/admin/board/{new}/"' in shown(browser.get(f"/admin/board/{old}/"))
+    assert f'href="/admin/board/{old}/"' in shown(browser.get(f"/admin/board/{new}/"))

@@ -15,7 +15,7 @@ from coordination.models import Artifact, Event
 from dashboard.templatetags.readable import MOST, readable
 from tests.dashboard.test_dashboard import Ids
 
-MARKUP = re.compile(r"</?(?:dl|dt|dd|ul|li|bdi|span)(?: class=\"[\w -]+\")?>")
+MARKUP = re.compile(r"</?(?:dl|dt|dd|ul|li|bdi|span)(?: class=\"[\w -]+\")?>|</?div(?: x-ignore hx-disable)?>")
 
 
 def record(browser: Client, path: str) -> str:
@@ -85,4 +85,4 @@ def test_it_lays_out_so_much_and_says_that_there_is_more() -> None:
         text = readable(value)
         assert "… and more" in text
         assert text.count("<li>") <= MOST + 1
-    assert readable("[" * 100_000).startswith("<bdi")
+    assert "<bdi" in readable("[" * 100_000)

@@ -108,6 +108,7 @@ class Held:
                     "agent_id": agent_id,
                     "pattern": pattern,
                     "place": patterns.place(pattern),
+                    "extension": patterns.extension(pattern),
                     "exclusive": exclusive,
                     "item": 0,
                     "asked_by": "[]",

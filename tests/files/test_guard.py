@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from files.guard import words
+from files.guard import repository, words
 from tests.conftest import Furnish
 from tests.files.git import PAST, Held, Repo
 
@@ -305,6 +305,36 @@ def test_it_refuses_a_push_of_what_another_agent_holds(repo: Repo, held: Held, r
         assert "this push touches a file that another agent holds" in done.stderr
     held.release("ann")
     ben.ok("push", "-q", "origin", "main")
+
+
+def test_it_sees_every_commit_whatever_git_is_configured_to_show(repo: Repo, held: Held, tmp_path: Path) -> None:
+    for name, value in {"log.showRoot": "false", "color.ui": "always", "log.diffMerges": "off"}.items():
+        repo.ok("config", name, value)
+    repo.ok("checkout", "-qb", "other", "HEAD")
+    repo.change("src/b.py")
+    repo.ok("commit", "-qm", "theirs")
+    repo.ok("checkout", "-q", "main")
+    repo.change("src/b.py")
+    repo.ok("commit", "-qm", "ours")
+    repo.ok("init", "-q", "--bare", str(tmp_path / "other.git"))
+    repo.ok("push", "-q", str(tmp_path / "other.git"), "main", "other")
+    repo.ok("remote", "add", "origin", str(tmp_path / "other.git"))
+    repo.ok("fetch", "-q", "origin")
+    repo.git("merge", "other")
+    repo.change("src/b.py")
+    repo.ok("commit", "-qm", "merged by hand")
+    held.reserve("ann", repo.top, "/src")
+    assert "src/b.py: held" in repo.of("ben").git("push", "origin", "main").stderr
+    repo.ok("init", "-q", "--bare", str(tmp_path / "first.git"))
+    repo.ok("remote", "remove", "origin")
+    held.release("ann")
+    held.reserve("ann", repo.top, "/a.py")
+    assert "a.py: held" in repo.of("ben").git("push", str(tmp_path / "first.git"), "main").stderr
+
+
+def test_it_does_not_read_what_is_no_file_of_gits(tmp_path: Path) -> None:
+    (tmp_path / ".git").symlink_to("/dev/zero")
+    assert repository.find(str(tmp_path / "a.py")) is not None
 
 
 def test_it_lets_pass_what_a_remote_has_already(repo: Repo, held: Held, remote: Path) -> None:

@@ -88,6 +88,15 @@ def test_it_leaves_a_hook_that_was_changed_by_hand(repo: Repo) -> None:
     assert state(directory(repo)) == before
 
 
+def test_it_puts_back_what_was_there_when_ours_was_deleted(repo: Repo) -> None:
+    put(repo, "pre-commit")
+    before = state(directory(repo))
+    install(repo)
+    (directory(repo) / "pre-commit").unlink()
+    hooks.uninstall(str(repo.top))
+    assert state(directory(repo)) == before
+
+
 def test_it_leaves_a_hook_that_others_wrote_over_ours(repo: Repo) -> None:
     put(repo, "pre-commit", "echo old")
     install(repo)

@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from files import patterns
-from files.patterns import literal, matches, normalized, overlap, place
+from files.patterns import extension, literal, matches, normalized, overlap, place
 
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
 PATHS = [*NAMES, *("/".join(names) for depth in (2, 3) for names in product(NAMES[:5], repeat=depth))]
@@ -122,6 +122,7 @@ def test_it_finds_an_overlap_exactly_where_a_path_is_matched_by_both(one: str, o
     assert overlap(kept, others) is expected
     assert overlap(others, kept) is expected
     if expected:
+        assert {extension(kept), extension(others), ""} in ({extension(kept), ""}, {extension(others), ""})
         assert place(kept).startswith(place(others)) or place(others).startswith(place(kept))
 
 
@@ -173,6 +174,15 @@ def test_it_takes_any_name_literally_that_was_escaped(name: str) -> None:
     kept = normalized(f"./{literal(name)}")
     assert matches(kept, name)
     assert not matches(kept, f"{name}x")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [("*.py", "py"), ("src/a.tar.gz", "gz"), ("src/", ""), ("a.py/", ""), ("*.py[co]", ""), ("*.*", ""), (".env", ""),
+     ("v1.2", ""), ("**", ""), ("a/**", ""), (r"a.p\y", "")],
+)  # fmt: skip
+def test_it_tells_the_extension_that_all_files_of_a_pattern_have(pattern: str, told: str) -> None:
+    assert extension(normalized(pattern)) == told
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,14 @@ import time_machine
 from django.conf import settings
 from django.db import connection
 
+import planning.glance  # noqa: F401  # as the launcher does
 from coordination.models import Session
+from core.operations import runner
 from hooks import entry, look, memory, signal_files
 from hooks import harness as dialects
 from hooks.harness import Call
+from planning.toolset import PLANNING
+from tests.conftest import LOCAL
 from tests.conftest import Call as Operation
 from tests.hooks.harness import Harness
 
@@ -206,6 +210,41 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call
     assert entry.respond(fresh, builder, must_not_start) == ""
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=11)):
         assert "1 new handoff" in entry.respond(fresh, builder, lambda: None)
+
+
+def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
+    fresh: Any, builder: Call, call: Operation
+) -> None:
+    stop, on = replace(builder, event=dialects.STOP), {"project_root": builder.root, "agent_id": "builder"}
+    target = {"strategy": "direct", "agent_id": "builder"}
+    offer = {"project_root": builder.root, "from_agent_id": "ana", "target": target, "visibility": "public"}
+    handoff = call("handoff_create", **offer, title="Fix the login")["handoff_id"]
+    message = write(call, builder.root)
+    planned = {"project_root": builder.root, "title": "dig", "context": "here", "owner": "builder"}
+    runner.perform(PLANNING, LOCAL, "task_add", planned).result()
+    entry.respond(fresh, builder, lambda: None)
+    call("handoff_claim", **on, handoff_id=handoff)
+    call("inbox_pull", agent_id="builder")
+    runner.perform(
+        PLANNING, LOCAL, "task_update", {"project_root": builder.root, "id": 1, "status": "in_progress"}
+    ).result()
+    call("inbox_ack", agent_id="builder", message_ids=_others(call, message))
+
+    said = entry.respond(fresh, stop, lambda: None)
+
+    for words in ("have not brought 3 things", handoff, "Fix the login", message, "dig"):
+        assert words in said
+    assert entry.respond(fresh, stop, must_not_start) == ""
+    assert entry.respond(fresh, builder, must_not_start) == ""
+    assert entry.respond(fresh, stop, must_not_start) == ""
+    call("handoff_complete", **on, handoff_id=handoff)
+    assert entry.respond(fresh, stop, must_not_start) == ""
+
+
+def _others(call: Operation, message: str) -> list[str]:
+    """The notices that came with a message."""
+    rows = call("inbox_peek", agent_id="builder")["messages"]
+    return [row["message_id"] for row in rows if row["message_id"] != message]
 
 
 def test_it_tells_a_new_context_everything_again(fresh: Any, builder: Call, call: Operation) -> None:

@@ -75,7 +75,7 @@ def main(home: Path) -> None:
         ("task_add", {"title": "Write it", "context": "Once.", "goal": "A letter"}),
     ):
         assert runner.run(PLANNING, Caller(transport="test"), name, {**planned, **given})["ok"], name
-    for outcome in ("open", "claimed", "completed", "rejected", "cancelled"):
+    for outcome in ("open", "claimed", "completed", "rejected", "cancelled", "returned"):
         handoff_id = call(
             "handoff_create",
             project_root=project,
@@ -84,14 +84,17 @@ def main(home: Path) -> None:
             visibility="public",
             payload={"then": outcome},
             task_id=1 if outcome == "open" else None,
+            verifier="creator" if outcome == "returned" else None,
         )["handoff_id"]
         given = {"project_root": project, "handoff_id": handoff_id}
-        if outcome in ("claimed", "completed"):
+        if outcome in ("claimed", "completed", "returned"):
             call("handoff_claim", **given, agent_id="bob")
-        if outcome == "completed":
+        if outcome in ("completed", "returned"):
             call("handoff_complete", **given, agent_id="bob", result="done")
         if outcome == "rejected":
             call("handoff_reject", **given, agent_id="bob", reason="no")
+        if outcome == "returned":
+            call("handoff_return", **given, agent_id="ana", reasons="no tests")
         if outcome == "cancelled":
             call("handoff_cancel", **given, agent_id="ana")
     for name in ("open", "closed"):

@@ -55,6 +55,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "handoff_claim": "project_root* handoff_id* agent_id* lease_seconds session_id session_secret",
     "handoff_start": "project_root* handoff_id* agent_id* session_id session_secret",
     "handoff_block": "project_root* handoff_id* agent_id* reason* session_id session_secret",
+    "handoff_mine": "agent_id* project_root",
     "handoff_extend": "project_root* handoff_id* agent_id* seconds session_id session_secret",
     "handoff_accept": "project_root* handoff_id* agent_id* session_id session_secret",
     "handoff_return": "project_root* handoff_id* agent_id* reasons* session_id session_secret",
@@ -79,7 +80,7 @@ async def test_it_offers_the_tools_of_the_contract_and_no_other(connect: Connect
     async with connect() as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
     assert sorted(listed) == sorted([*SURFACE, "toolset_enable"])
-    assert len(SURFACE) == 42
+    assert len(SURFACE) == 43
 
 
 def test_it_stays_within_the_budget_of_an_agents_context(capsys: pytest.CaptureFixture[str]) -> None:

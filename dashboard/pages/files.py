@@ -1,0 +1,57 @@
+"""Files: who holds which, what for and until when; and ending a reservation that was left behind."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+
+from core.clock import now
+from dashboard.forms.files import EndForm
+from dashboard.forms.filters import FilesFilters
+from dashboard.page import operate_in, posted, render
+from files import selectors
+from files.models import Reservation
+from files.toolset import FILES
+
+PAGE = 50
+
+
+def files(request: HttpRequest) -> TemplateResponse:
+    """What is held, oldest first; `?state=ended`: what was, latest first. `?workspace=`, `?q=` in patterns, reasons and
+    names, `?page=`."""
+    filters = FilesFilters(request.GET)
+    words, page = filters.text("q"), max(filters.number("page") or 1, 1)
+    ended = filters.text("state") == "ended"
+    rows = selectors.listed(
+        workspace_id=filters.place.workspace_id if filters.place else None,
+        ended=ended,
+        search=words,
+        offset=(page - 1) * PAGE,
+        limit=PAGE + 1,
+    )
+    return render(
+        request,
+        "files",
+        "Files",
+        filters=filters,
+        rows=rows[:PAGE],
+        ended=ended,
+        page=page,
+        more=len(rows) > PAGE,
+        query=filters.query("page"),
+        narrowed=bool(words or filters.place),
+    )
+
+
+def reservation(request: HttpRequest, reservation_id: str) -> HttpResponse:
+    """One reservation; POST ends it, whoever holds it."""
+    row = get_object_or_404(Reservation.objects.select_related("workspace"), pk=reservation_id)
+    form = EndForm(posted(request))
+    if form.is_valid():
+        reason = form.cleaned_data["reason"] or None
+        done = "The reservation is ended."
+        if operate_in(FILES, request, "files_end", done, form, reservation_id=reservation_id, reason=reason)["ok"]:
+            return redirect("admin:files")
+    held = selectors.held(now()).filter(pk=reservation_id).exists()
+    return render(request, "reservation", "Reservation", reservation=row, held=held, form=form)

@@ -1,0 +1,73 @@
+"""Handoffs that agents hold, and word of what is owed to those who wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+from coordination import debts
+from coordination.debts import Debt
+from core.clock import iso, now
+from core.database import write
+from handoffs.config import HandoffSettings
+from handoffs.models import DebtNotice, Handoff
+from inbox import services as mail
+
+MOST = 1_000
+
+
+def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+    """Held, while the lease runs."""
+    rows = Handoff.objects.held().filter(lease_expires_at__gte=moment)
+    if agents is not None:
+        rows = rows.filter(claimed_by__in=agents)
+    for row in rows.defer("payload", "result").order_by("created_event_id")[:MOST]:
+        to = row.from_agent_id if row.from_agent_id != row.claimed_by else None
+        since = row.claimed_at or row.updated_at
+        yield Debt(str(row.claimed_by), "handoff", row.handoff_id, row.title, to, since, row.workspace_id)
+
+
+def tell_creditors() -> None:
+    """Tell those who wait of what agents that are idle owe for long, once for each debt: for a reaper.
+
+    What was told stands in the store, so that nobody is told again after a restart; it goes when the debt does, so
+    that the same work owed anew is told anew.
+    """
+    due = [debt for debt in debts.overdue(patience()) if debt.promised and debt.to]
+    told = set(DebtNotice.objects.values_list("agent_id", "debt"))
+    new = [debt for debt in due if (debt.agent_id, debt.key) not in told]
+    if not new and not told:
+        return
+    still = (
+        {(debt.agent_id, debt.key) for debt in debts.everything({agent_id for agent_id, _ in told})} if told else set()
+    )
+    if not new and told <= still:
+        return
+    with write():
+        for agent_id, key in told - still:
+            DebtNotice.objects.filter(agent_id=agent_id, debt=key).delete()
+        for debt in new:
+            _tell(debt)
+
+
+def _tell(debt: Debt) -> None:
+    """Inside a transaction: one notice, unless another process sent it meanwhile."""
+    moment = now()
+    _, is_new = DebtNotice.objects.get_or_create(agent_id=debt.agent_id, debt=debt.key, defaults={"told_at": moment})
+    if not is_new or debt.to is None:
+        return
+    seconds = HandoffSettings.current().debt_notice_seconds
+    mail.notify(
+        workspace_id=debt.workspace_id,
+        from_agent_id=debt.agent_id,
+        recipient=debt.to,
+        subject=f"{debt.agent_id} owes you the {debt.key}: {debt.what[:120]}",
+        body=f"It took this at {iso(debt.since)}, has not brought it, and did nothing for {seconds} seconds or more. "
+        "Ask it with message_create, or have an operator look.",
+        moment=moment,
+    )
+
+
+def patience() -> timedelta:
+    """For how long an agent may owe and do nothing."""
+    return timedelta(seconds=HandoffSettings.current().debt_notice_seconds)

@@ -1,0 +1,106 @@
+"""Ten agents, each with a process of its own, that would edit the same files; some are killed while they hold them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from files.patterns import overlap
+from tests.acceptance.log import opened
+from tests.acceptance.processes import ROOT, environment
+from tests.conftest import Furnish
+
+AGENTS, TURNS, KILLED = 10, 12, 3
+GLOBS = [
+    "src/",
+    "src/*.py",
+    "*.py",
+    "src/**/test_*",
+    "src/app.py",
+    "docs/",
+    "docs/*.md",
+    "**/a*",
+    "/src/a?p.py",
+    "*.md",
+]
+
+
+async def race(agent: Client, name: str, project: str, told: list[dict[str, Any]]) -> None:
+    """Reserve globs that overlap those of others, now alone and now with them, hold them a moment, give them up."""
+    luck = random.Random(name)
+    mine = {"project_root": project, "agent_id": name}
+    for turn in range(TURNS):
+        wanted = luck.sample(GLOBS, luck.randint(1, 2))
+        asked = {"paths": wanted, "exclusive": luck.random() < 0.8, "all_or_nothing": luck.random() < 0.5}
+        wait = luck.choice([0, 0, 0.2])
+        result = await agent.call_tool("files_reserve", {**mine, **asked, "timeout_seconds": wait, "seconds": 3600})
+        body: dict[str, Any] = result.structured_content
+        assert body["ok"] or body["error"]["code"] == "FILES_RESERVED", body
+        told += body["data"]["reservations"] if body["ok"] else []
+        if body["ok"] and turn < TURNS - 1:
+            assert (await agent.call_tool("files_release", mine)).structured_content["ok"]
+
+
+def changes(home: Path) -> Iterator[tuple[str, str, list[str], bool]]:
+    """What happened to reservations, in the order of the log: what, to whom, of which patterns, and how."""
+    with opened(home) as store:
+        rows = store.execute("SELECT type, actor_agent_id, payload FROM events WHERE stream = 'file' ORDER BY event_id")
+        for type, actor, payload in rows.fetchall():
+            told = json.loads(payload) if isinstance(payload, str) else payload
+            yield type, told.get("holder") or actor, told["patterns"], told.get("exclusive", False)
+
+
+async def test_ten_processes_never_hold_one_file_twice_although_some_are_killed(
+    tmp_path: Path, project: str, furnish: Furnish
+) -> None:
+    home = furnish(tmp_path / "home")
+    told: list[dict[str, Any]] = []
+    command = [str(ROOT / "manage.py"), "runmcp", "--toolsets", "files"]
+    server = StdioServerParameters(command=sys.executable, args=command, env=environment(home))
+
+    async def live(number: int) -> None:
+        async with Client(stdio_client(server)) as agent:
+            await race(agent, f"agent-{number}", project, told)
+
+    async def die(number: int) -> None:
+        """The same in a process that is killed in the middle of it, whatever it is about to write."""
+        program = [str(ROOT / "manage.py"), "files", "reserve", *GLOBS[number : number + 2], "--as", f"killed-{number}"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *program, "--project-root", project, "--wait", "20", env=environment(home),
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), random.Random(number).uniform(1, 3))
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+    await asyncio.gather(
+        *(live(number) for number in range(AGENTS - KILLED)), *(die(number) for number in range(KILLED))
+    )
+
+    held: list[tuple[str, str, bool]] = []  # whose, of which pattern, exclusive
+    for type, who, patterns, exclusive in changes(home):
+        if type == "file.reserved":
+            held += [(who, pattern, exclusive) for pattern in patterns]
+            for one, other in combinations(held, 2):
+                alone = one[0] != other[0] and (one[2] or other[2])
+                assert not (alone and overlap(one[1], other[1])), (one, other)
+        elif type == "file.released":
+            held = [row for row in held if row[0] != who]
+    with opened(home) as store:
+        rows = store.execute("SELECT agent_id, pattern FROM file_reservations WHERE released_at IS NULL").fetchall()
+        assert sorted(map(tuple, rows)) == sorted((who, pattern) for who, pattern, _ in held)
+        known = {row[0] for row in store.execute("SELECT reservation_id FROM file_reservations").fetchall()}
+    assert {row["reservation_id"] for row in told} <= known, "what was answered is there"
+    assert told

@@ -1,0 +1,173 @@
+"""What agents owe: told to themselves, to operators, and once to those who wait for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from coordination import debts
+from coordination.presence import agent_states
+from core.clock import now
+from core.operations import runner
+from handoffs.attention import Kind, groups
+from handoffs.debts import tell_creditors
+from handoffs.models import DebtNotice
+from planning.toolset import PLANNING
+from tests.conftest import LOCAL, Call
+from tests.handoffs.conftest import TO_BOB, Clock, Offer, mail_of
+
+IDLE = timedelta(seconds=900)
+
+
+@pytest.fixture
+def took(call: Call, offer: Offer, project: str, clock: Clock) -> Offer:
+    """Bob takes a handoff of ana's for a day."""
+
+    def took(**changes: Any) -> str:
+        handoff = offer(**changes)
+        call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob", lease_seconds=86_400)
+        return handoff
+
+    return took
+
+
+@pytest.fixture
+def pulled(call: Call, team: None, project: str, clock: Clock) -> str:
+    """A message of ana's that bob pulled; its id."""
+    letter = {"project_root": project, "from_agent_id": "ana", "subject": "a question", "body": "?", "target": TO_BOB}
+    message_id: str = call("message_create", **letter)["message_id"]
+    call("inbox_pull", agent_id="bob")
+    return message_id
+
+
+@pytest.fixture
+def in_progress(team: None, project: str, clock: Clock) -> None:
+    """A task of bob's, in progress."""
+    for name, given in (
+        ("task_add", {"title": "dig", "context": "here", "owner": "bob"}),
+        ("task_update", {"id": 1, "status": "in_progress"}),
+    ):
+        answer = runner.run(PLANNING, LOCAL, name, {"project_root": project, **given})
+        assert "error" not in answer, answer
+
+
+def told_of(call: Call) -> list[str]:
+    return [message["subject"] for message in mail_of(call, "ana")]
+
+
+def test_it_lists_what_one_holds_and_what_else_one_owes(
+    call: Call, took: Offer, pulled: str, in_progress: None, clock: Clock, project: str, tmp_path: Any
+) -> None:
+    handoff = took(title="Fix the login")
+    clock.shift(100)
+
+    mine = call("handoff_mine", agent_id="bob", project_root=project)
+
+    (held,) = mine["handoffs"]
+    assert (held["handoff_id"], held["title"], held["status"]) == (handoff, "Fix the login", "CLAIMED")
+    assert held["lease_seconds_left"] == 86_300
+    assert [(debt["kind"], debt["what"], debt["to"]) for debt in mine["owes"]] == [
+        ("message", "a question", "ana"),
+        ("task", "dig", None),
+    ]
+    assert call("handoff_mine", agent_id="bob", project_root=str(tmp_path)) == {"handoffs": [], "owes": []}
+    assert call("handoff_mine", agent_id="cleo") == {"handoffs": [], "owes": []}
+
+
+def test_it_answers_at_the_end_of_a_session_too(call: Call, took: Offer, workspace: str) -> None:
+    session = call("session_open", agent_id="bob", workspace_id=workspace)["session_id"]
+    handoff = took()
+
+    (debt,) = call("session_close", session_id=session)["owes"]
+
+    assert (debt["kind"], debt["id"], debt["to"]) == ("handoff", handoff, "ana")
+
+
+def test_it_owes_nothing_of_what_it_brought_or_lost(
+    call: Call, took: Offer, pulled: str, project: str, clock: Clock
+) -> None:
+    first, _ = took(), took()
+    call("handoff_complete", project_root=project, handoff_id=first, agent_id="bob")
+    call("inbox_ack", agent_id="bob", message_ids=[pulled])
+    clock.shift(timedelta(seconds=86_401))
+
+    assert debts.owed_by("bob") == []
+
+
+class TestTheOnesWhoWait:
+    def test_it_tells_them_once_when_the_agent_does_nothing(
+        self, call: Call, took: Offer, pulled: str, clock: Clock
+    ) -> None:
+        handoff = took(title="Fix the login")
+        clock.shift(IDLE - timedelta(seconds=1))
+        tell_creditors()
+        assert told_of(call) == []
+        clock.shift(1)
+
+        tell_creditors()
+        tell_creditors()
+
+        assert told_of(call) == [f"bob owes you the handoff {handoff}: Fix the login"], "mail comes again by itself"
+
+    def test_it_takes_heartbeats_for_no_act(self, call: Call, took: Offer, clock: Clock, workspace: str) -> None:
+        session = call("session_open", agent_id="bob", workspace_id=workspace)["session_id"]
+        took()
+        clock.shift(IDLE)
+        call("session_heartbeat", session_id=session)
+
+        tell_creditors()
+
+        assert len(told_of(call)) == 1
+
+    def test_it_lets_an_agent_work_that_does_something(
+        self, call: Call, took: Offer, clock: Clock, project: str
+    ) -> None:
+        handoff = took()
+        clock.shift(IDLE)
+        call("handoff_start", project_root=project, handoff_id=handoff, agent_id="bob")
+        clock.shift(10)
+
+        tell_creditors()
+
+        assert told_of(call) == []
+
+    def test_it_tells_anew_of_what_is_owed_anew(self, call: Call, took: Offer, clock: Clock, project: str) -> None:
+        handoff = took()
+        clock.shift(IDLE)
+        tell_creditors()
+        clock.shift(timedelta(days=1))
+        call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="cleo")
+        tell_creditors()
+        assert not DebtNotice.objects.exists()
+        call("handoff_reject", project_root=project, handoff_id=handoff, agent_id="cleo")
+        took()
+        clock.shift(IDLE)
+        tell_creditors()
+
+        assert sum(subject.startswith("bob owes") for subject in told_of(call)) == 2
+
+    def test_it_goes_by_the_setting(self, call: Call, took: Offer, clock: Clock, configure: Call) -> None:
+        configure(debt_notice_seconds=30)
+        took()
+        clock.shift(30)
+
+        tell_creditors()
+
+        assert len(told_of(call)) == 1
+
+
+def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock: Clock) -> None:
+    took(title="Fix the login")
+
+    def needs() -> list[tuple[str, str]]:
+        found = groups(now(), agent_states(now()), {})
+        return [(need.subject, need.detail) for group in found if group.kind is Kind.DEBTS for need in group.needs]
+
+    clock.shift(IDLE - timedelta(seconds=1))
+    assert needs() == []
+    clock.shift(1)
+    assert needs() == [("bob", "Fix the login to ana")]
+    clock.shift(1800)
+    assert needs() == [], "whoever is gone is not idle: its lease tells"
