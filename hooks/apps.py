@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Sentence
+from core.contributions import Action, NeedKind, Sentence
 
 
 class HooksConfig(NexusAppConfig):
@@ -33,6 +33,16 @@ class HooksConfig(NexusAppConfig):
             "webhook_redeliver": "nexus webhooks redeliver",
             "webhook_remove": "nexus webhooks remove",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from hooks.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from hooks.attention import ACTIONS
+
+        return ACTIONS
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from core.work import work_forever

@@ -72,13 +72,6 @@ def play(do: Does, root: Path) -> dict[str, str]:
     for row, agent_id in ((claimed, "builder-1"), (done, "builder-2")):
         do("handoff_claim", **place, handoff_id=row["handoff_id"], agent_id=agent_id)
     do("handoff_complete", **place, handoff_id=done["handoff_id"], agent_id="builder-2", result="12 files")
-    stuck = do("handoff_create", **offer, target=python, title="Read the oldest files", payload="all of 2019")
-    checked = do("handoff_create", **offer, target=python, title="Measure the reader", verifier="operator")
-    lapsing = do("handoff_create", **offer, target=python, title="Tidy the examples")
-    for row, seconds in ((stuck, 3600), (checked, 3600), (lapsing, 10)):  # the last lapses while pictures are taken
-        do("handoff_claim", **place, handoff_id=row["handoff_id"], agent_id="builder-2", lease_seconds=seconds)
-    do("handoff_block", **place, handoff_id=stuck["handoff_id"], agent_id="builder-2", reason="Where is the archive?")
-    do("handoff_complete", **place, handoff_id=checked["handoff_id"], agent_id="builder-2", result="88 lines, 3 ms")
     artifact = do(
         "artifact_put", **place, artifact_type="markdown", name="decisions.md", content="# Decisions\n\n1. Split"
     )
@@ -90,10 +83,23 @@ def play(do: Does, root: Path) -> dict[str, str]:
         "open": opened["handoff_id"],
         "claimed": claimed["handoff_id"],
         "orphan": orphan["handoff_id"],
-        "blocked": stuck["handoff_id"],
-        "submitted": checked["handoff_id"],
         "artifact": artifact["artifact_id"],
     }
+
+
+def trouble(do: Does, root: Path) -> dict[str, str]:
+    """Work of the team that is blocked, that waits for a person's word, and whose lease runs out; its ids."""
+    place = {"project_root": str(root)}
+    python = {"strategy": "capability", "capability": "python"}
+    offer = {**place, "from_agent_id": "planner", "visibility": "public", "target": python}
+    stuck = do("handoff_create", **offer, title="Read the oldest files", payload="all of 2019")["handoff_id"]
+    checked = do("handoff_create", **offer, title="Measure the reader", verifier="operator")["handoff_id"]
+    lapsing = do("handoff_create", **offer, title="Tidy the examples")["handoff_id"]
+    for handoff_id, seconds in ((stuck, 3600), (checked, 3600), (lapsing, 10)):
+        do("handoff_claim", **place, handoff_id=handoff_id, agent_id="builder-2", lease_seconds=seconds)
+    do("handoff_block", **place, handoff_id=stuck, agent_id="builder-2", reason="Where is the archive?")
+    do("handoff_complete", **place, handoff_id=checked, agent_id="builder-2", result="88 lines, 3 ms")
+    return {"blocked": stuck, "submitted": checked}
 
 
 def talk(do: Does) -> dict[str, str]:

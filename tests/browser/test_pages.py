@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
+from tests.acceptance.hub import Hub
+from tests.browser import scene
 from tests.browser.conftest import Ids
 
 PAGES = {
@@ -15,6 +18,8 @@ PAGES = {
     "graph": "/admin/graph/?agent=planner",
     "board": "/admin/board/",
     "handoff": "/admin/board/{open}/",
+    "handoff_blocked": "/admin/board/{blocked}/",
+    "handoff_submitted": "/admin/board/{submitted}/",
     "timeline": "/admin/timeline/?sender=planner&recipient=builder-1",
     "figures": "/admin/figures/",
     "mail": "/admin/mail/?m={reply}",
@@ -51,9 +56,17 @@ PAGES = {
     "help": "/admin/help/",
     "about": "/admin/about/",
     "sessions": "/admin/coordination/session/",
+    "event_records": "/admin/coordination/event/",
+    "handoff_records": "/admin/handoffs/handoff/",
     "operators": "/admin/auth/user/",
     "artifact": "/admin/coordination/artifact/{artifact}/change/",
 }
+
+
+@pytest.fixture(scope="module")
+def team(team: Ids, hub: Hub) -> Ids:
+    """The team, some of whose work needs a person."""
+    return {**team, **scene.trouble(scene.over_rest(hub.url), Path(team["root"]))}
 
 
 def test_it_gives_a_screen_reader_nothing_serious_to_stumble_over(

@@ -12,11 +12,14 @@ import time_machine
 from django.test import Client
 
 from coordination.models import Event
+from coordination.toolset import run
 from core.apps import actions, nexus_apps
+from core.clock import now
 from core.operations.registry import TOOLSETS
 from handoffs.models import Handoff
+from hooks.models import WebhookDelivery
 from inbox.models import Delivery
-from tests.dashboard.test_dashboard import LOCAL, do, queries
+from tests.dashboard.test_dashboard import LOCAL, OPERATOR, do, queries
 from tests.dashboard.test_person import shown
 
 NASTY = "<b>\u202eevil</b> " + "x" * 150
@@ -224,6 +227,18 @@ def test_it_marks_the_answers_of_agents_as_read(place: dict[str, str], browser: 
     assert "“May I?” was marked as read." in act(browser, do=f"inbox_ack {sent}")
     assert "wrote to you: May I?" not in shown(browser.get("/admin/"))
     assert "May I?" in shown(browser.get(f"/admin/mail/{sent}/", follow=True))
+
+
+def test_it_tries_a_webhook_again_that_was_given_up(clock: Clock, db: None, browser: Client) -> None:
+    added = run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus"})["data"]["webhook_id"]
+    WebhookDelivery.objects.create(
+        delivery_id="d", webhook_id=added, event_id=1, body="{}", status="dead", attempts=8, last_error="refused",
+        next_attempt_at=now(), created_at=now(),
+    )  # fmt: skip
+    page = shown(browser.get("/admin/"))
+    assert "https://example.com/nexus failed" in page and "1 given up: refused" in page
+    assert "was told to try again" in act(browser, do=f"webhook_redeliver {added}")
+    assert "1 given up" not in shown(browser.get("/admin/"))
 
 
 # Handoffs, on Home, the board and their pages
