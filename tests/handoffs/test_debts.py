@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from coordination import debts
-from coordination.presence import agent_states
+from core import apps as attention
 from core.clock import now
 from core.operations import runner
-from handoffs.attention import Kind, groups
 from handoffs.debts import tell_creditors
 from handoffs.models import DebtNotice
+from inbox.picture import Picture
 from planning.toolset import PLANNING
 from tests.conftest import LOCAL, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, mail_of
@@ -162,8 +162,12 @@ def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock
     took(title="Fix the login")
 
     def needs() -> list[tuple[str, str]]:
-        found = groups(now(), agent_states(now()), {})
-        return [(need.subject, need.detail) for group in found if group.kind is Kind.DEBTS for need in group.needs]
+        return [
+            (need.subject, need.detail)
+            for kind, found in attention.needs(Picture(now()), 3)
+            if kind.name == "debts"
+            for need in found.needs
+        ]
 
     clock.shift(IDLE - timedelta(seconds=1))
     assert needs() == []
