@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
@@ -13,6 +15,7 @@ from dashboard.page import operate_in, posted, render
 from files import selectors
 from files.models import Reservation
 from files.toolset import FILES
+from handoffs.models import Handoff
 
 PAGE = 50
 
@@ -35,7 +38,7 @@ def files(request: HttpRequest) -> TemplateResponse:
         "files",
         "Files",
         filters=filters,
-        rows=rows[:PAGE],
+        rows=list(zip(rows, _titles(rows), strict=True))[:PAGE],
         ended=ended,
         page=page,
         more=len(rows) > PAGE,
@@ -54,4 +57,11 @@ def reservation(request: HttpRequest, reservation_id: str) -> HttpResponse:
         if operate_in(FILES, request, "files_end", done, form, reservation_id=reservation_id, reason=reason)["ok"]:
             return redirect("admin:files")
     held = selectors.held(now()).filter(pk=reservation_id).exists()
-    return render(request, "reservation", "Reservation", reservation=row, held=held, form=form)
+    [title] = _titles([row])
+    return render(request, "reservation", "Reservation", reservation=row, title_of=title, held=held, form=form)
+
+
+def _titles(rows: Sequence[Reservation]) -> list[str]:
+    """The titles of the handoffs that reservations are for; empty where there is none."""
+    known = dict(Handoff.objects.filter(pk__in={row.handoff_id for row in rows}).values_list("pk", "title"))
+    return [known.get(row.handoff_id or "", "") for row in rows]

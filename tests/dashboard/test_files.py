@@ -9,7 +9,10 @@ from django.test import Client
 
 from coordination.models import Event
 from files.models import Reservation
+from handoffs.models import Handoff
+from tests.conftest import Call
 from tests.files.conftest import Project
+from tests.files.test_holding import claimed
 
 
 def text(browser: Client, path: str) -> str:
@@ -24,6 +27,14 @@ def test_it_lists_what_is_held_and_what_was(db: None, browser: Client, tmp_path:
     assert "/src/" in held and "the parser" in held and "/docs/" not in held
     assert "/docs/" in ended and "Released" in ended and kept not in ended
     assert "Nothing fits." in text(browser, "/admin/files/?q=zzz")
+
+
+def test_it_names_the_handoff_that_files_are_held_for(db: None, browser: Client, call: Call, tmp_path: Path) -> None:
+    shop = Project(tmp_path)
+    handoff = claimed(shop, call)
+    [held] = shop.reserve("ann", "src/", handoff_id=handoff)
+    title = Handoff.objects.get().title
+    assert title and all(title in text(browser, path) for path in ("/admin/files/", f"/admin/files/{held}/"))
 
 
 def test_it_turns_pages(db: None, browser: Client, tmp_path: Path) -> None:
