@@ -139,16 +139,16 @@ def test_it_filters_opens_and_exports_events(page: Page, team: Ids) -> None:
     page.get_by_label("Type").select_option("handoff.created")
     expect(page).to_have_url(re.compile("type=handoff.created"))
     rows = page.locator(".nx-log [id^=event-]")
-    expect(rows).to_have_count(4)
-    page.get_by_text("4 handoffs created").click()
+    expect(rows).to_have_count(7)
+    page.get_by_text("7 handoffs created").click()
     rows.first.get_by_role("link", name=re.compile(" ago$")).click()
     expect(page.locator(".nx-facts").last).to_contain_text("handoff_id")
-    expect(page.get_by_role("link", name=re.compile("^Handoff port it"))).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("^Handoff Tidy the examples"))).to_be_visible()
     page.go_back()
     with page.expect_download() as download:
         page.get_by_role("link", name="Export NDJSON").click()
     lines = Path(download.value.path()).read_text().splitlines()
-    assert [json.loads(line)["type"] for line in lines] == ["handoff.created"] * 4
+    assert [json.loads(line)["type"] for line in lines] == ["handoff.created"] * 7
 
 
 def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub, team: Ids) -> None:

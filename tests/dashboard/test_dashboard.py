@@ -283,9 +283,9 @@ def test_it_creates_a_handoff_for_a_role(team: Ids, browser: Client) -> None:
 def test_it_exports_exactly_what_is_filtered(team: Ids, browser: Client) -> None:
     answer = browser.get("/admin/events/export/?type=handoff.created")
     lines = b"".join(answer).decode().splitlines()
-    assert len(lines) == Event.objects.filter(type="handoff.created").count() == 4
+    assert len(lines) == Event.objects.filter(type="handoff.created").count()
     table = browser.get("/admin/events/export/?type=handoff.created&format=csv")
-    assert len(b"".join(table).decode().splitlines()) == 5
+    assert len(b"".join(table).decode().splitlines()) == len(lines) + 1
 
 
 def test_it_exports_what_words_find_with_the_other_filters(team: Ids, browser: Client) -> None:
