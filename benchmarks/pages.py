@@ -218,6 +218,7 @@ def fill(scale: float) -> dict[str, Any]:
             for i in range(handoffs)
         )
     topics = fill_topics(int(200_000 * scale), end)
+    fill_files(workspaces[0].pk, int(5_000 * scale), end)
     return {
         "counts": {
             model.__name__: model.objects.count() for model in (Agent, Message, Delivery, Event, Handoff, TopicMessage)
@@ -265,6 +266,25 @@ def fill_topics(messages: int, end: datetime) -> dict[str, str]:
                 batch_size=5000,
             )
     return {name: f"tpc_{name}" for name in sizes}
+
+
+def fill_files(workspace_id: str, held: int, end: datetime) -> None:
+    """So many reservations of files that are held, and four times as many that ended."""
+    from files.models import Reservation
+    from files.patterns import extension, place
+
+    def reserved(number: int) -> Reservation:
+        pattern = f"src/area_{number % 50}/part_{number % 7}/module_{number}.py"
+        over = number >= held
+        at = end - timedelta(seconds=number)
+        return Reservation(
+            reservation_id=f"rsv_{number:07d}", workspace_id=workspace_id, agent_id=f"agent-{number % 200:03d}",
+            pattern=pattern, place=place(pattern), extension=extension(pattern), exclusive=True, item=0,
+            reason="The parser of this part moves into a file of its own", seconds=86_400, created_at=at,
+            expires_at=end + timedelta(days=1), released_at=at if over else None, outcome="released" if over else None,
+        )  # fmt: skip
+
+    Reservation.objects.bulk_create(map(reserved, range(5 * held)), batch_size=2000)
 
 
 def fill_plan(home: str) -> dict[str, str]:
@@ -405,6 +425,8 @@ def pages(known: dict[str, Any]) -> list[str]:
         *(_topic_page(topic) for topic in known["topics"].values()),
         *(f"{long}{tail}" for tail in ("?at=100", "?before=100000", "?q=cache+part", "tail/?after=1000", "delete/")),
         *_plan_pages(known["plan"]),
+        *(f"/admin/files/{query}" for query in ("", "?page=9", "?state=ended", "?q=module_42", "?q=nothing-has-this")),
+        "/admin/files/rsv_0000001/",
         *(f"/admin/find/?q={words}" for words in ("parser", "agent-007+lease", "nothing-has-this")),
         *(f"/admin/search/?extended=1&s={words}" for words in ("agent-007", "parser", "nothing-has-this")),
         *(f"/admin/{name}/" for name in ("speak", "settings", "retention", "help", "about")),

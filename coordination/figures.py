@@ -13,7 +13,7 @@ from threading import Lock
 from core.apps import nexus_apps
 from core.contributions import Figure, Sample
 
-MOST = 10_000  # samples of a figure that a summary is made of, the newest
+MOST = 3_000  # samples of a figure that a summary is made of, the newest
 AT_ONCE = 1_000_000  # that a histogram takes up in one go
 LATE = timedelta(minutes=10)  # after its own time, that a change may be committed and still be counted
 

@@ -81,6 +81,9 @@ _ended_anywhere = Select(
     )
 )
 _own = Select(lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")))
+_own_keys = Select(
+    lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")).values_list("pk")
+)
 _alike = Select(
     lambda: held(Slot("moment")).filter(
         workspace_id=Slot("workspace_id"),
@@ -131,10 +134,11 @@ def conflicts(
     return [Conflict(pattern, rows[key]) for pattern, key in found]
 
 
-def holders(workspace_id: str, pattern: str, moment: datetime) -> list[Reservation]:
-    """Every reservation that overlaps a pattern, oldest first."""
-    keys = [key for key, _, _ in _overlapping(workspace_id, pattern, moment)]
-    return sorted(Reservation.objects.in_bulk(keys).values(), key=lambda row: (row.created_at, row.pk))
+def holders(workspace_id: str, pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
+    """The reservations that overlap a pattern, oldest first and at most MOST_LISTED, and how many there are."""
+    keys = sorted(key for key, _, _ in _overlapping(workspace_id, pattern, moment))  # ids are in the order of time
+    rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
+    return [rows[key] for key in keys if key in rows], len(keys)
 
 
 def last(workspace_id: str, pattern: str) -> Reservation | None:
@@ -168,6 +172,11 @@ def alike(
         moment=moment,
     )
     return next((row for row in rows if row.handoff_id == handoff_id), None)
+
+
+def holds(workspace_id: str, agent_id: str, moment: datetime, limit: int) -> int:
+    """How many reservations an agent has in a workspace, counted up to `limit`."""
+    return len(_own_keys(limit, workspace_id=workspace_id, agent_id=agent_id, moment=moment))
 
 
 def of_call(agent_id: str, client_id: str) -> list[Reservation]:

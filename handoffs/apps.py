@@ -58,6 +58,11 @@ class HandoffsConfig(NexusAppConfig):
 
         return IMPOSSIBLE
 
+    def database_objects(self, vendor: str) -> Mapping[str, str]:
+        from handoffs.triggers import TRIGGERS
+
+        return TRIGGERS[vendor]
+
     def clock_columns(self) -> Mapping[str, str]:
         return {"handoffs": "updated_at"}
 

@@ -14,6 +14,7 @@ from core.contributions import Figure, Sample
 from handoffs.models import STREAM, Handoff
 
 AT_ONCE = 500  # ids in a query
+PIECE = 5_000  # events of the stream that are looked through at once
 
 
 def _ended(type: str, since: datetime, until: datetime, limit: int) -> list[Sample]:
@@ -21,14 +22,7 @@ def _ended(type: str, since: datetime, until: datetime, limit: int) -> list[Samp
     first, beyond = first_event_at(since), first_event_at(until)
     if first is None:
         return []
-    events = Event.objects.filter(
-        workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, event_id__gte=first, type=type
-    )
-    if beyond is not None:
-        events = events.filter(event_id__lt=beyond)
-    newest_first = (F("event_id") + 0).desc()  # by a sum: read by the streams' index, and not the whole log
-    columns = ("event_id", "handoff_id", "actor_agent_id", "created_at")
-    found = list(events.order_by(newest_first).values_list(*columns)[:limit])
+    found = _newest(type, first, beyond, limit)
     born: dict[str | None, tuple[datetime, str]] = {}
     earliest: dict[str | None, int] = {}
     ids = list({handoff_id for _, handoff_id, _, _ in found if handoff_id})
@@ -43,6 +37,27 @@ def _ended(type: str, since: datetime, until: datetime, limit: int) -> list[Samp
         for event_id, handoff_id, actor, at in found
         if handoff_id in born and earliest.get(handoff_id) == event_id
     ]
+
+
+def _newest(
+    type: str, first: int, beyond: int | None, limit: int
+) -> list[tuple[int, str | None, str | None, datetime]]:
+    """The newest events of a type, newest first: id, handoff, actor, time. A piece of the stream after the other, so
+    that a long window costs no more than what is taken of it."""
+    here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, event_id__gte=first)
+    if beyond is not None:
+        here = here.filter(event_id__lt=beyond)
+    newest_first = (F("event_id") + 0).desc()  # by a sum: read by the streams' index, and not the whole log
+    found: list[tuple[int, str | None, str | None, datetime]] = []
+    more = True
+    while more and len(found) < limit:
+        edge = list(here.order_by(newest_first).values_list("event_id", flat=True)[PIECE - 1 : PIECE])
+        piece = here.filter(type=type, event_id__gte=edge[0]) if edge else here.filter(type=type)
+        found += sorted(piece.order_by().values_list("event_id", "handoff_id", "actor_agent_id", "created_at"))[::-1]
+        more = bool(edge)
+        if edge:
+            here = here.filter(event_id__lt=edge[0])
+    return found[:limit]
 
 
 def _claimed(since: datetime, until: datetime, limit: int) -> list[Sample]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
 from handoffs.models import Handoff, Remark
+from handoffs.search.fts5 import REBUILD
 
 KINDS = (
     ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from_agent_id", "claimed_by")),
@@ -50,4 +51,21 @@ def _unborn(examination: Any) -> Iterator[Finding]:
         )
 
 
-CHECKS = (DoctorCheck("impossible rows", _unborn),)
+def _search(examination: Any) -> Iterator[Finding]:
+    """Every handoff is in the search index, and nothing else."""
+    if not {"handoffs", "handoff_search_docsize"} <= examination.tables():
+        return
+    lost = examination.value(
+        "SELECT (SELECT count(*) FROM handoffs WHERE created_event_id NOT IN (SELECT id FROM handoff_search_docsize))"
+        " + (SELECT count(*) FROM handoff_search_docsize WHERE id NOT IN (SELECT created_event_id FROM handoffs))"
+    )
+    if lost:
+        yield Finding(
+            f"The search of handoffs is out of step with {lost} of them.",
+            "Some are not found, or are found no more where they were.",
+            examination.repair(REBUILD),
+            "the index was made again",
+        )
+
+
+CHECKS = (DoctorCheck("impossible rows", _unborn), DoctorCheck("search of handoffs", _search))

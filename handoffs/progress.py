@@ -15,7 +15,7 @@ from core.operations.errors import invalid
 from handoffs import lifecycle, remarks, selectors
 from handoffs.config import HandoffSettings
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
-from handoffs.services import changed_meanwhile, expire, find, record, settle, tell
+from handoffs.services import changed_meanwhile, expire, find, record, refresh_plan, settle, tell
 from handoffs.work import work
 
 _move = Update(
@@ -155,6 +155,7 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
     Raises WORKSPACE_UNRESOLVED, NOT_FOUND, WORKSPACE_MISMATCH, INVALID_TRANSITION, NOT_OWNER.
     """
     place = workspaces.locate(project_root)
+    refresh_plan(place, handoff_id)
     with write():
         notified = _accept(find(place.workspace_id, handoff_id), By(agent_id))
         agents.touch(agent_id, now())
@@ -163,6 +164,7 @@ def accept(*, project_root: str, handoff_id: str, agent_id: str) -> list[str]:
 
 def approve(*, handoff_id: str, operator: str) -> list[str]:
     """`accept`, as an operator. Raises NOT_FOUND, INVALID_TRANSITION."""
+    refresh_plan(workspaces.place_of(selectors.found(handoff_id).workspace), handoff_id)
     with write():
         return _accept(selectors.found(handoff_id), By(operator=operator))
 

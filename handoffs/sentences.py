@@ -13,7 +13,7 @@ def titles(ids: Collection[str]) -> Mapping[str, str]:
     return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
 
 
-THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id", names=titles)}
+THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id", name="title", names=titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),
     "handoff.claimed": Sentence("{actor} took {handoff}", "{count} handoffs claimed"),

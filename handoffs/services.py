@@ -20,7 +20,7 @@ from coordination.routing import Strategy, Target, parse_target
 from coordination.services import agents, retries, workspaces
 from core.clock import iso, now
 from core.database import store, write
-from core.database.prepared import Select, Slot, Update, insert
+from core.database.prepared import Lookup, Select, Slot, Update, insert
 from core.limits import opaque_text, within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid, not_found
@@ -37,6 +37,7 @@ TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
+_task_of = Lookup(Handoff.objects.all, column="task_key")
 _lapsed = Select(
     lambda: (
         Handoff.objects.held()
@@ -170,6 +171,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
     moment = now()
     seconds = HandoffSettings.current().handoff_lease_ttl_seconds if lease_seconds is None else lease_seconds
     lease = moment + timedelta(seconds=seconds)
+    refresh_plan(place, handoff_id)
     with write():
         handoff = find(place.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
@@ -203,6 +205,7 @@ def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) 
     """
     place, moment = workspaces.locate(project_root), now()
     text = opaque_text(result, "result")
+    refresh_plan(place, handoff_id)
     with write():
         handoff = find(place.workspace_id, handoff_id)
         verb = "complete" if handoff.verifier is None else "submit"
@@ -250,6 +253,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
     """
     place, moment = workspaces.locate(project_root), now()
     within_limit(reason, "reason")
+    refresh_plan(place, handoff_id)
     with write():
         handoff = find(place.workspace_id, handoff_id)
         settle(handoff, remarks.step("reject", handoff, agent_id, moment), moment, rejected_reason=reason)
@@ -355,6 +359,12 @@ def expire_everywhere() -> None:
     due = (Handoff.objects.lapsed(moment), overdue)
     for workspace_id in {found for rows in due for found in rows.values_list("workspace_id", flat=True)}:
         expire(workspace_id)
+
+
+def refresh_plan(place: workspaces.Place, handoff_id: str) -> None:
+    """Before the transaction of a step that moves the task of a handoff, where it carries one."""
+    if _task_of(handoff_id) is not None:
+        work().refresh(place)
 
 
 def find(workspace_id: str, handoff_id: str) -> Handoff:

@@ -14,7 +14,7 @@ from core.clock import now
 from handoffs.models import LIVE, STREAM, Handoff
 from handoffs.spans import BEGINS, Span, Step, spans
 
-STEPS = 15_000  # of a window, the newest, about 10,000 spans: what a look costs has a ceiling
+STEPS = 12_000  # of a window, the newest: what a look costs has a ceiling
 GOING_ON = 2_000  # handoffs to which nothing happened within it
 AT_ONCE = 500  # ids in a query
 _STEP = ("handoff_id", "type", "actor_agent_id", "created_at", "event_id")

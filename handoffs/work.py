@@ -15,6 +15,9 @@ class Work(Protocol):
 
     STREAM: str  # of the log: its events tell of tasks that can begin
 
+    def refresh(self, place: Place) -> None:
+        """Before the transaction in which a handoff's task changes: what others wrote of the tasks is taken in."""
+
     def find(self, workspace_id: str, task_id: int) -> str:
         """The key of a task of the open cycle. Raises NOT_FOUND."""
 

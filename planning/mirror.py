@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from coordination.services import workspaces
 from coordination.services.workspaces import Place
@@ -25,7 +25,7 @@ from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
 from core.operations.errors import NexusError
 from planning import schemas
-from planning.directory import Directory
+from planning.directory import PATIENCE_SECONDS, Directory
 from planning.documents import KEPT_FILES, Kept
 from planning.models import MirroredFile
 
@@ -53,13 +53,13 @@ class Change:
 
 
 @contextmanager
-def changing(place: Place) -> Iterator[Change]:
+def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Change]:
     """A writing transaction over the rows of one project's plan; its files are what the rows say at the end.
 
-    What others wrote into the files is taken in first. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE, STATE_BUSY, with
-    nothing changed.
+    What others wrote into the files is taken in first. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE, STATE_BUSY after
+    `patience` seconds, with nothing changed.
     """
-    with Directory(place.root) as directory, directory.locked():
+    with Directory(place.root) as directory, directory.locked(patience):
         crashed = directory.interrupted
         look = _Look(place, directory, crashed)
         directory.begin()
@@ -86,7 +86,7 @@ def changing(place: Place) -> Iterator[Change]:
             log.warning("the files of a plan fell behind: %s", error.message)
 
 
-def take_in(place: Place) -> None:
+def take_in(place: Place, patience: float = PATIENCE_SECONDS) -> None:
     """Bring what others wrote into the files to the rows, and heal what a crash left behind.
 
     Cheap where there is neither, and then nothing is written. Raises as `changing` does.
@@ -94,8 +94,22 @@ def take_in(place: Place) -> None:
     with Directory(place.root) as directory:
         if not directory.interrupted and _Look(place, directory, False).in_step:
             return
-    with changing(place):
+    with changing(place, patience):
         pass
+
+
+def take_in_beside(place: Place) -> None:
+    """`take_in` before a handoff changes tasks: what others wrote before that must not undo it when it is taken in.
+
+    It never keeps the handoff from going on, and holds up other writers for a moment at most. Not inside a transaction:
+    the lock of the files comes first, and they follow the commit.
+    """
+    if connection.in_atomic_block:
+        return
+    try:
+        take_in(place, BESIDE_PATIENCE)
+    except NexusError as error:
+        log.info("the files of a plan are taken in with its next call: %s", error.message)
 
 
 def follow(place: Place) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from coordination.services.workspaces import Place
-from planning import rules
+from planning import mirror, rules
 from planning.models import STREAM as STREAM  # which `handoffs.work` asks for, too
 from planning.models import Task, TaskStatus
 from planning.services import tasks
+
+
+def refresh(place: Place) -> None:
+    """Before the transaction of a handoff that carries a task: the rows say what the project's files do."""
+    mirror.take_in_beside(place)
 
 
 def find(workspace_id: str, task_id: int) -> str:

@@ -62,7 +62,7 @@ class FigureList(TypedDict):
 def figures(p: Figures, caller: Caller) -> FigureList:
     """How well it goes, over a window: how long handoffs wait and take, how long mail takes to be acknowledged and how
     often it is redelivered. Count, median, percentiles and maximum, in all, by agent and by kind; `buckets` tells how
-    they are spread (`at_most` null: above all bounds), `newest_only` that there were more than the newest 10,000."""
+    they are spread (`at_most` null: above all bounds), `newest_only` that there were more than the newest 3,000."""
     until = now() if p.until is None else _moment(p.until)
     try:
         since = until - timedelta(seconds=p.window_seconds)

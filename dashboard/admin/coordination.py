@@ -255,6 +255,7 @@ class StreamFilter(admin.SimpleListFilter):
 class EventAdmin(InWorkspace):
     """The log as a table; the Events page follows it live."""
 
+    list_display_links = None  # its page tells it all
     list_display = ("number", "told", "kind", "place", "created_plain")
     list_filter = (StreamFilter, PlaceFilter)
     search_fields = ("event_id__exact",)

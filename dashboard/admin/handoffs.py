@@ -16,6 +16,7 @@ from handoffs.models import Handoff
 
 @admin.register(Handoff)
 class HandoffAdmin(InWorkspace):
+    list_display_links = None  # its page tells it all
     list_display = ("work", "status", "sender", "audience", "holder", "leased", "place", "changed")
     list_filter = ("status", PlaceFilter)
     search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")

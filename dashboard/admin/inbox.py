@@ -12,6 +12,7 @@ from inbox.models import Delivery, Message
 
 @admin.register(Message)
 class MessageAdmin(InWorkspace):
+    list_display_links = None  # its page tells it all
     list_display = ("title", "sender", "audience", "place", "channel_link", "recipients_count", "sent")
     list_select_related = ("workspace", "channel")
     search_fields = ("message_id__exact",)
@@ -73,6 +74,7 @@ class MessageAdmin(InWorkspace):
 
 @admin.register(Delivery)
 class DeliveryAdmin(RecordAdmin):
+    list_display_links = None  # its page tells it all
     list_display = ("letter", "who", "status", "attempts", "leased", "read", "created")
     list_select_related = ("message",)
     list_filter = ("status",)

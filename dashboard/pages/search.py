@@ -24,6 +24,7 @@ from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from handoffs.models import Handoff
+from handoffs.search import holding
 from inbox.search import Hit, around, search, words_of
 from planning import selectors as planned
 from planning.models import Task
@@ -32,7 +33,6 @@ from topics.search import HIT_ENDS, HIT_STARTS
 from topics.search import find as find_said
 
 EACH = 6  # of a kind
-READ = 2_000  # handoffs whose payload and result are read
 LOOKED = 60  # messages and events that are looked through for so many of each
 UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
@@ -138,15 +138,12 @@ def _workspaces(words: str) -> Iterator[Found]:
 
 
 def _handoffs(words: str) -> Iterator[Found]:
-    """By title, id or agent; the newest by what they hold and what came of them, too."""
+    """By title, id or agent, and by what they hold and what came of them."""
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
-    newest = Handoff.objects.order_by("-created_event_id").values_list("created_event_id", flat=True)
-    told = Q(created_event_id__gte=newest[READ - 1 : READ].first() or 0)
+    told = Q(created_event_id__in=holding(words, EACH + 1))
+    rows = Handoff.objects.filter(named | about | told).order_by("-created_event_id")
     lower = [word.lower() for word in words_of(words)]
-    for word in lower:
-        told &= Q(title__icontains=word) | Q(payload__icontains=word) | Q(result__icontains=word)
-    rows = Handoff.objects.filter(named | about | (told if lower else Q(pk=None))).order_by("-created_event_id")
     for row in rows[: EACH + 1]:
         description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
         held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)

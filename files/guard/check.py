@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -45,7 +46,14 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
     """The exit code of the hook that was there before; it may change what is committed, so it comes first."""
     if not (hook and os.access(hook, os.X_OK)):
         return 0
-    code = _run([hook, *given], input=text).returncode
+    code: int
+    try:
+        code = _run([hook, *given], input=text).returncode
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            words.say(words.unrun(hook, str(error.strerror)))
+            return REFUSED
+        code = _run(["sh", hook, *given], input=text).returncode  # as git does with a script that names no interpreter
     return code if code >= 0 else 128 - code
 
 

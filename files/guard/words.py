@@ -77,6 +77,11 @@ def unanswered(why: str, *, closed: bool, verb: str) -> str:
     return f"{MARK} {why.rstrip('.')}: {then}.\n"
 
 
+def unrun(hook: str, why: str) -> str:
+    """That the hook that was there before cannot be started."""
+    return f"{MARK} {plain(hook)} cannot be run: {why}.\n"
+
+
 def unrecorded(verb: str, said: str) -> str:
     """That an override is refused, because nothing could tell of it later."""
     why = " ".join(said.split())[-300:]

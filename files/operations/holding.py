@@ -92,11 +92,11 @@ def files_who(p: FilesWho, caller: Caller) -> FileHolders:
     """Who has files, what for and until when; and who had them last."""
     place = workspaces.locate(p.project_root)
     pattern = pattern_of(p.path, project_root=p.project_root, place=place)
-    held = selectors.holders(place.workspace_id, pattern, now())
+    held, count = selectors.holders(place.workspace_id, pattern, now())
     last = selectors.last(place.workspace_id, pattern)
     return {
         "pattern": pattern,
-        "held": [reservation_row(reservation) for reservation in held[: selectors.MOST_LISTED]],
-        "held_count": len(held),
+        "held": [reservation_row(reservation) for reservation in held],
+        "held_count": count,
         "last": None if last is None else reservation_row(last),
     }

@@ -11,7 +11,8 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.models import Event
-from coordination.parameters import IN_WORKSPACE
+from coordination.parameters import IN_WORKSPACE, ClientId
+from coordination.rows import Duplicate
 from coordination.services import workspaces
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -44,13 +45,13 @@ class FilesReserve(OfAgent, Trusted):
         float, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
     ] = 0
     ask: Annotated[bool, Field(description="Also ask the holders, with a message to their inbox.")] = False
-    client_id: Annotated[Id | None, Field(description="Yours for this call; sent again, it reserves no more.")] = None
+    client_id: ClientId = None
 
 
 class ReservedFiles(TypedDict):
     reservations: list[ReservationRow]
     refused: Annotated[list[RefusedRow], Field(description="What others have, with all_or_nothing=false.")]
-    duplicate: NotRequired[Annotated[bool, Field(description="An earlier call with this client_id reserved it.")]]
+    duplicate: NotRequired[Duplicate]
     asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
 
 

@@ -14,7 +14,7 @@ from core.clock import now
 from core.database import write
 from core.database.prepared import insert
 from core.limits import within_limit
-from core.operations.errors import Code, NexusError, not_found
+from core.operations.errors import Code, NexusError, invalid, not_found
 from files import selectors
 from files.config import FilesSettings
 from files.models import Reservation
@@ -26,6 +26,8 @@ from files.services.holding import prolong, record_ends
 from files.services.telling import NAMED, by_holder, tell
 from handoffs.models import Handoff
 from inbox import services as mail
+
+MOST_HELD = 2_000  # by one agent in a project: each costs whoever reserves a comparison
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
 
     Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
     of theirs. A second call with the same client_id answers what the first one reserved.
-    Raises NOT_FOUND, WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold.
+    Raises NOT_FOUND, WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold, and
+    VALIDATION_ERROR for a client_id of another wish and for more than an agent may hold.
     """
     if earlier := _earlier(wish):
         return earlier
@@ -112,13 +115,24 @@ def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
 
 
 def _earlier(wish: Wish) -> Reserved | None:
-    """What an earlier call with the same client_id reserved; of what it did not, what is in the way now."""
+    """What an earlier call with the same client_id reserved; of what it did not, what is in the way now.
+
+    Raises VALIDATION_ERROR where that call asked for something else: it was no retry.
+    """
     if wish.client_id is None:
         return None
     reservations = selectors.of_call(wish.agent_id, wish.client_id)
     if not reservations:
         return None
-    got = {reservation.pattern for reservation in reservations}
+    first, got = reservations[0], {reservation.pattern for reservation in reservations}
+    asked = first.workspace_id, first.exclusive, first.handoff_id
+    if not got <= set(wish.patterns) or asked != (wish.workspace_id, wish.exclusive, wish.handoff_id):
+        raise invalid(
+            f"This client_id reserved {', '.join(sorted(got)[:NAMED])} before; nothing was reserved now. Send another "
+            "wish with a client_id of its own.",
+            field="client_id",
+            first=first.reservation_id,
+        )
     conflicts = [conflict for conflict in in_the_way(wish) if conflict.pattern not in got]
     return Reserved(reservations, conflicts, duplicate=True)
 
@@ -173,6 +187,12 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
         else:
             prolonged.append(reservation)
         taken.append(reservation)
+    if made and selectors.holds(wish.workspace_id, wish.agent_id, moment, MOST_HELD) + len(made) > MOST_HELD:
+        raise invalid(
+            f"You would hold more than {MOST_HELD} reservations in this project: give up some with files_release, or "
+            "reserve a directory above them.",
+            field="paths",
+        )
     insert(*made)
     if made:
         tell("reserved", wish.agent_id, made, moment, exclusive=wish.exclusive, reason=wish.reason)

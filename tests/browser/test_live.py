@@ -23,7 +23,7 @@ KEPT = 300
 
 def shown(page: Page) -> list[int]:
     """The ids of the events in the tail, newest first."""
-    ids = page.locator(".nx-log details[id^=event-]").evaluate_all("rows => rows.map(row => row.id)")
+    ids = page.locator(".nx-log [id^=event-]").evaluate_all("rows => rows.map(row => row.id)")
     return [int(name.removeprefix("event-")) for name in ids]
 
 
@@ -98,7 +98,7 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
 def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None:
     page.goto("/admin/events/?type=artifact.created")
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-    rows = page.locator(".nx-log details[id^=event-]")
+    rows = page.locator(".nx-log [id^=event-]")
     count = rows.count()
     say(do, team["root"], "not this")
     do("artifact_put", project_root=team["root"], artifact_type="text", name="this", content="x")

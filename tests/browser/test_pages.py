@@ -56,6 +56,8 @@ PAGES = {
     "help": "/admin/help/",
     "about": "/admin/about/",
     "sessions": "/admin/coordination/session/",
+    "event_records": "/admin/coordination/event/",
+    "handoff_records": "/admin/handoffs/handoff/",
     "operators": "/admin/auth/user/",
     "artifact": "/admin/coordination/artifact/{artifact}/change/",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -130,7 +129,7 @@ def test_it_shows_operators_the_events_of_no_workspace(deed: Event, workspace: s
     ):
         page = local.get(path)
         assert page.status_code == 200, path
-        assert "agent.created" in re.sub("</?mark>", "", page.content.decode()), path
+        assert " registered " in page.content.decode(), path
     record = local.get(f"/admin/coordination/event/{deed.pk}/change/")
     assert "agent.created" in record.content.decode()
     assert f"/admin/events/{deed.pk}/" not in local.get(f"/admin/events/?workspace={workspace}").content.decode()

@@ -44,6 +44,11 @@ def test_it_tells_what_happened_in_the_list_of_events(team: Ids, browser: Client
     assert "whoever has" in text
 
 
+@pytest.mark.parametrize("path", ["handoffs/handoff", "inbox/message", "inbox/delivery", "coordination/event"])
+def test_it_puts_no_link_into_a_link(team: Ids, browser: Client, path: str) -> None:
+    assert not re.search(rf'href="/admin/{path}/[^"?]+/change/', record(browser, f"{path}/"))
+
+
 def test_it_lays_out_what_an_event_holds(team: Ids, browser: Client) -> None:
     event = Event.objects.get(type="message.created", payload__message_id=team["reply"])
     text = record(browser, f"coordination/event/{event.pk}/change/")

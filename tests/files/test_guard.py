@@ -440,6 +440,23 @@ def test_it_runs_the_hook_that_was_there_first_and_keeps_its_exit_code(tmp_path:
     assert pushed[1].startswith("refs/heads/main ")
 
 
+def test_it_runs_a_hook_that_names_no_interpreter_and_refuses_for_one_that_cannot_run(
+    tmp_path: Path, held: Held
+) -> None:
+    repo = Repo.make(tmp_path / "old")
+    file = hook(repo, "pre-commit", "")
+    file.write_text("exit 5\n")
+    held.guard(repo)
+    repo.change("a.py")
+    assert repo.git("commit", "-m", "second").returncode == 1
+    file.with_name("pre-commit.before-nexus").write_text("#!/no/such/program\n")
+    done = repo.git("commit", "-m", "second")
+    assert done.returncode == 1
+    assert "pre-commit.before-nexus cannot be run: No such file or directory" in done.stderr
+    file.with_name("pre-commit.before-nexus").write_text("exit 0\n")
+    repo.ok("commit", "-qm", "second")
+
+
 def test_it_ends_silently_at_ctrl_c(tmp_path: Path, held: Held) -> None:
     repo = Repo.make(tmp_path / "old")
     hook(repo, "pre-commit", "kill -INT $PPID; sleep 5")

@@ -20,7 +20,9 @@ from files.patterns import extension, literal, matches, normalized, overlap, pla
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
 PATHS = [*NAMES, *("/".join(names) for depth in (2, 3) for names in product(NAMES[:5], repeat=depth))]
 
-pieces = st.sampled_from(["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]", "[[:alpha:]]", r"\a", "**"])
+pieces = st.sampled_from(
+    ["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]", "[[:alpha:]]", r"\a"]
+)  # and no a**b, which git itself reads in two ways
 parts = st.one_of(st.lists(pieces, min_size=1, max_size=4).map("".join), st.just("**"))
 globs = st.builds(
     lambda start, names, end: start + "/".join(names) + end,
@@ -48,7 +50,6 @@ def ignored(repository: Path, pattern: str) -> set[str]:
 
 @settings(max_examples=40)
 @given(pattern=globs)
-@example(pattern="a**b")
 @example(pattern="**/a/**")
 @example(pattern="a/**/")
 @example(pattern="**")
@@ -105,6 +106,7 @@ def _any(least: int) -> list[tuple[str, ...]]:
 @given(one=small, other=small)
 @example(one="a/*/b", other="**/b/a/*")
 @example(one="/*a", other="/b*")
+@example(one="/a**b", other="/a/b")
 @example(one="/a/", other="/a")
 @example(one="/a/**", other="/a/")
 @example(one="/a*b", other="/*ab*")

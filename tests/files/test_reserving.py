@@ -90,6 +90,14 @@ def test_it_answers_a_retry_with_the_first_result(shop: Project) -> None:
     assert Event.objects.filter(type="file.reserved").count() == 2
 
 
+def test_it_takes_no_other_wish_for_a_retry(shop: Project) -> None:
+    [first] = shop.reserve("ann", "a.py", client_id="c1")
+    for other in ({"paths": ["b.py"]}, {"paths": ["a.py"], "exclusive": False}):
+        error = shop.refused("reserve", **{"agent_id": "ann", "client_id": "c1", **other})
+        assert error["code"] == "VALIDATION_ERROR" and error["details"]["first"] == first
+    assert shop.held() == [("ann", "/a.py")]
+
+
 def test_it_tells_a_retry_what_was_in_the_way(shop: Project) -> None:
     shop.reserve("bob", "b.py")
     asked: dict[str, Any] = {"agent_id": "ann", "paths": ["a.py", "b.py"], "client_id": "c1", "all_or_nothing": False}
@@ -181,3 +189,11 @@ def test_it_names_what_it_reserved_in_the_log(shop: Project) -> None:
     assert (event.stream, event.actor_agent_id, event.payload["count"]) == ("file", "ann", 30)
     assert len(event.payload["patterns"]) == 20
     assert event.payload["reason"] == "all of it"
+
+
+def test_it_lets_no_agent_hold_everything_file_by_file(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("files.services.reserving.MOST_HELD", 3)
+    shop.reserve("ann", "a", "b", "c")
+    error = shop.refused("reserve", agent_id="ann", paths=["d"])
+    assert error["code"] == "VALIDATION_ERROR" and "files_release" in error["message"]
+    assert shop.reserve("ann", "a") and shop.reserve("bob", "d")

@@ -14,6 +14,7 @@ from coordination.figures import Histograms, summary
 from coordination.toolset import run
 from core.clock import now
 from core.operations.caller import Caller
+from handoffs import figures as handoffs_figures
 from inbox.models import Delivery
 from tests.conftest import Call
 from tests.handoffs.conftest import Clock, Offer
@@ -125,6 +126,17 @@ def test_it_says_when_it_summed_up_the_newest_only(
         worked(call, project, offer, clock)
     found = told()["handoff_done_seconds"]
     assert found["newest_only"] and found["all"]["count"] == 1  # type: ignore[index]
+
+
+def test_it_finds_all_in_a_stream_of_several_pieces(
+    call: Call, team: None, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        worked(call, project, offer, clock)
+    whole = told()
+    for piece in (1, 2, 3, 5):
+        monkeypatch.setattr(handoffs_figures, "PIECE", piece)
+        assert told() == whole
 
 
 def counted(histograms: Histograms, name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -188,3 +189,42 @@ async def test_it_wakes_who_waits_for_work_that_can_begin(
     await sync_to_async(nexus.call)("task_update", id=1, status="completed")
     found = await asyncio.wait_for(poll, LONG / 2)
     assert [row["task_id"] for row in found["data"]["handoffs"]] == [2]
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_stays_in_progress_until_its_verifier_accepts(nexus: Project, call: Call, offer: Any) -> None:
+    nexus.task("Write")
+    at = {"project_root": str(nexus.root), "handoff_id": offer(task_id=1, verifier="creator")}
+    call("handoff_claim", **at, agent_id="bob")
+    call("handoff_complete", **at, agent_id="bob")
+    assert state(nexus) == ("in_progress", "bob")
+    call("handoff_return", **at, agent_id="ana", reasons="no tests")
+    assert state(nexus) == ("in_progress", "bob")
+    call("handoff_complete", **at, agent_id="bob")
+    call("handoff_accept", **at, agent_id="ana")
+    assert state(nexus) == ("completed", None)
+
+
+@pytest.mark.usefixtures("committed")
+@pytest.mark.parametrize(
+    ("end", "status"), [("claim", "in_progress"), ("complete", "completed"), ("reject", "pending")]
+)
+def test_it_is_not_undone_by_what_others_wrote_before(
+    nexus: Project, call: Call, offer: Any, end: str, status: str
+) -> None:
+    """A file edited by hand lies there when the handoff of another task moves on; then planning takes it in."""
+    nexus.task("Write")
+    nexus.task("Test")
+    at = {"project_root": str(nexus.root), "handoff_id": offer(task_id=1), "agent_id": "bob"}
+    if end != "claim":
+        call("handoff_claim", **at)
+        assert state(nexus) == ("in_progress", "bob")
+    file = nexus.root / ".nexus/state/tasks.json"
+    content = json.loads(file.read_text())
+    content["tasks"][1]["title"] = "Test it all"
+    file.write_text(json.dumps(content))
+
+    call(f"handoff_{end}", **at)
+
+    assert state(nexus)[0] == status
+    assert nexus.call("task_list")["tasks"][1]["title"] == "Test it all"
