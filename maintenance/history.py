@@ -249,6 +249,8 @@ def _type(column: Any) -> Any:
     plain: Any = str
     if isinstance(source, models.DateTimeField):
         plain = AwareDatetime
+    elif isinstance(source, models.BooleanField):
+        plain = bool
     elif isinstance(source, models.IntegerField):
         plain = INT64
     elif source.max_length:

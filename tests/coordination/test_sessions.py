@@ -106,6 +106,7 @@ def test_it_closes_once_and_stays_closed(session: dict[str, Any], clock: Travell
         "started_at",
         "last_heartbeat_at",
         "closed_at",
+        "owes",
     }
     clock.shift(5)
     assert call("session_close", session_id=session["session_id"]) == first

@@ -11,6 +11,7 @@ from django.test import Client
 from coordination.toolset import run
 from core.operations import runner
 from core.operations.caller import Caller
+from files.toolset import FILES
 from planning.models import Cycle, Issue, Task
 from planning.toolset import PLANNING
 from tests.browser import scene
@@ -22,6 +23,11 @@ from topics import connections
 def planning(operation: str, /, **arguments: Any) -> dict[str, Any]:
     """Call an operation of planning."""
     return dict(runner.perform(PLANNING, Caller(transport="test"), operation, arguments).result())
+
+
+def files(operation: str, /, **arguments: Any) -> dict[str, Any]:
+    """Call an operation of files."""
+    return dict(runner.perform(FILES, Caller(transport="test"), operation, arguments).result())
 
 
 @pytest.fixture
@@ -36,6 +42,7 @@ def team(db: None, tmp_path: Path) -> Ids:
     scene.plan(planning, root)
     planned = {"issue": str(Issue.objects.all()[0].pk), "task": Task.objects.filter(closed_at=None)[0].pk}
     planned |= {"cycle": str(Cycle.objects.get().pk)}
+    planned["reservation"] = scene.hold(files, root, played["claimed"])
     return {**played, **topic, **planned, "root": str(root), "webhook": added["webhook_id"]}
 
 

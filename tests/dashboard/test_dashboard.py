@@ -59,6 +59,7 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
+        *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
         *("/admin/figures/", "/admin/figures/?hours=720&agent=planner"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}", "/admin/plan/history/"),
@@ -83,7 +84,16 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     from django.contrib import admin
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
-    acts = {"agent_close_session", "handoff_cancel", "mark_read", "agent_key", "agent_delete", "reset", "event_export"}
+    acts = {
+        "agent_close_session",
+        "handoff_cancel",
+        "mark_read",
+        "agent_key",
+        "agent_limits",
+        "agent_delete",
+        "reset",
+        "event_export",
+    }
     acts |= {"act", "message"}
     acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
     acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}

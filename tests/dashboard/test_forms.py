@@ -52,7 +52,10 @@ def test_it_gives_a_handoff_a_title_that_its_page_shows_as_text(team: Ids, brows
     browser.post("/admin/speak/", work(team, title="Fix <b>it</b>", payload="dig"))
     handoff = Handoff.objects.latest("created_event_id")
     assert handoff.title == "Fix <b>it</b>"
-    assert "<h2><bdi>Fix &lt;b&gt;it&lt;/b&gt;</bdi></h2>" in browser.get(f"/admin/board/{handoff.pk}/").text
+    assert (
+        '<h2><bdi class="nx-name">Fix &lt;b&gt;it&lt;/b&gt;</bdi></h2>'
+        in browser.get(f"/admin/board/{handoff.pk}/").text
+    )
     browser.post("/admin/speak/", work(team, payload="dig\ndeeper"))
     assert Handoff.objects.latest("created_event_id").title == "dig"
 
