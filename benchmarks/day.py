@@ -77,7 +77,11 @@ class Day:
 
     def begin(self) -> None:
         """Everybody registers."""
-        people = {"planner": ("planner", []), **{name: ("reviewer", []) for name in REVIEWERS}, "kim": ("tester", [])}
+        people: dict[str, tuple[str, list[str]]] = {
+            "planner": ("planner", []),
+            **{name: ("reviewer", []) for name in REVIEWERS},
+            "kim": ("tester", []),
+        }
         people |= {builder.name: ("builder", builder.skills) for builder in self.builders}
         workspace = self.do("workspace_resolve", **self.place)["workspace_id"]
         for name, (role, skills) in people.items():
@@ -115,7 +119,7 @@ class Day:
 
     def work(self, builder: Builder, moment: datetime) -> None:
         """Take something, go on with it, be blocked for a while, or bring it."""
-        mine = {**self.place, "agent_id": builder.name, "handoff_id": builder.handoff}
+        mine: dict[str, Any] = {**self.place, "agent_id": builder.name, "handoff_id": builder.handoff}
         if builder.handoff is None:
             offers = self.do("handoff_list_available", agent_id=builder.name, limit=5, **self.place)["handoffs"]
             if offers and self.chance.random() < 0.7:
