@@ -7,7 +7,8 @@ DEV := $(VENV)/installed-dev
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/topics \
 	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
-	$(patsubst %,tests/coordination/test_%.py,event_wait events keys schema streams tail upsert_races) \
+	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
+	$(patsubst %,tests/files/test_%.py,holding reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
 # The files in their order, the long ones of real processes first: a last one alone would keep the other cores idle.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
