@@ -116,7 +116,7 @@ class Lifecycle(RuleBasedStateMachine):
         """What an act on a handoff is answered: `ok` or the code of the error."""
         arguments = {"project_root": PROJECT, "handoff_id": work.handoff_id, "agent_id": agent, **more}
         envelope = run(LOCAL, verb, arguments)
-        if envelope["ok"]:
+        if envelope["ok"] and verb != "handoff_get":  # to look is no act
             self.renew(agent)
         return "ok" if envelope["ok"] else envelope["error"]["code"]
 

@@ -114,7 +114,8 @@ def test_it_lets_one_of_many_operators_decide(committed: None, clock: Clock, cal
         assert Counter(answer["ok"] for answer in answers) == {True: 1, False: 4}
         assert {answer["error"]["code"] for answer in answers if not answer["ok"]} == {"INVALID_TRANSITION"}
         forwarded = Delivery.objects.filter(recipient_id="cleo", message__subject=str(number)).count()
-        assert forwarded == Event.objects.filter(type="message.forwarded", payload__subject=str(number)).count()
+        told = Event.objects.filter(type="message.forwarded").values_list("payload", flat=True)
+        assert forwarded == [payload["subject"] for payload in told].count(str(number))
         Delivery.objects.filter(status="unread").update(status="read", read_at="2026-03-01T12:00:00Z")
 
 
