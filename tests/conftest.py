@@ -21,11 +21,15 @@ from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
 from pytest_django import Settings
 
+from coordination import renewal
 from coordination.models import Event, RetentionPass
+from coordination.services import limits
+from coordination.services import settings as stored
 from coordination.toolset import run
 from core.operations.caller import Caller
 from tests.acceptance.processes import nexus
 from tests.postgres import SERVER
+from topics import connections
 
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
@@ -92,6 +96,17 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings() -> None:
     """Every worker of a parallel run has a home of its own, so its store needs no other name."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    """What a test stored is rolled back; the process forgets it, too, or the next test would act on it."""
+    yield
+    renewal._renewed.clear()
+    connections._held.clear()
+    if limits._kept or stored._applied:
+        limits._kept = {}
+        stored._looked = 0.0  # the next call looks for itself
 
 
 @pytest.fixture(scope="session")

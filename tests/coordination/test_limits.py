@@ -30,13 +30,6 @@ TO_BOB = {"strategy": "direct", "agent_id": "bob"}
 TO_OCR = {"strategy": "mixed", "rules": [TO_BOB, {"strategy": "direct", "agent_id": "cleo"}]}
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
-    """What a test stored is rolled back; the process forgets it, too."""
-    yield
-    limits._kept = {}
-
-
 @pytest.fixture
 def clock() -> Iterator[time_machine.Traveller]:
     with time_machine.travel(NOON, tick=False) as clock:

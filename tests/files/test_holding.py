@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import time_machine
 
-from coordination import renewal
 from coordination.models import Event
 from files.models import Reservation
 from tests.conftest import Call
@@ -19,10 +18,8 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def clock() -> Any:
-    renewal._renewed.clear()
     with time_machine.travel(NOON, tick=False) as traveller:
         yield traveller
-    renewal._renewed.clear()
 
 
 def at(clock: Any, seconds: float) -> None:

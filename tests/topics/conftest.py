@@ -12,7 +12,6 @@ import pytest
 from core.operations import runner
 from core.operations.caller import Caller
 from tests.hooks.harness import Harness
-from topics import connections
 from topics.toolset import TOPICS
 
 _connections = count()
@@ -60,13 +59,6 @@ class Client:
 def texts(synced: dict[str, Any]) -> list[str]:
     """What was received."""
     return [message["content_markdown"] for message in synced["received"]]
-
-
-@pytest.fixture(autouse=True)
-def nobody_joined() -> Iterator[None]:
-    """Each test begins as a process does that has just started."""
-    yield
-    connections._held.clear()
 
 
 @pytest.fixture
