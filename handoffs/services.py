@@ -38,12 +38,11 @@ RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handof
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
 _task_of = Lookup(Handoff.objects.all, column="task_key")
-_lapsed = Select(
-    lambda: (
-        Handoff.objects.held()
-        .filter(workspace_id=Slot("workspace_id"), lease_expires_at__lt=Slot("moment"))
-        .values_list("pk")
-    )
+_due = Select(
+    lambda: Handoff.objects.filter(
+        Q(lease_expires_at__lt=Slot("moment")) | Q(status=HandoffStatus.OPEN, deadline_at__lt=Slot("moment")),
+        workspace_id=Slot("workspace_id"),
+    ).values_list("pk")
 )
 _overdue = Select(
     lambda: Handoff.objects.open().filter(workspace_id=Slot("workspace_id"), deadline_at__lt=Slot("moment"))
@@ -318,8 +317,7 @@ def expire(workspace_id: str) -> None:
 
     A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
     """
-    of = {"workspace_id": workspace_id, "moment": now()}
-    if _lapsed.first(**of) is None and _overdue.first(**of) is None:
+    if _due.first(workspace_id=workspace_id, moment=now()) is None:
         return
     with write():
         moment = now()
