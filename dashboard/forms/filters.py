@@ -227,6 +227,10 @@ class AgentFilters(Filters):
     q = _words("Id, role or capability")
 
 
+class LimitsFilters(Filters):
+    role = _hidden()
+
+
 class RosterFilters(Filters):
     q = _words(placeholder="agent, role or work", **{"aria-label": "Find agents"})
 
