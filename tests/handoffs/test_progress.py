@@ -11,7 +11,6 @@ import pytest
 from coordination.models import Event
 from coordination.toolset import call as perform
 from coordination.toolset import run
-from core.operations.caller import Caller
 from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, events_of, mail_of
 
