@@ -110,7 +110,7 @@ def create(
         if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
             agents.touch(from_agent_id, moment)
             return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
-        quotas.check_open(from_agent_id)
+        quotas.check_open(from_agent_id, moment)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
