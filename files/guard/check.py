@@ -99,7 +99,7 @@ def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
     """The paths that commits change which no remote has yet, as a function; `text` is what git tells its hook."""
     revisions = []
     for line in os.fsdecode(text).splitlines():
-        told = line.split(" ")
+        told = line.rsplit(" ", 3)  # what is pushed may be named with spaces, as HEAD^{/fix it} is
         if len(told) != 4:
             raise Unreadable("pre-push was not called as git calls it")
         local, remote = told[1], told[3]

@@ -139,6 +139,15 @@ def test_it_limits_the_handoffs_that_wait_for_somebody(call: Call, project: str)
     assert offering(project)["ok"]
 
 
+def test_it_counts_no_handoff_whose_deadline_has_passed(call: Call, project: str) -> None:
+    store(agent_id="ana", limits={"open_handoffs": 1})
+    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
+        assert offering(project, deadline_seconds=1)["ok"]
+        clock.shift(timedelta(seconds=2))
+
+        assert offering(project)["ok"]
+
+
 def test_an_agents_limit_goes_over_its_roles_and_that_over_the_one_for_all(project: str, settings: Any) -> None:
     settings.NEXUS = replace(settings.NEXUS, limit_recipients=1)
     by_bob = partial(sending, project, from_agent_id="bob", target={"strategy": "mixed", "rules": [

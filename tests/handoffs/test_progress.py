@@ -10,6 +10,7 @@ import pytest
 
 from coordination.models import Event
 from coordination.toolset import call as perform
+from coordination.toolset import run
 from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, events_of, mail_of
 
@@ -317,6 +318,20 @@ class TestLateResults:
         (remark,) = on("handoff_get", handoff, "ana")["remarks"]
         assert (remark["agent_id"], remark["kind"], remark["text"]) == ("bob", "late_result", "42")
         assert events_of(handoff)[-1] == "handoff.remarked"
+
+    def test_it_keeps_what_an_operator_brings_for_an_agent_too(
+        self, on: Call, claimed: Offer, clock: Clock, project: str
+    ) -> None:
+        handoff = claimed()
+        clock.shift(timedelta(seconds=300) + INSTANT)
+        on("handoff_claim", handoff, "cleo")
+
+        late = {"project_root": project, "handoff_id": handoff, "agent_id": "bob", "result": "42"}
+        error = run(PERSON, "handoff_complete", late)["error"]
+
+        assert (error["code"], error["details"]["kept"]) == ("NOT_OWNER", True)
+        assert [remark["text"] for remark in on("handoff_get", handoff, "ana")["remarks"]] == ["42"]
+        assert not Event.objects.filter(type="operator.acted").exists()
 
     def test_it_tells_the_way_back_to_what_nobody_took(
         self, on: Call, denied: Call, claimed: Offer, clock: Clock
