@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-import handoffs.administration  # declares the operators' verbs over what is stuck
 import handoffs.shared_md  # noqa: F401  # contributes its section
 from coordination import debts
 from coordination.debts import DebtRow, debt_row
@@ -19,7 +18,7 @@ from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret
 from coordination.rows import Duplicate
 from coordination.services import workspaces
-from coordination.toolset import operation
+from coordination.toolset import COORDINATION, operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code
@@ -38,6 +37,8 @@ MAX_DEADLINE = 365 * 86_400  # seconds
 
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)
 SETTLING = (*OF_ONE, Code.CONTENT_TOO_LARGE, Code.INVALID_TRANSITION)
+
+COORDINATION.administered_in("handoffs.administration")
 
 
 class HandoffCreate(Params):
