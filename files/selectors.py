@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from django.db.models import Exists, Min, OuterRef, Q
@@ -121,22 +121,34 @@ def _overlapping(workspace_id: str, pattern: str, moment: datetime) -> Iterator[
                 yield key, alone, holder
 
 
+def _in_use(workspaces: Sequence[str]) -> list[str]:
+    """Those of the workspaces in which anything may be held; a read only where there is more than one."""
+    if len(workspaces) == 1:
+        return list(workspaces)
+    used = Reservation.objects.unended().filter(workspace_id__in=workspaces).values_list("workspace_id", flat=True)
+    return sorted(used.distinct(), key=list(workspaces).index)
+
+
 def conflicts(
-    *, workspace_id: str, agent_id: str, wanted: Iterable[str], exclusive: bool, moment: datetime
+    *, workspaces: Sequence[str], agent_id: str, wanted: Iterable[str], exclusive: bool, moment: datetime
 ) -> list[Conflict]:
-    """What is in the way of reserving patterns, at most MOST_NAMED for each; shared ones are in no other's."""
+    """What is in the way of reserving patterns in workspaces that share their files, at most MOST_NAMED for each;
+    shared ones are in no other's."""
     found: list[tuple[str, str]] = []
+    used = _in_use(workspaces)
     for pattern in wanted:
-        near = _overlapping(workspace_id, pattern, moment)
+        near = chain.from_iterable(_overlapping(workspace_id, pattern, moment) for workspace_id in used)
         others = (key for key, alone, holder in near if holder != agent_id and (exclusive or alone))
         found += [(pattern, key) for key in islice(others, MOST_NAMED)]
     rows = Reservation.objects.in_bulk({key for _, key in found})
     return [Conflict(pattern, rows[key]) for pattern, key in found]
 
 
-def holders(workspace_id: str, pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
-    """The reservations that overlap a pattern, oldest first and at most MOST_LISTED, and how many there are."""
-    keys = sorted(key for key, _, _ in _overlapping(workspace_id, pattern, moment))  # ids are in the order of time
+def holders(workspaces: Sequence[str], pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
+    """The reservations that overlap a pattern in workspaces that share their files, oldest first and at most
+    MOST_LISTED, and how many there are."""
+    near = chain.from_iterable(_overlapping(workspace_id, pattern, moment) for workspace_id in _in_use(workspaces))
+    keys = sorted(key for key, _, _ in near)  # ids are in the order of time
     rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
     return [rows[key] for key in keys if key in rows], len(keys)
 
@@ -208,10 +220,10 @@ def listed(
     return list(rows.select_related("workspace")[offset : offset + limit])
 
 
-def next_change(workspace_id: str) -> datetime | None:
-    """When time alone next ends a reservation of the workspace: its lease, or its holder's on the handoff."""
+def next_change(workspaces: Sequence[str]) -> datetime | None:
+    """When time alone next ends a reservation of the workspaces: its lease, or its holder's on the handoff."""
     moment = now()
-    running = held(moment).filter(workspace_id=workspace_id)
+    running = held(moment).filter(workspace_id__in=workspaces)
     claims = Handoff.objects.filter(pk__in=running.exclude(handoff_id=None).values("handoff_id"))
     ends = [
         running.aggregate(first=Min("expires_at"))["first"],
