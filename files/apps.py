@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 from core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import DoctorCheck, ExportKind, ImpossibleState, RetentionLane, Sentence
+    from core.contributions import (
+        Action,
+        DoctorCheck,
+        ExportKind,
+        ImpossibleState,
+        NeedKind,
+        RetentionLane,
+        Sentence,
+    )
 
 # With these no claim ends, so that most calls of handoffs cost no look at what was reserved for them.
 GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}
@@ -72,6 +80,16 @@ class FilesConfig(NexusAppConfig):
             "files_end": "nexus files end",
             "timeout_seconds": "nexus files reserve --wait",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from files.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from files.attention import ACTIONS
+
+        return ACTIONS
 
     def metrics(self) -> Iterable[Any]:
         from files.metrics import collect

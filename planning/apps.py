@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import ExportKind, Sentence, Thing
+    from core.contributions import ExportKind, NeedKind, Sentence, Thing
 
 
 class PlanningConfig(NexusAppConfig):
@@ -61,6 +61,11 @@ class PlanningConfig(NexusAppConfig):
             "task_add": "nexus tasks add",
             "task_update": "nexus tasks update",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from planning.attention import KINDS
+
+        return KINDS
 
     def words(self) -> Mapping[str, str]:
         return {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}

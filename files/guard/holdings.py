@@ -6,7 +6,7 @@ import sqlite3
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -70,9 +70,12 @@ class Held:
             if here is None:
                 continue
             if place not in self._tails:
-                self._tails[place] = tuple({patterns.tail(holding.pattern) for holding in here})
+                self._tails[place] = tuple(set(_tails(here)))
             if composed.endswith(self._tails[place]):  # a look at all of them spares most comparisons
-                yield from (holding for holding in here if patterns.matches(holding.pattern, name))
+                for holding in here:
+                    with suppress(ValueError):
+                        if patterns.matches(holding.pattern, name):
+                            yield holding
 
 
 class Unreadable(Exception):
@@ -122,8 +125,15 @@ class Store:
             values += places
         held = Held()
         for place, *row, expires_at in self._query(sql, values) if names else ():
-            held.add(place, Holding._make([*row, _moment(expires_at)]))
+            with suppress(ValueError):  # a damaged row protects nothing, and `nexus doctor` tells of it
+                held.add(place, Holding._make([*row, _moment(expires_at)]))
         return held
+
+
+def _tails(holdings: Sequence[Holding]) -> Iterator[str]:
+    for holding in holdings:
+        with suppress(ValueError):
+            yield patterns.tail(holding.pattern)
 
 
 def _moment(value: Any) -> datetime:
