@@ -140,7 +140,7 @@ def create(
             created_at=moment,
             updated_at=moment,
         )
-        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
+        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT, as_made=_as_made):
             agents.touch(from_agent_id, moment)
             return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
         quotas.check_open(from_agent_id, moment)
@@ -157,6 +157,12 @@ def create(
         notified = notify_target(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
+
+
+def _as_made(handoff: Handoff) -> dict[str, Any]:
+    """What a handoff was created for: an operator may have reassigned it since."""
+    told = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first()
+    return {"target": told["target"]} if told else {}
 
 
 def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: int | None = None) -> Handoff:
