@@ -20,11 +20,10 @@ from coordination.toolset import run
 from core.operations.caller import Caller
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
-from tests.conftest import LOCAL, Call, at_once
+from tests.conftest import LOCAL, OPERATOR, Call, at_once
 
 pytestmark = pytest.mark.usefixtures("team")
 
-OPERATOR = Caller(transport="test", operator="olga")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TO_BOB = {"strategy": "direct", "agent_id": "bob"}
 TO_OCR = {"strategy": "mixed", "rules": [TO_BOB, {"strategy": "direct", "agent_id": "cleo"}]}
