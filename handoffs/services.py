@@ -13,6 +13,7 @@ from django.db.models import Q
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.lookups import agent_exists
+from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
 from core.clock import now

@@ -327,7 +327,7 @@ class TestLateResults:
         on("handoff_claim", handoff, "cleo")
 
         late = {"project_root": project, "handoff_id": handoff, "agent_id": "bob", "result": "42"}
-        error = run(PERSON, "handoff_complete", late)["error"]
+        error = run(OPERATOR, "handoff_complete", late)["error"]
 
         assert (error["code"], error["details"]["kept"]) == ("NOT_OWNER", True)
         assert [remark["text"] for remark in on("handoff_get", handoff, "ana")["remarks"]] == ["42"]
