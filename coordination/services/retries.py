@@ -34,7 +34,7 @@ def made_before(
     first: M | None = rows.filter(client_id=made.client_id, **{name: getattr(made, name) for name in maker}).first()
     if first is None:
         return None
-    said = {name: getattr(first, name) for name in same} | as_made(first)
+    said = {**{name: getattr(first, name) for name in same}, **as_made(first)}
     if any(said[name] != getattr(made, name) for name in same):
         raise invalid(
             f"This client_id made {first.pk} before, with other content; nothing was made now. Send new content with "

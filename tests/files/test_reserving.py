@@ -197,7 +197,7 @@ def test_it_takes_what_exists_for_what_it_is(shop: Project) -> None:
 def test_it_takes_a_link_for_what_it_leads_to(shop: Project, tmp_path: Path) -> None:
     (shop.root / "real" / "[id]").mkdir(parents=True)
     (shop.root / "real" / "a.py").touch()
-    for name, leads in {"link": "real/[id]", "l.py": "real/a.py", "again": "link", "out": tmp_path}.items():
+    for name, leads in {"link": "real/[id]", "l.py": "real/a.py", "again": "link", "out": str(tmp_path)}.items():
         (shop.root / name).symlink_to(leads)
     (shop.root / "round").symlink_to("round")
     linked = {
