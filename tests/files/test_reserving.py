@@ -221,6 +221,25 @@ def test_it_takes_what_exists_for_what_it_is(shop: Project) -> None:
     assert shop.held("conf.d/site") == [("ann", "/conf.d/")]
 
 
+def test_it_takes_a_link_for_what_it_leads_to(shop: Project, tmp_path: Path) -> None:
+    (shop.root / "real" / "[id]").mkdir(parents=True)
+    (shop.root / "real" / "a.py").touch()
+    for name, leads in {"link": "real/[id]", "l.py": "real/a.py", "again": "link", "out": str(tmp_path)}.items():
+        (shop.root / name).symlink_to(leads)
+    (shop.root / "round").symlink_to("round")
+    linked = {
+        "link": r"real/\[id]",
+        "link/": r"real/\[id]/",
+        "again/*.py": r"real/\[id]/*.py",
+        f"{shop.root}/l.py": "real/a.py",
+        "out/a.py": "out/a.py",
+        "round/a.py": "round/a.py",
+    }
+    assert {path: shop.call("who", path=path)["pattern"] for path in linked} == linked
+    shop.reserve("ann", "l.py")
+    assert shop.in_the_way("bob", "real/a.py") == [("ann", "real/a.py")]
+
+
 def test_it_names_what_it_reserved_in_the_log(shop: Project) -> None:
     shop.reserve("ann", *(f"src/{number}.py" for number in range(30)), reason="all of it")
     event = Event.objects.get(type="file.reserved")
