@@ -36,6 +36,7 @@ from topics import connections
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
+OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
 REAL_PROCESSES = ("acceptance", "browser")  # the folders of tests that drive them
 
@@ -143,6 +144,11 @@ def call(db: None) -> Call:
         return data
 
     return ok
+
+
+def does(name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of an operation that an operator called."""
+    return dict(run(OPERATOR, name, arguments))
 
 
 @pytest.fixture

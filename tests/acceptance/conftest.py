@@ -59,7 +59,7 @@ def sdk_1() -> str:
             venv.create(SDK_1, clear=True)
             packages = sysconfig.get_path("purelib", "venv", vars={"base": str(SDK_1)})
             Path(packages, "suite.pth").write_text(sysconfig.get_path("purelib") + "\n")
-            pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check"]
+            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
             subprocess.run([*pip, "mcp>=1,<2"], check=True)
             (SDK_1 / "installed").touch()
     return python
