@@ -53,7 +53,7 @@ def sdk_1() -> str:
 
     It sees the suite's own packages behind its own, so that only what differs is fetched: seconds, not a minute.
     """
-    python = SDK_1 / "bin" / "python"
+    python = str(SDK_1 / "bin" / "python")
     with FileLock(f"{SDK_1}.lock"):
         if not (SDK_1 / "installed").exists():
             venv.create(SDK_1, clear=True)
@@ -62,7 +62,7 @@ def sdk_1() -> str:
             pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
             subprocess.run([*pip, "mcp>=1,<2"], check=True)
             (SDK_1 / "installed").touch()
-    return str(python)
+    return python
 
 
 @pytest.fixture(scope="session")

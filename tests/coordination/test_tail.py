@@ -16,6 +16,7 @@ from coordination.log.follow import Filters
 from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
 from coordination.models import Event
 from core.operations.errors import NexusError
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 from tests.store import Failure, failing
 
@@ -48,7 +49,9 @@ class Printer:
 
 def run(printer: Printer, cursor: int = 0, watch: Watch = EVERYTHING) -> None:
     with pytest.raises(Enough):
-        asyncio.run(asyncio.wait_for(follow(watch, cursor, write=printer.write, persist=printer.persist), 60))
+        asyncio.run(
+            asyncio.wait_for(follow(watch, cursor, write=printer.write, persist=printer.persist), START_SECONDS)
+        )
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 from coordination.toolset import arun
 from core import waiting
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL
 
 LONG = 25  # seconds a wait may take before it counts as lost
@@ -20,7 +21,7 @@ def follow(project: str, **arguments: Any) -> asyncio.Task[dict[str, Any]]:
 
 async def parked(count: int = 1) -> None:
     """Return once so many waits have parked."""
-    async with asyncio.timeout(LONG):
+    async with asyncio.timeout(START_SECONDS):
         while len(waiting.waiter().parked) < count:
             await asyncio.sleep(0.001)
 

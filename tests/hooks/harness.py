@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
-
-LONG = 60.0  # a bound against hanging, not a figure
 
 OTHERS = """
 import json, sys, django
@@ -56,7 +55,7 @@ class Harness:
             cwd=self.project,
             text=True,
             capture_output=True,
-            timeout=LONG,
+            timeout=START_SECONDS,
             check=False,
         )
 
@@ -86,12 +85,12 @@ class Harness:
 
     def close(self) -> None:
         if self.others is not None:
-            self.others.communicate(timeout=LONG)  # closes its stdin, which ends it
+            self.others.communicate(timeout=START_SECONDS)  # closes its stdin, which ends it
 
 
 def until(found: Callable[[], Any]) -> Any:
     """The first true answer."""
-    deadline = time.monotonic() + LONG
+    deadline = time.monotonic() + START_SECONDS
     while not (answer := found()):
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.02)

@@ -16,6 +16,7 @@ from coordination.services.agents import hash_secret
 from coordination.toolset import arun
 from core.operations.caller import Caller
 from mcp_bridge.server import build_server
+from tests.acceptance.hub import START_SECONDS
 from tests.mcp_bridge.conftest import Connect
 
 
@@ -79,7 +80,7 @@ async def test_it_tells_a_listener_of_its_mail_and_of_no_other(connect: Connect,
         async with bound.listen(resource_subscriptions=["nexus://inbox/a%20b"]) as mail:
             await send(client, project, "bob")
             await send(client, project, "a b")
-            update = await asyncio.wait_for(anext(aiter(mail)), 60)
+            update = await asyncio.wait_for(anext(aiter(mail)), START_SECONDS)
         assert update == ResourceUpdated(uri="nexus://inbox/a%20b")
 
 
@@ -96,7 +97,7 @@ async def test_it_tells_of_the_notice_that_a_handoff_brings(connect: Connect, pr
                     "visibility": "public",
                 },
             )
-            assert await asyncio.wait_for(anext(aiter(mail)), 60) == ResourceUpdated(uri="nexus://inbox/ann")
+            assert await asyncio.wait_for(anext(aiter(mail)), START_SECONDS) == ResourceUpdated(uri="nexus://inbox/ann")
 
 
 async def test_it_refuses_to_subscribe_to_another_agents_inbox(connect: Connect) -> None:

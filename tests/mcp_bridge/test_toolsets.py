@@ -27,6 +27,7 @@ from core.operations.registry import TOOLSETS, Toolset
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.server import build_server
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.toy import toys
@@ -196,11 +197,11 @@ async def test_it_tells_who_listens_for_the_connection_and_nobody_else(bells: To
         other.listen(tools_list_changed=True, resource_subscriptions=["nexus://inbox/ann"]) as theirs,
     ):
         await body(client, "toolset_enable", name="bells")
-        assert await asyncio.wait_for(anext(aiter(mine)), 60) == ToolsListChanged()
+        assert await asyncio.wait_for(anext(aiter(mine)), START_SECONDS) == ToolsListChanged()
         message = {"project_root": "/", "from_agent_id": "bob", "subject": "s", "body": "b"}
         await body(other, "agent_register", agent_id="ann")
         await body(other, "message_create", **message, target={"strategy": "direct", "agent_id": "ann"})
-        assert await asyncio.wait_for(anext(aiter(theirs)), 60) == ResourceUpdated(uri="nexus://inbox/ann")
+        assert await asyncio.wait_for(anext(aiter(theirs)), START_SECONDS) == ResourceUpdated(uri="nexus://inbox/ann")
 
 
 async def test_it_offers_no_toolset_enable_where_there_is_nothing_to_add(connect: Connect) -> None:
@@ -297,7 +298,7 @@ def test_who_comes_while_a_toolset_is_loaded_gets_all_of_it(tmp_path: Path, monk
     try:
         with ThreadPoolExecutor(2) as pool:
             loading = pool.submit(lambda: len(late.operations))
-            assert late.started.wait(20)
+            assert late.started.wait(START_SECONDS)
             another = pool.submit(lambda: len(late.operations))
             wait([another], timeout=0.2)  # where it does not wait for the other, it has its answer by then
             late.go_on.set()

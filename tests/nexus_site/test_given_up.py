@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from nexus_site import asgi
 from nexus_site.serving import bounds
 from nexus_site.serving.bounds import PIECE_BYTES, Bounded
+from tests.acceptance.hub import START_SECONDS
 
-PATIENCE = 20  # seconds; a bound against hanging, not a figure
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
 
 
@@ -47,7 +47,7 @@ async def test_it_lets_go_of_an_answer_once_the_client_left(monkeypatch: pytest.
     gc.disable()  # nobody looks for garbage
     try:
         await application(SCOPE, receive, send)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(START_SECONDS):
             while application.seen() is not None:
                 await asyncio.sleep(0.001)
     finally:

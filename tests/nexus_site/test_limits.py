@@ -11,6 +11,7 @@ import pytest
 from core.config import CoreSettings
 from nexus_site.serving import bounds
 from nexus_site.serving.bounds import MAX_BODY_BYTES, Bounded
+from tests.acceptance.hub import START_SECONDS
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -42,7 +43,7 @@ def ask(parts: list[bytes], *headers: tuple[bytes, bytes], stall: bool = False) 
         await Bounded(echo)(scope, receive, send)
         return sent[0]["status"], json.loads(sent[1]["body"])
 
-    return asyncio.run(asyncio.wait_for(play(), 60))
+    return asyncio.run(asyncio.wait_for(play(), START_SECONDS))
 
 
 def test_it_passes_a_body_of_the_largest_size() -> None:

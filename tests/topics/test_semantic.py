@@ -34,6 +34,7 @@ from core.operations import runner
 from core.operations.errors import NexusError
 from core.work import work_forever, work_once
 from maintenance.findings import FileExamination
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
 from tests.topics.conftest import Client
@@ -501,7 +502,7 @@ async def test_a_server_indexes_what_is_said_beside_its_requests(
     working = asyncio.create_task(work_forever(EMBEDDING))
     try:
         await runner.arun(TOPICS, ann.caller, "sync", {"topic_id": topic, "outbox": outbox, "wait_seconds": 0})
-        await asyncio.wait_for(kept.wait(), 20)
+        await asyncio.wait_for(kept.wait(), START_SECONDS)
         asked = {"query": "automobile", "mode": "semantic"}
         answer = await runner.arun(TOPICS, ann.caller, "messages_search", asked)
     finally:
