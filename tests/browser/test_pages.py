@@ -130,8 +130,8 @@ def test_it_breaks_no_short_name_in_a_table(page: Page, team: Ids, name: str) ->
     names = page.locator(".nx-table .nx-name")
     assert names.count() > 1
     broken = names.evaluate_all(
-        "names => names.filter((name) => /^\\w{1,16}$/.test(name.textContent) && name.getBoundingClientRect().height > 30)"
-        ".map((name) => name.textContent)"
+        "names => names.filter((name) => name.getBoundingClientRect().height > 30)"
+        ".map((name) => name.textContent).filter((text) => /^\\w{1,16}$/.test(text))"
     )
     assert broken == []
 
