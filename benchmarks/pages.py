@@ -372,6 +372,7 @@ def pages(known: dict[str, Any]) -> list[str]:
             )
         ),
         *(f"/admin/board/{tail}" for tail in ("", f"?workspace={place}", f"{known['handoff']}/")),
+        "/admin/limits/",
         *(f"/admin/figures/{query}" for query in ("", "?hours=720", "?hours=720&agent=agent-007")),
         *(f"/admin/timeline/?{query}" for query in ("", "window=1d", "window=30d", f"window=30d&workspace={place}")),
         *(

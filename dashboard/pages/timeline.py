@@ -61,18 +61,21 @@ ENDS = {
 
 
 def timeline(request: HttpRequest) -> TemplateResponse:
-    """`?window=` ends now and moves on; `?since=&until=` stay. `?span=` or `?sender=&recipient=` is what is shown
-    beside."""
+    """`?window=` ends now and moves on; `?since=&until=` stay; `?workspace= agent=` narrow it. `?span=` or
+    `?sender=&recipient=` is what is shown beside."""
     filters = TimelineFilters(request.GET)
     moment = now()
     workspace_id = filters.place.workspace_id if filters.place else None
     live, window = _window(filters, moment)
     course = handoffs_timeline.course(window.since, min(window.until, moment), workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
+    spans = course.spans
+    if agent_id := filters.text("agent"):
+        spans, sends = _of_agent(agent_id, spans, sends)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
     query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
-    picture = _picture(course.spans, sends, window, moment, query)
-    rows = sorted(course.spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
+    picture = _picture(spans, sends, window, moment, query)
+    rows = sorted(spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
     titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
     return render(
         request,
@@ -84,7 +87,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         live=live,
         titles=titles,
         rows=rows,
-        unlisted=len(course.spans) - len(rows),
+        unlisted=len(spans) - len(rows),
         cut=course.since if course.cut else None,
         sends_cut=sends_cut,
         log_begins=oldest if oldest and oldest > window.since else None,
@@ -93,9 +96,19 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         chosen=filters.text("window") if live else None,
         ways=_ways(filters, window, live, moment),
         query=query,
+        kept=urlencode(_kept(filters)),
         words=WORDS,
         inspected=_inspected(filters, moment),
     )
+
+
+def _of_agent(
+    agent_id: str, spans: list[Span], sends: list[inbox_monitoring.Send]
+) -> tuple[list[Span], list[inbox_monitoring.Send]]:
+    """What an agent did, how what it did waited, and what it wrote and got."""
+    its = {span.handoff_id for span in spans if span.agent_id == agent_id}
+    own = [span for span in spans if span.agent_id == agent_id or (span.agent_id is None and span.handoff_id in its)]
+    return own, [send for send in sends if agent_id in send[:2]]
 
 
 def titles_of(handoff_ids: Iterable[str]) -> dict[str, str]:
@@ -118,9 +131,14 @@ def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
 
 def _query(filters: TimelineFilters, **changed: str) -> str:
     """The address of another window, whatever is shown beside."""
-    kept = {"workspace": filters.place.workspace_id} if filters.place else {}
     beside = {name: filters.text(name) for name in ("span",) if filters.text(name)}
-    return urlencode({**kept, **changed, **beside})
+    return urlencode({**_kept(filters), **changed, **beside})
+
+
+def _kept(filters: TimelineFilters) -> dict[str, str]:
+    """What narrows it, in every window."""
+    place = {"workspace": filters.place.workspace_id} if filters.place else {}
+    return {**place, "agent": filters.text("agent")} if filters.text("agent") else place
 
 
 def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime) -> list[dict[str, str]]:
@@ -271,6 +289,7 @@ def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
         spent[span.doing] += int((ended - started).total_seconds())
     return {
         "window": window,
+        "kept": urlencode({"agent": agent_id}),
         "lanes": drawn,
         "height": drawn[0].height,
         "ticks": lanes.ticks(window),

@@ -46,12 +46,12 @@ def _bar(bar: Bar, titles: Mapping[str, str], words: Mapping[Any, str], by: str,
 
 
 def _block(block: Block, lane: Lane, context: template.Context) -> SafeString:
-    place = f"workspace={context['place']}&" if context.get("place") else ""
+    kept = f"{context['kept']}&" if context["kept"] else ""
     return format_html(
         '<a class="block {}" id="block-{}-{}" href="{}"{} tabindex="-1"><rect x="{}%" width="{}%" y="{}" height="11" '
         'rx="1" fill-opacity="{}"/><title>{} spans here{}: zoom in</title></a>',
         block.doing, lane.top, int(block.since.timestamp() * 1000),
-        f"{reverse('admin:timeline')}?{place}since={iso(block.since)}&until={iso(block.until)}",
+        f"{reverse('admin:timeline')}?{kept}since={iso(block.since)}&until={iso(block.until)}",
         "" if "day" in context else SafeString(' data-swap="lanes"'),
         f"{block.x:.3f}", f"{block.width:.3f}", block.y, f"{block.weight:.2f}", block.count,
         f" of {plain(lane.name)}" if lane.name else "",
