@@ -15,9 +15,9 @@ import time_machine
 from django.contrib.auth.models import User
 from django.test import Client
 
-from coordination.toolset import run
 from planning.models import Task
-from tests.dashboard.test_dashboard import OPERATOR, Ids, do
+from tests.conftest import does
+from tests.dashboard.test_dashboard import Ids, do
 
 
 def shown(answer: Any) -> str:
@@ -178,10 +178,10 @@ def test_it_says_in_words_who_checks_a_handoff(team: Ids, browser: Client) -> No
 
 
 def test_it_offers_once_to_offer_a_handoff_again(team: Ids, browser: Client) -> None:
-    run(OPERATOR, "handoff_withdraw", {"handoff_id": team["open"]})
+    does("handoff_withdraw", handoff_id=team["open"])
     place = f"/admin/board/{team['open']}/"
     assert "Offer again" in shown(browser.get(place))
-    again = run(OPERATOR, "handoff_reoffer", {"handoff_id": team["open"]})["data"]["handoff_id"]
+    again = does("handoff_reoffer", handoff_id=team["open"])["data"]["handoff_id"]
     page = shown(browser.get(place))
     assert "Offer again" not in page and f'href="/admin/board/{again}/"' in page
 
