@@ -85,6 +85,7 @@ class Resource(viewsets.Resource):
 class Workspaces(Resource):
     """Project directories and what is coordinated in them."""
 
+    told_by = "workspace_resolve"
     queryset = Workspace.objects.all()
     filterset_fields = {"display_name": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
     ordering = ["-created_at", "last_seen_at", "workspace_id"]
@@ -106,6 +107,7 @@ class AgentRecord(AgentProfile):
 class Agents(Resource):
     """Identities: global, in every workspace the same."""
 
+    told_by = "agent_list"
     queryset = Agent.objects.select_related("key")
     filterset_fields = {"role": ["exact"], "created_at": ["gte", "lt"], "last_seen_at": ["gte", "lt"]}
     ordering = ["created_at", "updated_at", "agent_id"]
@@ -153,6 +155,7 @@ class SessionRecord(SessionRow):
 class Sessions(Resource):
     """Live instances of agents in workspaces; an agent sees its own."""
 
+    told_by = "agent_list"
     queryset = Session.objects.all()
     filterset_fields = {
         "workspace": ["exact"],
@@ -179,6 +182,7 @@ class Sessions(Resource):
 class Channels(Resource):
     """Labels that messages are filed under."""
 
+    told_by = "channel_list"
     queryset = Channel.objects.all()
     filterset_fields = {"workspace": ["exact"], "name": ["exact"]}
     ordering = ["channel_id", "name", "created_at"]
@@ -202,6 +206,7 @@ class WholeArtifact(ArtifactRecord):
 class Artifacts(Resource):
     """What agents made; one alone comes with its content where that is inline, and never with a file's bytes."""
 
+    told_by = "artifact_list"
     queryset = Artifact.objects.all()
     filterset_fields = {
         "workspace": ["exact"],
@@ -245,6 +250,7 @@ class Events(Resource):
     """The append-only log; an agent sees what its visibility allows. Follow it with `stream`, `/ws/events/` or
     `ordering=event_id`."""
 
+    told_by = "event_wait"
     queryset = Event.objects.all()
     filterset_class = EventListFilters
     ordering = ["-event_id"]

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from core.apps import nexus_apps
-from core.contributions import Figure, Sample
+
+if TYPE_CHECKING:
+    from core.contributions import Figure, Sample
 
 MOST = 3_000  # samples of a figure that a summary is made of, the newest
 AT_ONCE = 1_000_000  # that a histogram takes up in one go

@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
-from core.contributions import (
-    Action,
-    DoctorCheck,
-    ExportKind,
-    Figure,
-    Found,
-    ImpossibleState,
-    NeedKind,
-    News,
-    Page,
-    RetentionLane,
-    Sentence,
-    Thing,
-)
+if TYPE_CHECKING:
+    from core.contributions import (
+        Action,
+        DoctorCheck,
+        ExportKind,
+        Figure,
+        Found,
+        ImpossibleState,
+        NeedKind,
+        News,
+        Page,
+        RetentionLane,
+        Sentence,
+        Thing,
+    )
 
 
 class NexusAppConfig(AppConfig):

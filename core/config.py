@@ -62,7 +62,7 @@ SECTIONS: list[type[Settings]] = []
 @dataclass_transform(frozen_default=True, field_specifiers=(setting,))
 def section(cls: S) -> S:
     """Register the settings that a class declares, as an app's `config` module does when it is imported."""
-    made: Any = dataclass(frozen=True)(cls)
+    made: Any = dataclass(frozen=True, init=False, repr=False, eq=False)(cls)  # of them all together one is made
     for field in dataclasses.fields(made):
         if field.name in TABLE:
             raise ValueError(f"setting {field.name} is declared twice")

@@ -98,6 +98,7 @@ class Sentence:
     one: str
     many: str  # so many of them in a row: "{count} handoffs created"
     quiet: bool = False  # a sign of life, hidden unless it is asked for
+    mark: bool = False  # a step of its actor's work that the timeline shows
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from django.contrib.admin import apps as admin
 
 from core.apps import NexusAppConfig
-from core.contributions import Page
+
+if TYPE_CHECKING:
+    from core.contributions import Page
 
 
 class NexusAdminConfig(admin.AdminConfig):

@@ -2,10 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, DoctorCheck, ExportKind, ImpossibleState, NeedKind, RetentionLane, Sentence
+
+if TYPE_CHECKING:
+    from core.contributions import (
+        Action,
+        DoctorCheck,
+        ExportKind,
+        ImpossibleState,
+        NeedKind,
+        RetentionLane,
+        Sentence,
+    )
 
 # With these no claim ends, so that most calls of handoffs cost no look at what was reserved for them.
 GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}

@@ -22,7 +22,7 @@ def pattern_of(path: str, *, project_root: str, place: Place) -> str:
     """The normalized pattern of a path or glob; an absolute one is made relative to the project.
 
     What exists is taken for what it is: a name with brackets for itself and no glob, and a directory with an extension
-    for a directory. Raises VALIDATION_ERROR, with what to write instead.
+    for a directory, a link for what it leads to. Raises VALIDATION_ERROR, with what to write instead.
     """
     try:
         text = _relative(path, (place.root, os.path.normpath(project_root)))
@@ -56,12 +56,16 @@ def _is_directory(path: str) -> bool:
 
 
 def _names(text: str, root: str) -> list[str]:
-    """The names of a path; one in brackets that exists is that name, as `app/[id]/page.tsx`."""
+    """The names of a path; one in brackets that exists is that name, as `app/[id]/page.tsx`, and a link within the
+    project is what it leads to: two agents must not have one file by two names."""
     names, directory = [], root
     for name in text.split("/"):
-        taken = name
-        if "[" in name and not set(name) & set("*?\\") and os.path.lexists(os.path.join(directory, name)):
-            taken = patterns.literal(name)
-        names.append(taken)
         directory = os.path.join(directory, name)
+        if os.path.islink(directory) and (leads := os.path.realpath(directory)).startswith(f"{root}/"):  # noqa: PTH114
+            names = [patterns.literal(each) for each in leads.removeprefix(f"{root}/").split("/")]
+            directory = leads
+        elif "[" in name and not set(name) & set("*?\\") and os.path.lexists(directory):
+            names.append(patterns.literal(name))
+        else:
+            names.append(name)
     return names

@@ -101,6 +101,7 @@ def places(path: str) -> Iterator[str]:
         yield digits
 
 
+@lru_cache(maxsize=16_384)
 def _digits(name: str) -> str:
     return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name need be no text
 
@@ -113,12 +114,12 @@ def overlap(one: str, other: str) -> bool:
 def matches(pattern: str, path: str) -> bool:
     """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
     composed = unicodedata.normalize("NFC", path)
-    return composed.endswith(_tail(pattern)) and _meet(_parts(pattern), tuple(composed.split("/")))
+    return composed.endswith(tail(pattern)) and _meet(_parts(pattern), tuple(composed.split("/")))
 
 
 @lru_cache(maxsize=16_384)
-def _tail(pattern: str) -> str:
-    """What every path ends with that a normalized pattern matches: a look at it spares most comparisons."""
+def tail(pattern: str) -> str:
+    """What every path, in its composed form, ends with that a normalized pattern matches; it may be empty."""
     last = _parts(pattern)[-1]
     if last is DEEP or isinstance(last, str):
         return last or ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from handoffs.models import Handoff
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
 MOST_NAMED = 3  # of what is in the way of a pattern
-MOST_COMPARED = 200_000_000  # by a call, each pair by the product of its lengths: some seconds of globs made to be slow
+MOST_COMPARED = 50_000_000  # by a call, each pair by the product of its lengths: seconds of slow globs
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
@@ -140,31 +140,42 @@ class Compared:
         return False
 
 
-def _near(workspace_id: str, pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
+def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
     """What is held and may overlap a pattern: its key, its pattern, whether it is exclusive, and who holds it."""
     kind, around = extension(pattern), _around(pattern)
-    for select in _held_near[bool(kind)]:
-        yield from select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
+    for workspace_id in workspaces:
+        for select in _held_near[bool(kind)]:
+            yield from select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
+
+
+def _in_use(workspaces: Sequence[str]) -> list[str]:
+    """Those of the workspaces in which anything may be held; a read only where there is more than one."""
+    if len(workspaces) == 1:
+        return list(workspaces)
+    used = Reservation.objects.unended().filter(workspace_id__in=workspaces).values_list("workspace_id", flat=True)
+    return sorted(used.distinct(), key=list(workspaces).index)
 
 
 def conflicts(
     *,
-    workspace_id: str,
+    workspaces: Sequence[str],
     agent_id: str,
     wanted: Iterable[str],
     exclusive: bool,
     moment: datetime,
     compared: Compared,
 ) -> list[Conflict]:
-    """What is in the way of reserving patterns, at most MOST_NAMED for each; shared ones are in no other's.
+    """What is in the way of reserving patterns in workspaces that share their files, at most MOST_NAMED for each;
+    shared ones are in no other's.
 
     Raises VALIDATION_ERROR where that is too much to compare.
     """
     found: list[tuple[str, str]] = []
+    used = _in_use(workspaces)
     for pattern in wanted:
         others = (
             key
-            for key, other, alone, holder in _near(workspace_id, pattern, moment)
+            for key, other, alone, holder in _near(used, pattern, moment)
             if holder != agent_id and (exclusive or alone) and compared.overlap(pattern, key, other)
         )
         found += [(pattern, key) for key in islice(others, MOST_NAMED)]
@@ -172,9 +183,10 @@ def conflicts(
     return [Conflict(pattern, rows[key]) for pattern, key in found]
 
 
-def holders(workspace_id: str, pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
-    """The reservations that overlap a pattern, oldest first and at most MOST_LISTED, and how many there are."""
-    near = _near(workspace_id, pattern, moment)
+def holders(workspaces: Sequence[str], pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
+    """The reservations that overlap a pattern in workspaces that share their files, oldest first and at most
+    MOST_LISTED, and how many there are."""
+    near = _near(_in_use(workspaces), pattern, moment)
     keys = sorted(key for key, other, _, _ in near if overlap(pattern, other))  # ids are in the order of time
     rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
     return [rows[key] for key in keys if key in rows], len(keys)
@@ -247,10 +259,10 @@ def listed(
     return list(rows.select_related("workspace")[offset : offset + limit])
 
 
-def next_change(workspace_id: str) -> datetime | None:
-    """When time alone next ends a reservation of the workspace: its lease, or its holder's on the handoff."""
+def next_change(workspaces: Sequence[str]) -> datetime | None:
+    """When time alone next ends a reservation of the workspaces: its lease, or its holder's on the handoff."""
     moment = now()
-    running = held(moment).filter(workspace_id=workspace_id)
+    running = held(moment).filter(workspace_id__in=workspaces)
     claims = Handoff.objects.filter(pk__in=running.exclude(handoff_id=None).values("handoff_id"))
     ends = [
         running.aggregate(first=Min("expires_at"))["first"],

@@ -46,6 +46,7 @@ class HandoffFilters(FilterSet):
 class Handoffs(Resource):
     """Work that exactly one agent takes. An agent sees what handoff_get would show it."""
 
+    told_by = "handoff_get"
     queryset = Handoff.objects.all()
     filterset_class = HandoffFilters
     ordering = ["-handoff_id", "created_at", "updated_at"]

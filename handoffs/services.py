@@ -13,6 +13,7 @@ from django.db.models import Q
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.lookups import agent_exists
+from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
 from core.clock import now
@@ -107,7 +108,7 @@ def create(
             created_at=moment,
             updated_at=moment,
         )
-        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
+        if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT, as_made=_as_made):
             agents.touch(from_agent_id, moment)
             return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
         quotas.check_open(from_agent_id, moment)
@@ -124,6 +125,12 @@ def create(
         notified = notices.offered(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
+
+
+def _as_made(handoff: Handoff) -> dict[str, Any]:
+    """What a handoff was created for: an operator may have reassigned it since."""
+    told = Event.objects.filter(pk=handoff.created_event_id).values_list("payload", flat=True).first()
+    return {"target": told["target"]} if told else {}
 
 
 def _count_eligible(handoff: Handoff) -> int:

@@ -55,8 +55,8 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
 def undo_release(*, handoff_id: str, operator: str) -> Handoff:
     """Give a handoff back to whom it was taken from, in the state it had, while nobody acted on it.
 
-    Raises NOT_FOUND; INVALID_TRANSITION where it is not what was released last, or that is longer ago than
-    UNDONE_WITHIN.
+    Raises NOT_FOUND (handoff, holder); INVALID_TRANSITION where it is not what was released last, or that is longer
+    ago than UNDONE_WITHIN.
     """
     moment = now()
     with write():
@@ -68,6 +68,8 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
             raise NexusError(
                 Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": handoff.status}
             )
+        if not agent_exists(released["claimed_by"]):  # deleted meanwhile: nobody could finish it
+            raise not_found("agent", released["claimed_by"])
         _update(
             handoff,
             status=released["former"],

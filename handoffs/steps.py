@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
 from django.db.models import Q
 
 from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.services import workspaces
-from core.database.prepared import Lookup, Select, Slot, Update
+from core.database.prepared import Select, Slot, Update
 from core.operations.errors import Code, NexusError, not_found
 from handoffs.models import STREAM, Handoff
 from handoffs.work import work
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
-_task_of = Lookup(Handoff.objects.all, column="task_key")
+_task_of = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")).values_list("task_key"))
 _end = Update(
     lambda: Handoff.objects.filter(
         Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None), pk=Slot("handoff_id"), status=Slot("former")
@@ -30,9 +31,19 @@ _end = Update(
 
 
 def refresh_plan(place: workspaces.Place, handoff_id: str) -> None:
-    """Before the transaction of a step that moves the task of a handoff, where it carries one."""
-    if _task_of(handoff_id) is not None:
+    """Before the transaction of a step that moves the task of a handoff, where it carries one. Raises NOT_FOUND."""
+    if _carries_task(handoff_id):
         work().refresh(place)
+
+
+@lru_cache(maxsize=1024)
+def _carries_task(handoff_id: str) -> bool:
+    """Whether a handoff carries a task, which it does from its creation or never: who claimed it need not ask again to
+    complete it. Raises NOT_FOUND."""
+    row = _task_of.first(handoff_id=handoff_id)
+    if row is None:
+        raise not_found("handoff", handoff_id)
+    return row[0] is not None
 
 
 def find(workspace_id: str, handoff_id: str) -> Handoff:

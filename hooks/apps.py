@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, NeedKind, Sentence
+
+if TYPE_CHECKING:
+    from core.contributions import Action, NeedKind, Sentence
 
 
 class HooksConfig(NexusAppConfig):
@@ -21,9 +23,11 @@ class HooksConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination.log.emit import committed
+        from coordination.toolset import COORDINATION
         from hooks.signals import announce
 
         committed.connect(announce)
+        COORDINATION.administered_in("hooks.administration")
         super().ready()
 
     def commands(self) -> Mapping[str, str]:

@@ -49,6 +49,9 @@ class Call:
 
 
 class _Parser(argparse.ArgumentParser):
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return argparse.HelpFormatter(self.prog, width=80)  # asked with every option, and imports shutil for the width
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from coordination.models import Event
 from core.apps import nexus_apps
-from core.contributions import News
+
+if TYPE_CHECKING:
+    from core.contributions import News
 
 
 @cache

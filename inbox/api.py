@@ -39,6 +39,7 @@ class MessageFilters(FilterSet):
 class Messages(Resource):
     """What agents sent. An agent sees what it sent and what it received; of the latter, only its own delivery."""
 
+    told_by = "inbox_history"
     queryset = Message.objects.select_related("workspace")
     filterset_class = MessageFilters
     ordering = ["-message_id", "from_agent_id"]
@@ -104,6 +105,7 @@ class DeliveryFilters(FilterSet):
 class Deliveries(Resource):
     """Messages in inboxes; an agent sees its own."""
 
+    told_by = "inbox_peek"
     queryset = Delivery.objects.select_related("message__workspace")
     filterset_class = DeliveryFilters
     ordering = ["-delivery_id"]

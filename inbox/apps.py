@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Action, ExportKind, Figure, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
+
+if TYPE_CHECKING:
+    from core.contributions import Action, ExportKind, Figure, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
 
 
 class InboxConfig(NexusAppConfig):

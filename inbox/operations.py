@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal, Never, NotRequired
 from pydantic import AfterValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
-import inbox.administration  # noqa: F401  # declares the operators' operations
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret
 from coordination.rows import Duplicate
-from coordination.toolset import operation
+from coordination.toolset import COORDINATION, operation
 from core.clock import iso, now
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
@@ -30,6 +29,8 @@ SomeIds = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
 AnyIds = Annotated[list[Id], Field(max_length=MAX_IDS_A_CALL)]
 IDS = Field(description="One message_id or a list of them.")
 PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
+
+COORDINATION.administered_in("inbox.administration")
 
 
 def _or_parent(project_root: str | None, info: ValidationInfo) -> str | None:

@@ -2,14 +2,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.apps import NexusAppConfig
-from core.contributions import Sentence
+
+if TYPE_CHECKING:
+    from core.contributions import Sentence
 
 
 class MaintenanceConfig(NexusAppConfig):
     name = "maintenance"
+
+    def ready(self) -> None:
+        from coordination.toolset import COORDINATION
+
+        COORDINATION.administered_in("maintenance.administration")
+        super().ready()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings

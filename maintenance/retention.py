@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import OperationalError
@@ -22,9 +22,11 @@ from coordination.services import audit
 from coordination.services import settings as stored_settings
 from core.apps import nexus_apps
 from core.clock import now
-from core.contributions import RetentionLane
 from core.database import store, write
 from maintenance.config import MaintenanceSettings
+
+if TYPE_CHECKING:
+    from core.contributions import RetentionLane
 
 log = logging.getLogger(__name__)
 

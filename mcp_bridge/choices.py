@@ -67,7 +67,7 @@ def enabling(choice: Choice, enable: Callable[[Toolset], None]) -> Operation[Ena
         return {
             "enabled": [each.name for each in chosen],
             "available": _others(chosen),
-            "tools": [operation.name for operation in toolset.operations.values() if operation.tool],
+            "tools": [operation.name for operation in toolset.tools],
             "instructions": toolset.instructions(),
         }
 

@@ -143,7 +143,7 @@ def build_server(
     async def tell(ctx: Context, connection: str | None, toolset: Toolset) -> None:
         """That the lists are longer now: to a session by itself, else to those who listen for this connection."""
         told: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
-            (toolset.operations, ToolsListChanged(), ctx.session.send_tool_list_changed),
+            (toolset.tools, ToolsListChanged(), ctx.session.send_tool_list_changed),
             (toolset.prompts, PromptsListChanged(), ctx.session.send_prompt_list_changed),
             (toolset.references, ResourcesListChanged(), ctx.session.send_resource_list_changed),
         ]

@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 @cache
 def tools(choice: Choice) -> list[Tool]:
     """Every operation of the chosen toolsets that agents get, in the order of the registry."""
-    return [tool(operation) for toolset in choice for operation in toolset.operations.values() if operation.tool]
+    return [tool(operation) for toolset in choice for operation in toolset.tools]
 
 
 def result(reply: Reply, outcome: Outcome) -> CallToolResult:

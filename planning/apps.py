@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from core.apps import NexusAppConfig
-from core.contributions import ExportKind, NeedKind, Sentence, Thing
+
+if TYPE_CHECKING:
+    from core.contributions import ExportKind, NeedKind, Sentence, Thing
 
 
 class PlanningConfig(NexusAppConfig):

@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing
+
+if TYPE_CHECKING:
+    from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing
 
 
 class TopicsConfig(NexusAppConfig):

@@ -16,8 +16,10 @@ from coordination.log.selectors import event_visible, newest_event_id
 from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.selectors import profile_of
+from coordination.toolset import COORDINATION
 from core.clock import now
 from core.database import store
+from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import invalid
 from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL
@@ -105,6 +107,14 @@ def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:
         return list(events)
     agent, moment = profile_of(caller.agent_id), now()
     return [event for event in events if event_visible(event, agent, moment)]
+
+
+def allowed(caller: Caller) -> Caller:
+    """The caller. Raises NOT_ALLOWED where an operator keeps the agent from `event_wait`, which tells the same."""
+    domain().refresh_settings()
+    if caller.agent_id is not None:
+        domain().check_allowed(caller.agent_id, COORDINATION.operations["event_wait"])
+    return caller
 
 
 class Follower:

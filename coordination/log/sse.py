@@ -10,7 +10,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 
-from coordination.log.follow import Filters, Follower
+from coordination.log.follow import Filters, Follower, allowed
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
@@ -39,7 +39,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     connection = of_its_own("sse")
 
     def who() -> Caller:
-        return identify(info, transport="sse", connection=connection)
+        return allowed(identify(info, transport="sse", connection=connection))
 
     try:
         await in_thread(AUTHENTICATION, who)

@@ -17,14 +17,14 @@ from urllib.parse import parse_qs
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.urls import path
 
-from coordination.log.follow import Filters, Follower
+from coordination.log.follow import Filters, Follower, allowed
 from coordination.log.selectors import newest_event_id
 from coordination.log.sse import FILTERS, OTHERS
 from coordination.models import Event
 from coordination.rows import event_row
-from core.access import ConnectionInfo, Refused, identify
+from core.access import ConnectionInfo, identify
 from core.operations.caller import Caller, of_its_own
-from core.operations.errors import NexusError, invalid
+from core.operations.errors import Code, NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
 from core.waiting import AUTHENTICATION, READERS, in_thread
@@ -47,7 +47,7 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
         connection = of_its_own("websocket")
 
         def who() -> Caller:
-            return identify(info, transport="websocket", connection=connection)
+            return allowed(identify(info, transport="websocket", connection=connection))
 
         try:
             await in_thread(AUTHENTICATION, who)
@@ -86,10 +86,9 @@ class EventsConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Chann
         except TimeoutError:
             # What was being sent stands in the connection's buffer: the client has it before it has this.
             await self._end("You read too slowly. Connect again from the cursor.", TOO_SLOW)
-        except Refused as refusal:
-            await self._end(refusal.message, REFUSED)
-        except NexusError as error:  # the store is away
-            await self._end(error.message, BROKEN)
+        except NexusError as error:
+            refused = error.code in (Code.NOT_OWNER, Code.NOT_ALLOWED)  # else the store is away
+            await self._end(error.message, REFUSED if refused else BROKEN)
         except Exception:
             log.exception("a listener could not be served")
             await self._end("The server failed. Connect again from the cursor.", BROKEN)

@@ -12,7 +12,7 @@ from coordination.operations import (  # noqa: F401, I001  # each registers its 
     channels,
     artifacts,
     shared_md,
-    administration,
-    limits,
-    figures,
 )
+from coordination.toolset import COORDINATION
+
+COORDINATION.administered_in(*(f"{__name__}.{module}" for module in ("administration", "limits", "figures")))

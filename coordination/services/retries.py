@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from core.operations.errors import invalid
@@ -18,10 +18,13 @@ class Made(Protocol):
 M = TypeVar("M", bound=Made)
 
 
-def made_before(made: M, *, maker: Sequence[str], same: Sequence[str]) -> M | None:
+def made_before(
+    made: M, *, maker: Sequence[str], same: Sequence[str], as_made: Callable[[M], Mapping[str, Any]] = lambda _: {}
+) -> M | None:
     """What the same `maker`, columns of the row, made with the same client_id; None where that is new or not given.
 
-    Asked inside the writing transaction that would store the row: of two at once the second finds the first.
+    Asked inside the writing transaction that would store the row: of two at once the second finds the first; `as_made`
+    tells what changed of its columns since, as it was.
     Raises VALIDATION_ERROR, with the id of the first, where a column of `same` differs: it is no retry, and to answer
     the first would lose what it says.
     """
@@ -31,7 +34,8 @@ def made_before(made: M, *, maker: Sequence[str], same: Sequence[str]) -> M | No
     first: M | None = rows.filter(client_id=made.client_id, **{name: getattr(made, name) for name in maker}).first()
     if first is None:
         return None
-    if any(getattr(first, name) != getattr(made, name) for name in same):
+    said = {**{name: getattr(first, name) for name in same}, **as_made(first)}
+    if any(said[name] != getattr(made, name) for name in same):
         raise invalid(
             f"This client_id made {first.pk} before, with other content; nothing was made now. Send new content with "
             "a client_id of its own.",

@@ -6,6 +6,7 @@ to run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache, lru_cache
@@ -30,6 +31,8 @@ from django.db.models.sql import InsertQuery, UpdateQuery
 
 M = TypeVar("M", bound=Model)
 Row = TypeVar("Row")
+PARAMETER = re.compile(r"(?<!%)%s")  # as Django's backend for SQLite finds them
+WORD = re.compile(r"[A-Za-z_]+")
 Prepare = Callable[[Any, BaseDatabaseWrapper], Any]  # a value, for a connection
 
 
@@ -70,7 +73,7 @@ class Select(Generic[Row]):
     def _prepare(self, limit: int | None) -> tuple[str, tuple[Any, ...], Callable[[list[Any]], list[Row]]]:
         queryset = self._build()[:limit]
         compiler = queryset.query.get_compiler(connection=connection)
-        sql, parameters = compiler.as_sql()
+        sql, parameters = _settled(*compiler.as_sql())
         select = [column for column, _, _ in compiler.select]
         converters = compiler.get_converters(select)
 
@@ -120,7 +123,7 @@ class Update:
             self._preparations = {
                 slot: _as_saved(field) for slot, field in fields.items() if isinstance(field, JSONField)
             }
-            self._statement = query.get_compiler(connection=connection).as_sql()
+            self._statement = _settled(*query.get_compiler(connection=connection).as_sql())
         sql, parameters = self._statement
         changed, on = 0, connections[DEFAULT_DB_ALIAS]
         with on.cursor() as cursor:
@@ -164,6 +167,23 @@ def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Prepare | None]
     preparations = {field.attname: _preparation(field) for field in fields}
     columns = [(slot.name, preparations[slot.name]) for slot in cast("Iterable[Slot]", parameters)]
     return sql, columns, automatic.attname if automatic is not None else None
+
+
+def _settled(sql: str, parameters: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
+    """A statement with the words that are the same in each call, such as a status, written into it.
+
+    SQLite must see them to know that a partial index will do; of a parameter it looks at the value, and then plans the
+    statement anew with every call, which takes longer than to run it.
+    """
+    first, *rest = PARAMETER.split(sql)
+    text, kept = [first], []
+    for part, after in zip(parameters, rest, strict=True):
+        if isinstance(part, str) and WORD.fullmatch(part):
+            text += [f"'{part!s}'", after]
+        else:
+            text += ["%s", after]
+            kept.append(part)
+    return "".join(text), tuple(kept)
 
 
 def _preparation(field: Field[Any, Any]) -> Prepare | None:

@@ -113,6 +113,7 @@ class Toolset:
     # What declares its contents where that is left to their first use; else its apps do when they are ready.
     modules: tuple[str, ...] = ()
     _contents: Contents = field(default_factory=Contents, init=False, repr=False)
+    _administration: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.name in TOOLSETS:
@@ -126,10 +127,22 @@ class Toolset:
             import_module(module)
         return self._contents
 
+    def administered_in(self, *modules: str) -> None:
+        """Name modules that declare what agents do not get: an agent's process, which pays for every import, never
+        reads them, and others when they are asked for it."""
+        self._administration.extend(modules)
+
     @property
     def operations(self) -> dict[str, Operation[Any]]:
         """Its operations, by name."""
+        for module in self._administration:
+            import_module(module)
         return self.contents.operations
+
+    @property
+    def tools(self) -> list[Operation[Any]]:
+        """Those of its operations that agents get."""
+        return [operation for operation in self.contents.operations.values() if operation.tool]
 
     @property
     def references(self) -> list[Reference]:
@@ -168,9 +181,11 @@ class Toolset:
 
         def register(call: Callable[[P, Caller], D]) -> Callable[[P, Caller], D]:
             name = call.__name__
-            if name in self.operations:
+            if name in self._contents.operations:
                 raise ValueError(f"operation {name} of {self.name} is declared twice")
-            self.operations[name] = Operation(
+            if tool and call.__module__ in self._administration:
+                raise ValueError(f"operation {name} is a tool: declare it where agents' processes read it")
+            self._contents.operations[name] = Operation(
                 toolset=self,
                 name=name,
                 params=params,
@@ -194,10 +209,10 @@ class Toolset:
 
     def find(self, name: str) -> Operation[Any]:
         """The operation of this name. Raises NOT_FOUND."""
-        try:
-            return self.operations[name]
-        except KeyError:
-            raise not_found("operation", name[:200]) from None
+        found = self.contents.operations.get(name) or self.operations.get(name)
+        if found is None:
+            raise not_found("operation", name[:200])
+        return found
 
     def codes(self) -> Iterator[ErrorCode]:
         """Every code that its answers may carry: the common ones, and the catalogs that its operations name."""

@@ -61,14 +61,14 @@ def add(choice: Choice, toolset: Toolset) -> Choice:
 
 def find_tool(choice: Choice, name: str) -> Operation[Any] | None:
     """The operation behind a tool of the chosen toolsets; None when none has it."""
-    found = (toolset.operations.get(name) for toolset in choice)
+    found = (toolset.contents.operations.get(name) for toolset in choice)
     return next((operation for operation in found if operation is not None and operation.tool), None)
 
 
 def _names(toolset: Toolset) -> set[tuple[str, str]]:
     """What a client tells apart by name alone."""
     return {
-        *(("tool", operation.name) for operation in toolset.operations.values() if operation.tool),
+        *(("tool", operation.name) for operation in toolset.tools),
         *(("prompt", prompt.name) for prompt in toolset.prompts),
         *(("resource", reference.uri) for reference in toolset.references),
         *(("resource", resource.prefix) for resource in toolset.agent_resources),

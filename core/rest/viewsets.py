@@ -99,13 +99,17 @@ class Resource(Endpoint):
     queryset: Any
     filter_backends = [FilterBackend]
     pagination_class = Pages
+    told_by: ClassVar[str]  # the verb that tells agents the same: who may not use it reads nothing here
     ordering: Sequence[str]  # the columns that order a list, none of them null; the first is the default
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):
             return self.queryset
         rows, agent_id = self.rows(), self.caller.agent_id
-        return rows if agent_id is None else self.visible_rows(rows, agent_id)
+        if agent_id is None:
+            return rows
+        domain().check_allowed(agent_id, self.toolset.operations[self.told_by])
+        return self.visible_rows(rows, agent_id)
 
     def rows(self) -> Any:
         """All of the resource's rows, with what their representation joins."""

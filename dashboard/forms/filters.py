@@ -148,6 +148,7 @@ class TimelineFilters(PlaceFilters):
     since = MomentField(required=False)
     until = MomentField(required=False)
     span = _hidden()
+    step = _number()
     sender = _hidden()
     recipient = _hidden()
     sent_since = MomentField(required=False)

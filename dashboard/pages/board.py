@@ -16,7 +16,7 @@ from dashboard.forms.handoffs import CancelForm
 from dashboard.page import form_only, operate, render
 from dashboard.pages import timeline
 from dashboard.sentences import lines
-from handoffs import monitoring, remarks
+from handoffs import monitoring, remarks, verification
 from handoffs.actions import possible
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.selectors import state_at
@@ -87,6 +87,8 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
     ended = row.status in SETTLED
     ending = endings.order_by("-event_id").first() if ended else None
     told = {event.type: event.payload for event in events}
+    again = told.get("handoff.reoffered", {}).get("as")
+    elsewhere = {"handoff_withdraw", *(["handoff_reoffer"] if again else [])}  # in a dialog; done, and only once
     return render(
         request,
         "handoff",
@@ -96,8 +98,9 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         lapsed=row.lease_expires_at is not None and row.lease_expires_at < moment,
         history=lines(events),
         remarks=remarks.of(row),
-        actions=[action for action in possible(status) if action.operation != "handoff_withdraw"],
-        again=told.get("handoff.reoffered", {}).get("as"),
+        actions=[action for action in possible(status) if action.operation not in elsewhere],
+        verifier=verification.in_words(row.verifier) if row.verifier else "",
+        again=again,
         first=told.get("handoff.created", {}).get("of"),
         form=form,
         ending=ending,

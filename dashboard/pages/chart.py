@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 WIDTH, MARGIN = 720.0, 24.0
 REACH = 170.0  # of the oval to each side of the middle; beside it is room for labels
-ROW, TALL_ROW, LOWEST = 26.0, 64.0, 380.0  # heights: of a row, at least and at most; of all rows together, at least
+ROW, TALL_ROW, LOWEST = 26.0, 96.0, 560.0  # heights: of a row, at least and at most; of all rows together, at least
 GAP = 8.0  # between a dot and its label
 HEAD = 3.0  # between an arrow's head and the dot
 

@@ -88,7 +88,7 @@ def help(request: HttpRequest) -> TemplateResponse:
 def about(request: HttpRequest) -> TemplateResponse:
     """Version, what is offered, and the licence."""
     info = run(operator(request), "nexus_info", {})["data"]
-    tools = sum(operation.tool for operation in COORDINATION.operations.values())
+    tools = len(COORDINATION.tools)
     return render(
         request, "about", "About", info=info, tools=tools, home=str(CoreSettings.current().home), licence=_licence()
     )

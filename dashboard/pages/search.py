@@ -147,8 +147,13 @@ def _handoffs(words: str) -> Iterator[Found]:
     for row in rows[: EACH + 1]:
         description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
         held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
-        excerpt = plain(" ".join(re.sub(r'[{}\[\]"]', " ", around(held, lower)).split())) if held else ""
+        excerpt = plain(_prose(around(held, lower))) if held else ""
         yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
+
+
+def _prose(text: str) -> str:
+    """A piece of JSON without its marks, as one would write it."""
+    return re.sub(" (?=[,:])", "", " ".join(re.sub(r'[{}\[\]"]', " ", text).split()))
 
 
 def _holds(text: str | None, lower: Sequence[str]) -> bool:

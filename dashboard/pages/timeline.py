@@ -16,8 +16,9 @@ from coordination.models import Event
 from core.clock import iso, now
 from dashboard.forms.filters import TIMELINES, TimelineFilters
 from dashboard.page import render
-from dashboard.pages import lanes
+from dashboard.pages import lanes, marks
 from dashboard.pages.lanes import Lane, Window
+from dashboard.sentences import lines
 from handoffs import timeline as handoffs_timeline
 from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
@@ -61,7 +62,7 @@ ENDS = {
 
 
 def timeline(request: HttpRequest) -> TemplateResponse:
-    """`?window=` ends now and moves on; `?since=&until=` stay; `?workspace= agent=` narrow it. `?span=` or
+    """`?window=` ends now and moves on; `?since=&until=` stay; `?workspace= agent=` narrow it. `?span=`, `?step=` or
     `?sender=&recipient=` is what is shown beside."""
     filters = TimelineFilters(request.GET)
     moment = now()
@@ -73,8 +74,9 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     if agent_id := filters.text("agent"):
         spans, sends = _of_agent(agent_id, spans, sends)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
-    query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
-    picture = _picture(spans, sends, window, moment, query)
+    query = filters.query("span", "step", "sender", "recipient", "sent_since", "sent_until")
+    steps = marks.steps(window, workspace_id=workspace_id, agent_id=agent_id)
+    picture = _picture(spans, sends, steps, window, moment, query)
     rows = sorted(spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
     titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
     return render(
@@ -169,13 +171,19 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
 
 
 def _picture(
-    spans: list[Span], sends: list[inbox_monitoring.Send], window: Window, moment: datetime, query: str
+    spans: list[Span],
+    sends: list[inbox_monitoring.Send],
+    steps: list[Event],
+    window: Window,
+    moment: datetime,
+    query: str,
 ) -> dict[str, Any]:
     by_lane: dict[str | None, list[Span]] = defaultdict(list)
     for span in spans:
         by_lane[span.agent_id].append(span)
     waiting = by_lane.pop(None, [])
     did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
+    did.update(str(step.actor_agent_id) for step in steps)
     for sender, recipient, _ in sends:
         did[sender] += 1
         did[recipient] += 1
@@ -194,13 +202,15 @@ def _picture(
         "ticks": lanes.ticks(window),
         "ticked": "clock" if window.length <= timedelta(days=2) else "day",
         "now_at": window.at(moment, 100) if window.since < moment <= window.until else None,
+        "steps": marks.marks(steps, window, drawn),
+        "steps_cut": len(steps) == marks.MOST,
         "crowd": _crowd(crowd, drawn[0]),
         "arrows": [_arrow(arrow, at, query) for arrow in arrows],
         "unsent": unsent,
         "left_out": len(did) - len(busiest),
         "drawn": [bar.span.handoff_id for lane in drawn for bar in lane.bars],
         "totals": [_total(lane.name, by_lane.get(lane.name, waiting if lane.name is None else [])) for lane in drawn],
-        "nothing": not spans and not sends,
+        "nothing": not spans and not sends and not steps,
     }
 
 
@@ -246,6 +256,9 @@ def _inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | N
         lasted = (span.end or moment) - span.start if span.start else None
         return {"kind": "span", "span": span, "handoff": row, "word": WORDS[span.doing], "lasted": lasted,
                 "ended": ENDS.get(span.ended_by or "", "")}  # fmt: skip
+    if (step := filters.number("step")) is not None:
+        event = Event.objects.filter(pk=step).first()
+        return {"kind": "step", "line": lines([event])[0]} if event else {"kind": "gone"}
     since, until = filters.moment("sent_since"), filters.moment("sent_until")
     sender, recipient = filters.text("sender"), filters.text("recipient")
     if sender and recipient and since and until:

@@ -68,3 +68,19 @@ def arrow(sent: Arrow, start: float, end: float, href: str) -> SafeString:
         href, line, f"{min(4.0, 1 + sent.count**0.5 / 3):.1f}", line, plain(sent.sender), plain(sent.recipient),
         sent.count, "" if sent.count == 1 else "s",
     )  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def steps(context: template.Context, lane: Lane) -> SafeString:
+    """What the lane's agent did beside handoffs, as links to what it was."""
+    query = context.get("query")
+    return format_html_join(
+        "",
+        '<a class="step" id="step-{}" href="?{}step={}" data-swap="inspect" data-mark="span" tabindex="-1">'
+        '<circle cx="{}%" cy="{}" r="3.5"/><title>{}{}</title></a>',
+        (
+            (mark.event_id, f"{query}&" if query else "", mark.event_id, f"{mark.x:.3f}", f"{mark.y:.1f}",
+             plain(mark.said), f", and {mark.more} more before" if mark.more else "")
+            for mark in (context.get("steps") or {}).get(lane.name, ())
+        ),
+    )  # fmt: skip

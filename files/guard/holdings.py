@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -50,6 +51,33 @@ class Conflict(NamedTuple):
     holding: Holding
 
 
+class Held:
+    """What is held in a project."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[str, list[Holding]] = defaultdict(list)
+        self._tails: dict[str, tuple[str, ...]] = {}  # by place, what ends all that is matched there
+
+    def add(self, place: str, holding: Holding) -> None:
+        """Take one in."""
+        self._by_place[place].append(holding)
+
+    def of(self, name: str) -> Iterator[Holding]:
+        """What a file is held with, by its path relative to the project's root."""
+        composed = unicodedata.normalize("NFC", name)
+        for place in patterns.places(name):
+            here = self._by_place.get(place)
+            if here is None:
+                continue
+            if place not in self._tails:
+                self._tails[place] = tuple(set(_tails(here)))
+            if composed.endswith(self._tails[place]):  # a look at all of them spares most comparisons
+                for holding in here:
+                    with suppress(ValueError):
+                        if patterns.matches(holding.pattern, name):
+                            yield holding
+
+
 class Unreadable(Exception):
     """Why the store says nothing."""
 
@@ -73,10 +101,10 @@ class Store:
         found: dict[str, Conflict] = {}
         own: dict[str, str] = {}  # by path, the oldest reservation of the agent's own
         for workspace_id, root in projects.items():
-            names = [(path, name) for path in listed for name in repository.names(root, path)]
+            names = repository.names(root, listed)
             held = self._held(workspace_id, [name for _, name in names])
             for path, name in names:
-                for holding in _of(held, name):
+                for holding in held.of(name):
                     if holding.agent_id == agent_id:
                         own[path] = min(own.get(path, holding.reservation_id), holding.reservation_id)
                     elif path not in found or holding.reservation_id < found[path].holding.reservation_id:
@@ -88,26 +116,24 @@ class Store:
             if path in found and not (path in own and own[path] < found[path].holding.reservation_id)
         ]
 
-    def _held(self, workspace_id: str, names: Sequence[str]) -> dict[str, list[Holding]]:
-        """What is held in a project, by place; of few files only what may have to do with them."""
+    def _held(self, workspace_id: str, names: Sequence[str]) -> Held:
+        """What is held in a project; of few files only what may have to do with them."""
         sql, values = HOLDINGS, [workspace_id, *self._moments]
         if len(names) * (patterns.PLACE_PARTS + 1) <= FEW:
             places = {place for name in names for place in patterns.places(name)}
             sql += f"AND r.place IN ({', '.join('?' * len(places))})"
             values += places
-        held: dict[str, list[Holding]] = defaultdict(list)
+        held = Held()
         for place, *row, expires_at in self._query(sql, values) if names else ():
             with suppress(ValueError):  # a damaged row protects nothing, and `nexus doctor` tells of it
-                held[place].append(Holding._make([*row, _moment(expires_at)]))
+                held.add(place, Holding._make([*row, _moment(expires_at)]))
         return held
 
 
-def _of(held: dict[str, list[Holding]], name: str) -> Iterator[Holding]:
-    for place in patterns.places(name):
-        for holding in held.get(place, ()):
-            with suppress(ValueError):
-                if patterns.matches(holding.pattern, name):
-                    yield holding
+def _tails(holdings: Sequence[Holding]) -> Iterator[str]:
+    for holding in holdings:
+        with suppress(ValueError):
+            yield patterns.tail(holding.pattern)
 
 
 def _moment(value: Any) -> datetime:

@@ -6,7 +6,7 @@ Standard library alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LONGEST = 65_536  # bytes; whatever a file of a repository leads to, it is not read to its end
@@ -19,21 +19,19 @@ class Repository(NamedTuple):
     own: str  # its git directory, where its index is
     trees: tuple[str, ...]  # all work trees of the repository, this one among them
 
-    def names(self, root: str, path: str) -> Iterator[str]:
-        """What a file, `path` below each work tree, is called in the project at `root`; nothing where it has no part.
+    def names(self, root: str, paths: Iterable[str]) -> list[tuple[str, str]]:
+        """Files by their paths below each work tree, each with what it is called in the project at `root`, where it has
+        a part in that; it may be called more than one.
 
         The work trees hold the same files: one that is held in any of them is held in all.
         """
+        begins = []  # how a path begins, and what the project has in the place of that
         around = max((tree for tree in self.trees if _is_below(root, tree)), key=len, default=None)
         if around is not None:
             inner = _from(around, root)
-            if not inner:
-                yield path
-            elif path.startswith(f"{inner}/"):
-                yield path[len(inner) + 1 :]
-        for tree in self.trees:
-            if tree != root and _is_below(tree, root):
-                yield f"{_from(root, tree)}/{path}"
+            begins.append((f"{inner}/" if inner else "", ""))
+        begins += [("", f"{_from(root, tree)}/") for tree in self.trees if tree != root and _is_below(tree, root)]
+        return [(path, new + path[len(old) :]) for path in paths for old, new in begins if path.startswith(old)]
 
     def concerns(self, root: str) -> bool:
         """Whether the project at `root` is in this repository, or has it inside."""

@@ -6,13 +6,21 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot, SessionId, SessionSecret
-from core.operations.parameters import Id, Params, not_blank
+from coordination.services import workspaces
+from core.operations.parameters import Id, Outside, Params, not_blank
+from files import trees
 from files.config import LEAST_SECONDS, MOST_SECONDS
 
 MOST_PATHS, MOST_IDS = 200, 1_000
 GIVEN_PATH = 4096  # characters, as an absolute path has them
 
+# A work tree of the same repository may be on a mount, too.
+SharedRoot = Annotated[
+    ProjectRoot,
+    Outside(lambda root: trees.shared_by(workspaces.locate(root)), silent=CoordinationCode.WORKSPACE_UNRESOLVED),
+]
 Path = Annotated[str, Field(max_length=GIVEN_PATH), AfterValidator(not_blank)]
 Paths = Annotated[list[Path], Field(min_length=1, max_length=MOST_PATHS)]
 Seconds = Annotated[int, Field(ge=LEAST_SECONDS, le=MOST_SECONDS)]

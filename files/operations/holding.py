@@ -9,14 +9,14 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.parameters import IN_WORKSPACE
 from coordination.services import workspaces
 from core.clock import now
 from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Params
-from files import selectors
-from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, Trusted
+from files import selectors, trees
+from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, SharedRoot, Trusted
 from files.paths import pattern_of
 from files.rows import ReservationRow, reservation_row
 from files.services import holding
@@ -76,7 +76,7 @@ def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:
 
 
 class FilesWho(Params):
-    project_root: ProjectRoot
+    project_root: SharedRoot
     path: Annotated[Path, Field(description="A file, a directory or a glob; ** is all of the project.")]
 
 
@@ -92,7 +92,7 @@ def files_who(p: FilesWho, caller: Caller) -> FileHolders:
     """Who has files, what for and until when; and who had them last."""
     place = workspaces.locate(p.project_root)
     pattern = pattern_of(p.path, project_root=p.project_root, place=place)
-    held, count = selectors.holders(place.workspace_id, pattern, now())
+    held, count = selectors.holders(trees.shared_by(place), pattern, now())
     last = selectors.last(place.workspace_id, pattern)
     return {
         "pattern": pattern,

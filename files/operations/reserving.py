@@ -18,10 +18,10 @@ from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import MAX_INTEGER, Id
 from core.operations.registry import Wait
-from files import selectors
+from files import selectors, trees
 from files.errors import FilesCode
 from files.models import STREAM
-from files.operations.common import OfAgent, Paths, Seconds, Trusted
+from files.operations.common import OfAgent, Paths, Seconds, SharedRoot, Trusted
 from files.rows import RefusedRow, ReservationRow, refused_row, reservation_row
 from files.services import reserving
 from files.toolset import operation
@@ -32,6 +32,7 @@ WILD = frozenset("*?[")
 
 
 class FilesReserve(OfAgent, Trusted):
+    project_root: SharedRoot
     paths: Annotated[Paths, Field(description="Files, directories, globs as .gitignore has them.")]
     exclusive: Annotated[bool, Field(description="false: shared, you only read.")] = True
     seconds: Annotated[Seconds | None, Field(description="From your latest act; 900 by default.")] = None
@@ -85,10 +86,10 @@ def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
 
 
 def _ends(p: FilesReserve) -> Callable[[Event], bool]:
-    workspace_id = workspaces.locate(p.project_root).workspace_id
+    shared_by = trees.shared_by(workspaces.locate(p.project_root))
 
     def interested(event: Event) -> bool:
-        return event.stream in (STREAM, HANDOFFS) and event.workspace_id == workspace_id
+        return event.stream in (STREAM, HANDOFFS) and event.workspace_id in shared_by
 
     return interested
 
@@ -147,7 +148,7 @@ def _told(row: RefusedRow) -> str:
         done=lambda data: bool(data["reservations"]),
         finish=lambda p, caller, performed: _perform(p, ask=False),
         expired=lambda p, data: _refuse(cast(ReservedFiles, data)),
-        next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
+        next_change=lambda p: selectors.next_change(trees.shared_by(workspaces.locate(p.project_root))),
     ),
 )
 def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:

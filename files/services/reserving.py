@@ -15,7 +15,7 @@ from core.database import write
 from core.database.prepared import insert
 from core.limits import within_limit
 from core.operations.errors import Code, NexusError, invalid, not_found
-from files import selectors
+from files import selectors, trees
 from files.config import FilesSettings
 from files.models import Reservation
 from files.paths import patterns_of
@@ -35,6 +35,7 @@ class Wish:
     """What an agent would reserve: patterns, and what holds for all of them."""
 
     workspace_id: str
+    shared_by: list[str]  # the workspaces that have the same files
     agent_id: str
     patterns: list[str]
     exclusive: bool
@@ -63,13 +64,14 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
     within_limit(rest.get("reason"), "reason")
     patterns = patterns_of(paths, project_root=project_root, place=place)
     seconds = FilesSettings.current().file_reservation_ttl_seconds if seconds is None else seconds
-    return Wish(workspace_id=place.workspace_id, patterns=patterns, seconds=seconds, **rest), place
+    shared_by = trees.shared_by(place)
+    return Wish(place.workspace_id, shared_by, patterns=patterns, seconds=seconds, **rest), place
 
 
 def in_the_way(wish: Wish) -> list[Conflict]:
     """What others hold of a wish now; a read. Raises VALIDATION_ERROR where that is too much to compare."""
     return selectors.conflicts(
-        workspace_id=wish.workspace_id,
+        workspaces=wish.shared_by,
         agent_id=wish.agent_id,
         wanted=wish.patterns,
         exclusive=wish.exclusive,

@@ -1,4 +1,7 @@
 """What this app offers: handing work over so that exactly one agent takes it; then what operators do."""
 
-from handoffs.operations import offering, holding, ending, reading, administration  # noqa: F401, I001  # each registers its operations
+from handoffs.operations import offering, holding, ending, reading  # noqa: F401, I001  # each registers its operations
 import handoffs.shared_md  # noqa: F401  # contributes its section
+from coordination.toolset import COORDINATION
+
+COORDINATION.administered_in(f"{__name__}.administration")

@@ -52,6 +52,11 @@ def harm(hub: object, team: Ids) -> Ids:
     reserve = scene.files_over_rest(hub.url)  # type: ignore[attr-defined]
     paths = [f"./{name}" for name in NAMES if ".." not in name] + ["w" * 1000]
     held = reserve("files_reserve", **place, agent_id=NAMES[1], paths=paths, reason=BODY + WORD)["reservations"]
+    target = {"strategy": "direct", "agent_id": NAMES[1]}
+    stuck = do("handoff_create", **place, from_agent_id=NAMES[0], target=target, visibility="public", payload=BODY)
+    stuck = {**place, "handoff_id": stuck["handoff_id"], "agent_id": NAMES[1]}
+    do("handoff_claim", **stuck)
+    do("handoff_block", **stuck, reason="w" * 300)
     harmful = {
         "reservation": held[0]["reservation_id"],
         "letter": letter["message_id"],
@@ -149,3 +154,8 @@ def test_it_leaves_room_for_the_other_columns_beside_a_long_name(page: Page, har
     page.goto("/admin/inbox/message/")
     sent = page.locator("#result_list tbody tr").first.locator("td").last
     expect(sent).to_be_in_viewport()
+
+
+def test_it_leaves_room_in_the_roster_beside_a_long_reason(page: Page, harm: Ids) -> None:
+    page.goto("/admin/")
+    expect(page.get_by_role("columnheader", name="Last act")).to_be_in_viewport(ratio=1)

@@ -119,6 +119,18 @@ def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: 
     assert right <= 400
 
 
+@pytest.mark.parametrize("name", ["agents", "files"])
+def test_it_breaks_no_short_name_in_a_table(page: Page, team: Ids, name: str) -> None:
+    page.goto(PAGES[name])
+    names = page.locator(".nx-table .nx-name")
+    assert names.count() > 1
+    broken = names.evaluate_all(
+        "names => names.filter((name) => name.getBoundingClientRect().height > 30)"
+        ".map((name) => name.textContent).filter((text) => /^\\w{1,16}$/.test(text))"
+    )
+    assert broken == []
+
+
 @pytest.mark.parametrize("width", [400, 1280, 2560])
 def test_it_keeps_what_retention_found_inside_its_card(page: Page, team: Ids, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 900})

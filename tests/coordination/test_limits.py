@@ -288,3 +288,28 @@ def test_many_at_once_do_not_exceed_it_together(call: Call, project: str, rows: 
 
     assert sum(answer["ok"] for answer in answers) == 3, answers
     assert rows.objects.count() == 3
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_keeps_from_reads_what_tells_the_same_as_a_verb(call: Call, project: str) -> None:
+    key = run(OPERATOR, "agent_key_issue", {"agent_id": "bob"})["data"]["api_key"]
+    there = call("workspace_resolve", project_root=project)["workspace_id"]
+    rest = Client(headers={"host": "127.0.0.1:7777", "x-api-key": key})
+    told_by = {
+        "workspaces": "workspace_resolve",
+        "agents": "agent_list",
+        "sessions": "agent_list",
+        f"channels?workspace={there}": "channel_list",
+        f"artifacts?workspace={there}": "artifact_list",
+        f"events?workspace={there}": "event_wait",
+        f"handoffs?workspace={there}": "handoff_get",
+        "messages": "inbox_history",
+        "deliveries": "inbox_peek",
+        "stream?cursor=0": "event_wait",
+    }
+    for path, verb in told_by.items():
+        store(agent_id="bob", refused=None)
+        assert rest.get(f"/api/v1/{path}").status_code == 200, path
+        store(agent_id="bob", refused=[verb])
+        answer = rest.get(f"/api/v1/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "NOT_ALLOWED"), path

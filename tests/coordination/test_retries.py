@@ -119,6 +119,19 @@ def test_it_tells_a_repeated_message_whom_it_reached(call: Call, project: str) -
     assert Delivery.objects.count() == 1
 
 
+def test_it_knows_a_handoff_that_was_reassigned_since(call: Call, refused: Call, project: str) -> None:
+    _, key, said, _ = CREATING["handoff_create"]
+    first = call("handoff_create", project_root=project, client_id="try-1", **said)
+    operator = Caller(transport="test", operator="olga")
+    assert run(operator, "handoff_reassign", {"handoff_id": first[key], "agent_id": "cleo"})["ok"]
+
+    again = call("handoff_create", project_root=project, client_id="try-1", **said)
+
+    assert (again[key], again["duplicate"]) == (first[key], True)
+    other = said | {"target": {"strategy": "direct", "agent_id": "cleo"}}
+    assert refused("handoff_create", project_root=project, client_id="try-1", **other)["details"]["first"] == first[key]
+
+
 def test_it_tells_how_a_repeated_handoff_stands(call: Call, project: str) -> None:
     create = partial(call, "handoff_create", project_root=project, client_id="1", **CREATING["handoff_create"][2])
     handoff = create()["handoff_id"]

@@ -37,6 +37,14 @@ def test_it_names_the_handoff_that_files_are_held_for(db: None, browser: Client,
     assert title and all(title in text(browser, path) for path in ("/admin/files/", f"/admin/files/{held}/"))
 
 
+def test_it_says_once_what_files_are_held_for(db: None, browser: Client, call: Call, tmp_path: Path) -> None:
+    shop = Project(tmp_path)
+    handoff = claimed(shop, call)
+    Handoff.objects.update(title="Fix the login")
+    shop.reserve("ann", "src/", handoff_id=handoff, reason="Fix the login")
+    assert text(browser, "/admin/files/").count("Fix the login") == 1
+
+
 def test_it_turns_pages(db: None, browser: Client, tmp_path: Path) -> None:
     Project(tmp_path).reserve("ann", *(f"file_{number}.py" for number in range(60)))
     assert "file_59.py" not in text(browser, "/admin/files/")

@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from planning.models import Task
+from tests.conftest import does
 from tests.dashboard.test_dashboard import Ids, do
 
 
@@ -166,6 +167,23 @@ def test_it_tells_by_whom_and_why_a_handoff_was_cancelled(team: Ids, browser: Cl
     page = shown(browser.post(f"/admin/board/{team['open']}/cancel/", {"reason": "not needed any more"}, follow=True))
     assert "None yet" not in page and "Reason: <bdi>not needed any more</bdi>" in page
     assert re.search(r"Cancelled by operator <bdi[^>]*>local</bdi>", page)
+
+
+def test_it_says_in_words_who_checks_a_handoff(team: Ids, browser: Client) -> None:
+    offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public", "payload": "x"}
+    target = {"strategy": "capability", "capability": "python"}
+    checked = do("handoff_create", **offer, target=target, verifier={"role": "reviewer"})["handoff_id"]
+    page = shown(browser.get(f"/admin/board/{checked}/"))
+    assert "an agent in the role reviewer" in page and "role:reviewer" not in page
+
+
+def test_it_offers_once_to_offer_a_handoff_again(team: Ids, browser: Client) -> None:
+    does("handoff_withdraw", handoff_id=team["open"])
+    place = f"/admin/board/{team['open']}/"
+    assert "Offer again" in shown(browser.get(place))
+    again = does("handoff_reoffer", handoff_id=team["open"])["data"]["handoff_id"]
+    page = shown(browser.get(place))
+    assert "Offer again" not in page and f'href="/admin/board/{again}/"' in page
 
 
 def test_it_tells_which_agent_cancelled_a_handoff(team: Ids, browser: Client) -> None:

@@ -44,7 +44,7 @@ def test_it_finds_handoffs_by_their_titles(team: Ids, browser: Client) -> None:
 def test_it_finds_handoffs_by_what_they_hold_and_what_came_of_them(team: Ids, browser: Client) -> None:
     text = page(browser, "reader files")
     assert f'href="/admin/board/{team["open"]}/"' in text
-    assert "task : write <mark>reader</mark>.py , <mark>files</mark> : <mark>reader</mark>.py" in text
+    assert "task: write <mark>reader</mark>.py, <mark>files</mark>: <mark>reader</mark>.py" in text
     assert "<mark>12</mark> <mark>files</mark>" in page(browser, "12 files")
 
 

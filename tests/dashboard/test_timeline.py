@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -13,7 +14,10 @@ import time_machine
 from django.test import Client
 
 from core.clock import iso
+from core.operations import runner
+from core.operations.caller import Caller
 from handoffs.models import Handoff
+from planning.toolset import PLANNING
 from tests.dashboard.test_dashboard import do
 
 MINUTE = timedelta(minutes=1)
@@ -84,7 +88,7 @@ def test_it_tells_what_an_arrow_was(worked: str, browser: Client) -> None:
 
 def test_it_keeps_to_a_window_that_the_address_gives(worked: str, browser: Client, noon: datetime) -> None:
     at = urlencode({"since": iso(noon + 6 * MINUTE), "until": iso(noon + 7 * MINUTE)})
-    assert "Nothing was handed over or sent in this time." in text_of(browser, f"/admin/timeline/?{at}")
+    assert "Nothing was handed over, sent or planned in this time." in text_of(browser, f"/admin/timeline/?{at}")
     during = urlencode({"since": iso(noon + 3 * MINUTE), "until": iso(noon + 4 * MINUTE)})
     assert "Fix the login: claimed by bob" in text_of(browser, f"/admin/timeline/?{during}")
 
@@ -103,10 +107,40 @@ def test_it_narrows_to_an_agent_in_every_window(worked: str, browser: Client, tm
     assert "/admin/timeline/?window=1d&amp;agent=bob" in text_of(browser, "/admin/agents/bob/")
 
 
+def test_it_marks_the_steps_of_plans_on_the_lanes_of_who_did_them(
+    db: None, browser: Client, tmp_path: Path, clock: time_machine.Traveller, noon: datetime
+) -> None:
+    def plans(agent_id: str, verb: str, **arguments: Any) -> None:
+        caller = Caller(transport="test", agent_id=agent_id, connection="test:planning")
+        assert runner.run(PLANNING, caller, verb, {"project_root": str(tmp_path), **arguments})["ok"]
+
+    for agent_id in ("ana", "bob"):
+        do("agent_register", agent_id=agent_id)
+    plans("ana", "task_add", title="Read the log", context="Why.")
+    clock.move_to(noon + 2 * MINUTE)
+    plans("bob", "task_update", id=1, status="in_progress")
+    clock.move_to(noon + 9 * MINUTE)
+    plans("bob", "task_update", id=1, status="completed")
+    clock.move_to(noon + 10 * MINUTE)
+    page = text_of(browser, "/admin/timeline/")
+    assert "<title>bob finished the task Read the log</title>" in page
+    assert "<title>bob changed the task Read the log to in_progress</title>" in page
+    steps = re.findall(r'class="step" id="step-\d+" href="([^"]*)"', page)
+    assert len(steps) == 2 and steps == re.findall(r'href="([^"]*step=\d+)"', page)
+    shown = text_of(browser, f"/admin/timeline/{steps[1].replace('&amp;', '&')}")
+    assert "finished the task" in shown[shown.index('id="inspect"') :]
+    assert 'class="step" id=' not in text_of(browser, "/admin/timeline/?agent=ana")
+    both = text_of(browser, "/admin/timeline/?window=30d&agent=bob")
+    assert "<title>bob finished the task Read the log, and 1 more before</title>" in both
+
+
 @pytest.mark.parametrize(
     "query",
     [
         "agent=nobody",
+        "step=0",
+        "step=999999999999",
+        "step=x",
         "since=yesterday&until=now",
         "since=2026-03-01T12:00:00Z",
         "since=2026-03-02T12:00:00Z&until=2026-03-01T12:00:00Z",

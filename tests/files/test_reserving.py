@@ -12,6 +12,7 @@ from files import patterns
 from files.models import Reservation
 from tests.conftest import Call
 from tests.files.conftest import Project
+from tests.files.git import Repo
 
 
 def test_it_refuses_what_another_has_exclusively(shop: Project) -> None:
@@ -185,6 +186,32 @@ def test_it_takes_absolute_paths_below_the_root(shop: Project, tmp_path: Path) -
     assert shop.call("who", path=str(shop.root))["pattern"] == "/**"
 
 
+def test_it_takes_the_work_trees_of_a_repository_for_one(db: None, tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path.resolve() / "shop")
+    repo.ok("worktree", "add", "-q", str(repo.top / ".trees" / "bob"))
+    shop, other = Project(repo.top), Project(repo.top / ".trees" / "bob")
+    shop.reserve("ann", "src/")
+    assert other.in_the_way("bob", "src/b.py") == [("ann", "/src/")]
+    assert other.held("src/b.py") == [("ann", "/src/")]
+    assert other.call("reserve", agent_id="ann", paths=["src/b.py"])["refused"] == []
+    other.reserve("bob", "a.py", exclusive=False)
+    shop.reserve("ann", "a.py", exclusive=False)
+    assert shop.in_the_way("cas", "a.py") == [("ann", "/a.py"), ("bob", "/a.py")]
+    shop.call("release", agent_id="ann")
+    other.call("release", agent_id="ann")
+    other.reserve("cas", "src/b.py")
+
+
+def test_it_takes_the_same_part_of_each_work_tree_for_one(db: None, tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path.resolve() / "shop")
+    repo.ok("worktree", "add", "-q", str(tmp_path / "other"))
+    part, other = Project(repo.top / "src"), Project(tmp_path.resolve() / "other" / "src")
+    part.reserve("ann", "b.py")
+    assert other.in_the_way("bob", "*.py") == [("ann", "/b.py")]
+    another = Repo.make(tmp_path.resolve() / "another")
+    Project(another.top / "src").reserve("bob", "b.py")
+
+
 def test_it_takes_what_exists_for_what_it_is(shop: Project) -> None:
     (shop.root / "app" / "[id]").mkdir(parents=True)
     (shop.root / "conf.d").mkdir()
@@ -192,6 +219,25 @@ def test_it_takes_what_exists_for_what_it_is(shop: Project) -> None:
     assert shop.held("app/[id]") == [("ann", r"app/\[id]/page.tsx")]
     assert shop.held("app/i/page.tsx") == []
     assert shop.held("conf.d/site") == [("ann", "/conf.d/")]
+
+
+def test_it_takes_a_link_for_what_it_leads_to(shop: Project, tmp_path: Path) -> None:
+    (shop.root / "real" / "[id]").mkdir(parents=True)
+    (shop.root / "real" / "a.py").touch()
+    for name, leads in {"link": "real/[id]", "l.py": "real/a.py", "again": "link", "out": str(tmp_path)}.items():
+        (shop.root / name).symlink_to(leads)
+    (shop.root / "round").symlink_to("round")
+    linked = {
+        "link": r"real/\[id]",
+        "link/": r"real/\[id]/",
+        "again/*.py": r"real/\[id]/*.py",
+        f"{shop.root}/l.py": "real/a.py",
+        "out/a.py": "out/a.py",
+        "round/a.py": "round/a.py",
+    }
+    assert {path: shop.call("who", path=path)["pattern"] for path in linked} == linked
+    shop.reserve("ann", "l.py")
+    assert shop.in_the_way("bob", "real/a.py") == [("ann", "real/a.py")]
 
 
 def test_it_names_what_it_reserved_in_the_log(shop: Project) -> None:

@@ -16,6 +16,7 @@ from files.models import Reservation
 from files.toolset import FILES
 from tests.core.waiting import LONG, parked
 from tests.files.conftest import Project
+from tests.files.git import Repo
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -46,6 +47,17 @@ async def test_it_waits_until_the_files_are_free(yard: Project) -> None:
     await in_thread(yard.call, "release", agent_id="ann")
     answer = await call
     assert [row["pattern"] for row in answer["data"]["reservations"]] == ["src/app.py", "/docs/"]
+
+
+async def test_it_waits_for_what_is_held_in_another_work_tree(tmp_path: Path) -> None:
+    repo = Repo.make(tmp_path.resolve() / "shop")
+    repo.ok("worktree", "add", "-q", str(tmp_path / "other"))
+    shop, other = Project(repo.top), Project(tmp_path.resolve() / "other")
+    await in_thread(shop.reserve, "ann", "src/")
+    call = waits(other, "src/b.py")
+    await parked()
+    await in_thread(shop.call, "release", agent_id="ann")
+    assert (await call)["ok"]
 
 
 async def test_it_waits_until_a_lease_ends(yard: Project) -> None:

@@ -68,6 +68,13 @@ def test_it_gives_nothing_back_once_anything_happened(
     assert Handoff.objects.values().get(pk=held) == before
 
 
+def test_it_gives_nothing_back_to_an_agent_that_was_deleted(held: str) -> None:
+    does("handoff_release", handoff_id=held)
+    does("agent_delete", agent_id="bob")
+    assert does("handoff_release_undo", handoff_id=held)["error"]["code"] == "NOT_FOUND"
+    assert Handoff.objects.get(pk=held).claimed_by is None
+
+
 def test_it_keeps_what_its_former_holder_brings_too_late(held: str, refused: Call, project: str) -> None:
     does("handoff_release", handoff_id=held)
     late = refused("handoff_complete", project_root=project, handoff_id=held, agent_id="bob", result="all of it")

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
 from handoffs.models import Handoff
@@ -321,3 +323,12 @@ def test_it_stamps_the_last_action_of_whoever_acts(clock: Clock, on: Call, call:
     on("handoff_complete", first, "bob")
     on("handoff_reject", second, "cleo")
     assert (seen("ana"), seen("bob"), seen("cleo")) == ("12:01", "12:03", "12:03")
+
+
+def test_it_asks_once_whether_a_handoff_carries_a_task(on: Call, offer: Offer) -> None:
+    handoff = offer()
+    on("handoff_claim", handoff, "bob")
+    with CaptureQueriesContext(connection) as asked:
+        on("handoff_complete", handoff, "bob", result="done")
+    of_handoffs = [query["sql"] for query in asked if 'FROM "handoffs" WHERE "handoffs"."handoff_id" =' in query["sql"]]
+    assert len(of_handoffs) == 1, "read as it is inside the transaction, and not before for its task"

@@ -141,6 +141,15 @@ def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
+    code = (
+        "import hooks.entry, hooks.harness, sys; hooks.harness.read(['--agent-id', 'b'], {}, '{}');"
+        "print(sorted({'shutil', 'tempfile'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
     started = '{"hook_event_name": "SessionStart", "source": "startup"}'
     assert harness.hook("--agent-id", "builder", text=started).stdout == ""

@@ -22,6 +22,7 @@ from coordination.toolset import COORDINATION, arun
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
+from core.operations.parameters import Nothing
 from core.operations.registry import TOOLSETS, Toolset
 from mcp_bridge import choices
 from mcp_bridge.config import names
@@ -251,6 +252,8 @@ def tools_of(choice):
     return reading.instructions(choice) and {tool.name for tool in tools.tools(choice)}
 assert "inbox_pull" in tools_of(toolsets.default())
 assert not {"topics.operations", "topics.services", "topics.resources", "django.http"} & set(sys.modules)
+assert "core.contributions" not in sys.modules and not [name for name in sys.modules if "administration" in name]
+toolsets.TOOLSETS["coordination"].find("retention_prune")
 choice = toolsets.choose(["topics"])
 assert reading.prompts(choice) and "sync" in tools_of(choice)
 """
@@ -272,6 +275,17 @@ TOOLSETS["late"].go_on.wait(20)
 def second(p, caller): "Second."
 TOOLSETS["late"].operation(Nothing)(second)
 """
+
+
+def test_it_refuses_a_tool_where_an_agents_process_would_not_read_it() -> None:
+    odd = Toolset("odd", "Is odd.")
+    try:
+        odd.administered_in(__name__)
+        with pytest.raises(ValueError, match="is a tool"):
+            odd.operation(Nothing)(lambda p, caller: {})
+        odd.operation(Nothing, tool=False)(lambda p, caller: {})
+    finally:
+        del TOOLSETS["odd"]
 
 
 def test_who_comes_while_a_toolset_is_loaded_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

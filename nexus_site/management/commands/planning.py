@@ -138,7 +138,7 @@ class Command(VerbsCommand):
         if strange := set(also) - set(catalog.agent_bodies):
             raise invalid(f"--also: the catalog has no agent {min(strange)!r}.", field="also")
         around = Surroundings(
-            sorted({name for toolset in TOOLSETS.values() for name, each in toolset.operations.items() if each.tool}),
+            sorted({each.name for toolset in TOOLSETS.values() for each in toolset.tools}),
             _codex_server(root, options["scope"]) if client == "codex" else None,
         )
         wanted = {}

@@ -1,0 +1,16 @@
+"""What a project is in the other work trees of its repository: the same files, which one branch will hold one day."""
+
+from __future__ import annotations
+
+from coordination.paths import workspace_id_of
+from coordination.services.workspaces import Place
+from files.guard import repository
+
+
+def shared_by(place: Place) -> list[str]:
+    """The ids of the workspaces in which the same names are the same files: the project's own first, and those in its
+    place in the other work trees, whether or not anybody works there."""
+    here = repository.find(place.root)
+    trees = here.trees if here else ()
+    inner = place.root[len(here.top) :] if here else ""
+    return [place.workspace_id, *(workspace_id_of(tree + inner) for tree in trees if here and tree != here.top)]
