@@ -35,7 +35,8 @@ DAYS = 30
 COURSE = ("claimed", "started", "blocked", "started", "submitted", "accepted")  # of a handoff, one every two minutes
 HELD = 200  # handoffs that are in progress
 NO_PAGES = frozenset(  # they only take a form, lead elsewhere, or are an export that is answered as it is read
-    {"act", "mark_read", "topic_join", "topic_close", "topic_rename", "topic_message", "topic_export", "event_export",
+    {"act", "message", "mark_read", "reset", "topic_join", "topic_close", "topic_rename", "topic_message", "topic_export",
+     "event_export",
      "handoff_cancel", "agent_limits", "agent_key", "agent_delete", "agent_close_session", "plan_issue_new",
      "plan_issue_change", "task_status"}
 )  # fmt: skip
@@ -458,7 +459,6 @@ def pages(known: dict[str, Any]) -> list[str]:
                 f"before={known['parked']}",
             )
         ),
-        f"/admin/mail/{known['message']}/",
         *(
             f"/admin/agents/{tail}"
             for tail in (
@@ -497,7 +497,7 @@ def pages(known: dict[str, Any]) -> list[str]:
         *(f"/admin/find/?q={words}" for words in ("parser", "agent-007+lease", "nothing-has-this")),
         *(f"/admin/search/?extended=1&s={words}" for words in ("agent-007", "parser", "nothing-has-this")),
         *(f"/admin/{name}/" for name in ("speak", "settings", "retention", "help", "about")),
-        *(f"/admin/{name}/" for name in ("retention/reset", "webhooks", f"webhooks/{known['webhook']}")),
+        *(f"/admin/{name}/" for name in ("webhooks", f"webhooks/{known['webhook']}")),
         *(
             f"/admin/{name}/"
             for name in (
