@@ -35,10 +35,9 @@ DAYS = 30
 COURSE = ("claimed", "started", "blocked", "started", "submitted", "accepted")  # of a handoff, one every two minutes
 HELD = 200  # handoffs that are in progress
 NO_PAGES = frozenset(  # they only take a form, lead elsewhere, or are an export that is answered as it is read
-    {"act", "message", "mark_read", "reset", "topic_join", "topic_close", "topic_rename", "topic_message", "topic_export",
-     "event_export",
-     "handoff_cancel", "agent_limits", "agent_key", "agent_delete", "agent_close_session", "plan_issue_new",
-     "plan_issue_change", "task_status"}
+    {"act", "message", "mark_read", "reset", "topic_join", "topic_close", "topic_rename", "topic_message",
+     "topic_export", "event_export", "handoff_cancel", "agent_limits", "agent_key", "agent_delete",
+     "agent_close_session", "plan_issue_new", "plan_issue_change", "task_status"}
 )  # fmt: skip
 
 

@@ -28,7 +28,8 @@ LARGE, NARROW, WIDE = (1280, 800), (400, 800), (2560, 1200)
 def main() -> None:
     chromium = shutil.which("chromium") or sys.exit("chromium is not installed")
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="nexus-tour-") as home:
+    with tempfile.TemporaryDirectory(prefix="nexus-tour-") as room:
+        home = f"{room}/home"  # which the day makes
         subprocess.run([sys.executable, "-m", "benchmarks.day", "--home", home], check=True, cwd=ROOT)  # noqa: S603  # our own
         with hub(home) as url, sync_playwright() as playwright:
             look(playwright.chromium.launch(executable_path=chromium, args=FLAGS), url, home)
@@ -72,13 +73,12 @@ def quiet(browser: Browser, url: str) -> None:
     """What takes a hand."""
     light = window(browser, url, LARGE, "light")
     light.goto("/admin/mail/")
-    light.keyboard.press("j")
     expect(light.locator(".nx-prose")).to_be_visible()
     take(light, "mail")
-    light.goto("/admin/agents/ada/mail/")
+    light.goto("/admin/agents/ada/mail/?peer=ines")
     take(light, "conversation")
     light.goto("/admin/board/")
-    light.get_by_role("region", name="Blocked").get_by_role("link").first.click()
+    light.get_by_role("region", name="In Progress").get_by_role("link").first.click()
     take(light, "handoff")
     light.goto("/admin/events/")
     take(light, "events")
