@@ -18,10 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-
-from benchmarks.stdio import ROOT, WARM_UP, Samples, _call, _timed, table
+from benchmarks.stdio import ROOT, RUNMCP, WARM_UP, Samples, _call, _timed, connect, table
 
 HELD = 5_000
 WANTED = {  # by kind, what nobody has of the n-th turn
@@ -89,15 +86,10 @@ def measure(scratch: Path, calls: int, held: int) -> dict[str, Any]:
 async def _calls(homes: dict[str, Path], project: Path, calls: int) -> Samples:
     samples: Samples = {}
     async with AsyncExitStack() as stack:
-
-        async def connect(*command: str, home: Path) -> Client:
-            environ = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home)}
-            process = StdioServerParameters(command=sys.executable, args=list(command), env=environ)
-            return await stack.enter_async_context(Client(stdio_client(process)))
-
-        noop = await connect(str(ROOT / "benchmarks/noop_server.py"), home=homes["empty"])
-        runmcp = ("-m", "nexus_site", "runmcp", "--toolsets", "files")
-        clients = {name: await connect(*runmcp, home=home) for name, home in homes.items()}
+        noop = await connect(stack, str(ROOT / "benchmarks/noop_server.py"), home=homes["empty"])
+        clients = {
+            name: await connect(stack, *RUNMCP, "--toolsets", "files", home=home) for name, home in homes.items()
+        }
         here = {"project_root": str(project)}
         mine = {**here, "agent_id": "bench"}
         for turn in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits all alike

@@ -24,9 +24,9 @@ from typing import Any
 
 import httpx
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.stdio import ROOT, RUNMCP, connect
+
 PARKED = 500
 CLIENTS = 16
 SERVERS = {
@@ -70,7 +70,7 @@ async def measure(server: str, calls: int) -> dict[str, float]:
                     figures[f"message_create to {kind}"] = figures["message_create"] / figures[kind]
                 figures[f"messages a second, {CLIENTS} clients"] = await throughput(clients, project, calls)
                 figures["push, same hub"] = await push(hub, lambda: send(sender, project), calls // 5)
-                stdio = await stack.enter_async_context(Client(stdio_client(_runmcp(home))))
+                stdio = await connect(stack, *RUNMCP, home=home)
                 figures["push, sender on stdio"] = await push(hub, lambda: send(stdio, project), calls // 5)
                 none = await timed(lambda: send(sender, project), calls)
                 async with parked_waits(hub, rest, project):
@@ -219,11 +219,6 @@ def table(figures: dict[str, dict[str, float]]) -> str:
 
 def _operation(name: str) -> str:
     return f"/api/v1/operations/{name}"
-
-
-def _runmcp(home: Path) -> StdioServerParameters:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home)}
-    return StdioServerParameters(command=sys.executable, args=["-m", "nexus_site", "runmcp"], env=environ)
 
 
 async def _seconds(call: Awaitable[Any]) -> float:

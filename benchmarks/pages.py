@@ -427,6 +427,7 @@ def pages(known: dict[str, Any]) -> list[str]:
             )
         ),
         *(f"/admin/board/{tail}" for tail in ("", f"?workspace={place}", f"{known['handoff']}/")),
+        "/admin/limits/",
         *(f"/admin/figures/{query}" for query in ("", "?hours=720", "?hours=720&agent=agent-007")),
         *(
             f"/admin/timeline/?{query}"

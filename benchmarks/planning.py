@@ -9,18 +9,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import sys
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from benchmarks.stdio import ROOT, WARM_UP, Samples, _call, _timed, table
+from benchmarks.stdio import ROOT, RUNMCP, WARM_UP, Samples, _call, _timed, connect, table
 
 CYCLES, TASKS, ISSUES = 200, 50, 5
 MOMENT = "2026-01-01T00:00:00.000Z"
@@ -89,15 +86,9 @@ def history(cycles: int) -> dict[str, Any]:
 async def _calls(scratch: Path, projects: dict[str, Path], calls: int) -> Samples:
     samples: Samples = {}
     async with AsyncExitStack() as stack:
-
-        async def connect(*command: str, home: Path) -> Client:
-            environ = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home)}
-            process = StdioServerParameters(command=sys.executable, args=list(command), env=environ)
-            return await stack.enter_async_context(Client(stdio_client(process)))
-
-        noop = await connect(str(ROOT / "benchmarks/noop_server.py"), home=scratch)
-        runmcp = ("-m", "nexus_site", "runmcp", "--toolsets", "planning")
-        clients = {name: await connect(*runmcp, home=scratch / name) for name in projects}
+        noop = await connect(stack, str(ROOT / "benchmarks/noop_server.py"), home=scratch)
+        planning = (*RUNMCP, "--toolsets", "planning")
+        clients = {name: await connect(stack, *planning, home=scratch / name) for name in projects}
         for turn in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits all alike
             task = turn % TASKS + 1
             await _timed(samples, "no-op", noop.call_tool("noop", {}))

@@ -25,6 +25,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 ROOT = Path(__file__).resolve().parent.parent
+RUNMCP = ("-m", "nexus_site", "runmcp")
 IMPORTS = "import django, django.db.models, mcp.server.lowlevel, mcp.server.stdio"
 FULL = {"messages": 100_000, "events": 200_000, "handoffs": 5_000}
 QUICK = {"messages": 2_000, "events": 4_000, "handoffs": 100}
@@ -79,14 +80,9 @@ def measure(scratch: Path, calls: int, history: dict[str, int]) -> dict[str, Any
 async def _calls(homes: dict[str, Path], project: Path, calls: int) -> Samples:
     samples: Samples = {}
     async with AsyncExitStack() as stack:
-
-        async def connect(process: StdioServerParameters) -> Client:
-            return await stack.enter_async_context(Client(stdio_client(process)))
-
-        bare = [str(ROOT / "benchmarks/noop_server.py")]
-        noop = await connect(StdioServerParameters(command=sys.executable, args=bare))
-        nexus = {name: await connect(_runmcp(home)) for name, home in homes.items()}
-        waiter = await connect(_runmcp(homes["empty"]))
+        noop = await connect(stack, str(ROOT / "benchmarks/noop_server.py"), home=homes["empty"])
+        nexus = {name: await connect(stack, *RUNMCP, home=home) for name, home in homes.items()}
+        waiter = await connect(stack, *RUNMCP, home=homes["empty"])
         for client in nexus.values():
             for agent_id in ("sender", "receiver"):
                 await _call(client, "agent_register", agent_id=agent_id)
@@ -173,7 +169,7 @@ def _starts(home: Path, times: int) -> Samples:
     samples: Samples = {"first answer": [], "bare imports": []}
     for _ in range(times):
         started = time.perf_counter()
-        parameters = _runmcp(home)
+        parameters = served(*RUNMCP, home=home)
         with subprocess.Popen(
             [parameters.command, *parameters.args], env=parameters.env, text=True, stdin=-1, stdout=-1, stderr=-3
         ) as process:
@@ -230,9 +226,15 @@ def table(figures: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def _runmcp(home: Path) -> StdioServerParameters:
+async def connect(stack: AsyncExitStack, *arguments: str, home: Path) -> Client:
+    """A client of a server on stdio, which Python runs with these arguments; both end with the stack."""
+    return await stack.enter_async_context(Client(stdio_client(served(*arguments, home=home))))
+
+
+def served(*arguments: str, home: Path) -> StdioServerParameters:
+    """How such a server is started, with its store in `home`."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home)}
-    return StdioServerParameters(command=sys.executable, args=["-m", "nexus_site", "runmcp"], env=environ)
+    return StdioServerParameters(command=sys.executable, args=list(arguments), env=environ)
 
 
 async def _call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from benchmarks.stdio import ROOT, WARM_UP, Samples, _timed, table
+from benchmarks.stdio import ROOT, RUNMCP, WARM_UP, Samples, _timed, connect, table
 
 MESSAGES = 200_000
 FILL = """
@@ -76,18 +75,13 @@ async def _calls(homes: dict[str, Path], calls: int) -> Samples:
     samples: Samples = {}
     async with AsyncExitStack() as stack:
 
-        async def connect(*command: str, home: Path | None = None) -> Client:
-            environ = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home)}
-            process = StdioServerParameters(command=sys.executable, args=list(command), env=environ)
-            return await stack.enter_async_context(Client(stdio_client(process)))
-
         async def agent(home: Path, name: str) -> tuple[Client, str]:
-            client = await connect("-m", "nexus_site", "runmcp", "--toolsets", "topics", home=home)
+            client = await connect(stack, *RUNMCP, "--toolsets", "topics", home=home)
             topic = (await _call(client, "topic_create", name="bench"))["topic_id"]
             await _call(client, "topic_join", topic_id=topic, agent_name=name)
             return client, topic
 
-        noop = await connect(str(ROOT / "benchmarks/noop_server.py"))
+        noop = await connect(stack, str(ROOT / "benchmarks/noop_server.py"), home=homes["empty"])
         senders = {name: await agent(home, "sender") for name, home in homes.items()}
         for _ in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits all alike
             await _timed(samples, "no-op", noop.call_tool("noop", {}))

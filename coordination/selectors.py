@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-from django.db.models import Max
+from django.db.models import Count, Max
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
@@ -42,6 +42,12 @@ def capabilities() -> dict[str, list[str]]:
         for capability in profile.capabilities:
             holders[capability].append(profile.agent_id)
     return dict(sorted(holders.items()))
+
+
+def roles() -> dict[str, int]:
+    """By role that agents have, how many have it; sorted."""
+    named = Agent.objects.exclude(role=None).values_list("role").annotate(Count("pk"))
+    return {role: count for role, count in named.order_by("role") if role}
 
 
 def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[str]]:

@@ -30,7 +30,8 @@ SENTENCES = {
     "session.closed": Sentence("{agent} closed {session}[: {reason}]", "{count} sessions closed"),
     "artifact.created": Sentence("{actor} stored {artifact}", "{count} artifacts stored"),
     "operator.acted": Sentence(
-        "{actor} used {operation}[ as {from_agent_id}][ on {handoff}][ on {message}][ on {agent}][ in {topic}]",
+        "{actor} used {operation}[ as {from_agent_id}][ on {handoff}][ on {message}][ on {agent}][ for the role {role}]"
+        "[ in {topic}]",
         "{count} acts of operators",
     ),
     "operator.created": Sentence("{actor} made an operator[, {name}]", "{count} operators made"),

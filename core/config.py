@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 from urllib.parse import unquote, urlsplit
@@ -132,7 +133,7 @@ class CoreSettings(Settings):
     )
     max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
 
-    @property
+    @cached_property  # asked for twice in every call
     def database(self) -> Path:
         """Where the store is: `db_path`, or nexus.db in the home."""
         return self.db_path or self.home / "nexus.db"

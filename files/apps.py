@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from core.apps import NexusAppConfig
-from core.contributions import DoctorCheck, ExportKind, ImpossibleState, RetentionLane, Sentence
+from core.contributions import Action, DoctorCheck, ExportKind, ImpossibleState, NeedKind, RetentionLane, Sentence
 
 # With these no claim ends, so that most calls of handoffs cost no look at what was reserved for them.
 GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}
@@ -70,6 +70,16 @@ class FilesConfig(NexusAppConfig):
             "files_end": "nexus files end",
             "timeout_seconds": "nexus files reserve --wait",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from files.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from files.attention import ACTIONS
+
+        return ACTIONS
 
     def metrics(self) -> Iterable[Any]:
         from files.metrics import collect

@@ -11,6 +11,7 @@ from django.db.models import Exists, Min, OuterRef, Q
 
 from core.clock import now
 from core.database.prepared import Select, Slot
+from core.operations.errors import invalid
 from files.models import Reservation, ReservationQuerySet
 from files.patterns import PLACE_PARTS, extension, overlap, place
 from handoffs.models import Handoff
@@ -18,6 +19,7 @@ from handoffs.models import Handoff
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
 MOST_NAMED = 3  # of what is in the way of a pattern
+MOST_COMPARED = 200_000_000  # by a call, each pair by the product of its lengths: some seconds of globs made to be slow
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
@@ -112,23 +114,59 @@ def _around(pattern: str) -> dict[str, str]:
     return {**above, "place": here, "end": here + BEYOND}
 
 
-def _overlapping(workspace_id: str, pattern: str, moment: datetime) -> Iterator[tuple[str, bool, str]]:
-    """What is held and overlaps a pattern: its key, whether it is exclusive, and who holds it."""
+class Compared:
+    """What one call compared, so that it compares no two patterns twice: what it asks again, in its transaction, holds
+    up every writer."""
+
+    def __init__(self) -> None:
+        self._apart: dict[str, set[str]] = {}  # by pattern, the keys of reservations that do not overlap it
+        self._left = MOST_COMPARED
+
+    def overlap(self, pattern: str, key: str, other: str) -> bool:
+        """Whether a pattern overlaps a reservation's. Raises VALIDATION_ERROR where the call compares too much."""
+        apart = self._apart.setdefault(pattern, set())
+        if key in apart:
+            return False
+        self._left -= len(pattern) * len(other)
+        if self._left < 0:
+            raise invalid(
+                "There is too much that these paths would have to be compared with: name files or directories instead "
+                "of globs, or fewer at once. Nothing was reserved.",
+                field="paths",
+            )
+        if overlap(pattern, other):
+            return True
+        apart.add(key)
+        return False
+
+
+def _near(workspace_id: str, pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
+    """What is held and may overlap a pattern: its key, its pattern, whether it is exclusive, and who holds it."""
     kind, around = extension(pattern), _around(pattern)
     for select in _held_near[bool(kind)]:
-        for key, other, alone, holder in select(workspace_id=workspace_id, moment=moment, extension=kind, **around):
-            if overlap(pattern, other):
-                yield key, alone, holder
+        yield from select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
 
 
 def conflicts(
-    *, workspace_id: str, agent_id: str, wanted: Iterable[str], exclusive: bool, moment: datetime
+    *,
+    workspace_id: str,
+    agent_id: str,
+    wanted: Iterable[str],
+    exclusive: bool,
+    moment: datetime,
+    compared: Compared,
 ) -> list[Conflict]:
-    """What is in the way of reserving patterns, at most MOST_NAMED for each; shared ones are in no other's."""
+    """What is in the way of reserving patterns, at most MOST_NAMED for each; shared ones are in no other's.
+
+    Raises VALIDATION_ERROR where that is too much to compare.
+    """
     found: list[tuple[str, str]] = []
     for pattern in wanted:
-        near = _overlapping(workspace_id, pattern, moment)
-        others = (key for key, alone, holder in near if holder != agent_id and (exclusive or alone))
+        others = (
+            key
+            for key, other, alone, holder in _near(workspace_id, pattern, moment)
+            if holder != agent_id and (exclusive or alone) and compared.overlap(pattern, key, other)
+        )
         found += [(pattern, key) for key in islice(others, MOST_NAMED)]
     rows = Reservation.objects.in_bulk({key for _, key in found})
     return [Conflict(pattern, rows[key]) for pattern, key in found]
@@ -136,7 +174,8 @@ def conflicts(
 
 def holders(workspace_id: str, pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
     """The reservations that overlap a pattern, oldest first and at most MOST_LISTED, and how many there are."""
-    keys = sorted(key for key, _, _ in _overlapping(workspace_id, pattern, moment))  # ids are in the order of time
+    near = _near(workspace_id, pattern, moment)
+    keys = sorted(key for key, other, _, _ in near if overlap(pattern, other))  # ids are in the order of time
     rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
     return [rows[key] for key in keys if key in rows], len(keys)
 

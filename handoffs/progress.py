@@ -14,8 +14,10 @@ from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import invalid
 from handoffs import lifecycle, remarks, selectors
 from handoffs.config import HandoffSettings
+from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
-from handoffs.services import changed_meanwhile, expire, find, record, refresh_plan, settle, tell
+from handoffs.notices import tell
+from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle
 from handoffs.work import work
 
 _move = Update(
@@ -93,7 +95,7 @@ def block(*, project_root: str, handoff_id: str, agent_id: str, reason: str) -> 
         if _moved(handoff, "block", agent_id, reason, moment):
             record(handoff, "blocked", agent_id, moment, reason=reason)
             body = f"{agent_id} cannot go on: {reason}\n\nIt keeps the handoff; answer it with message_create."
-            notified = tell(handoff, agent_id, handoff.from_agent_id, "is blocked", body, moment)
+            notified = tell(handoff, handoff.from_agent_id, "is blocked", body, moment, by=agent_id)
         agents.touch(agent_id, moment)
         handoff.refresh_from_db(fields=["lease_expires_at"])
     return handoff, notified
@@ -179,7 +181,7 @@ def _accept(handoff: Handoff, by: By) -> list[str]:
         work().completed(handoff.task_key, workspaces.place_of(handoff.workspace), doer, moment)
     body = f"{by.operator or by.agent_id} accepted what {doer} did; handoff_get has the whole outcome."
     waiting = dict.fromkeys([doer, handoff.from_agent_id])
-    return [name for each in waiting for name in tell(handoff, by.agent_id, each, "was accepted", body, moment)]
+    return [name for each in waiting for name in tell(handoff, each, "was accepted", body, moment, by=by.agent_id)]
 
 
 def send_back(*, project_root: str, handoff_id: str, agent_id: str, reasons: str) -> list[str]:
@@ -216,7 +218,7 @@ def _return(handoff: Handoff, by: By, reasons: str) -> list[str]:
         f"{by.operator or by.agent_id} returned it: {reasons}\n\n"
         f"It is yours again until {iso(until)}; handoff_complete it anew."
     )
-    return tell(handoff, by.agent_id, doer, "was returned to you", body, moment)
+    return tell(handoff, doer, "was returned to you", body, moment, by=by.agent_id)
 
 
 def _step(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:

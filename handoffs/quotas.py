@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from coordination.services.limits import exceeded, limit
-from handoffs.models import Handoff
+from handoffs.models import Handoff, HandoffStatus
 
 LATER = 60.0  # seconds: when to look again whether somebody took one
 
 
-def check_open(creator: str) -> None:
+def check_open(creator: str, moment: datetime) -> None:
     """Inside the writing transaction. Raises QUOTA_EXCEEDED where so many that an agent offered wait to be taken."""
     most = limit("open_handoffs", creator)
-    if most and (used := Handoff.objects.open().filter(from_agent_id=creator).count()) >= most:
+    open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(from_agent_id=creator)
+    if most and (used := open_ones.count()) >= most:
         raise exceeded(
             "open_handoffs",
             f"{used} handoffs of yours wait to be taken; an operator allows {most}. This one was not created: wait, or "

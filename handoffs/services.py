@@ -1,6 +1,6 @@
 """The verbs of handoffs: create, claim, complete, reject, cancel. One transaction each, exactly one winner.
 
-What happens between claiming and completing stands in `progress`.
+What happens between claiming and completing stands in `progress`, what operators do in `steering`.
 """
 
 from __future__ import annotations
@@ -8,45 +8,28 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db import OperationalError
 from django.db.models import Q
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
-from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Event
-from coordination.routing import Strategy, Target, parse_target
+from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
-from core.clock import iso, now
-from core.database import store, write
-from core.database.prepared import Lookup, Select, Slot, Update, insert
+from core.clock import now
+from core.database import write
+from core.database.prepared import Slot, Update, insert
 from core.limits import opaque_text, within_limit
-from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, invalid, not_found
-from handoffs import lifecycle, quotas, remarks, selectors
+from handoffs import lifecycle, notices, quotas, remarks, selectors
 from handoffs.config import HandoffSettings
 from handoffs.errors import HandoffCode
-from handoffs.models import STREAM, Handoff, HandoffStatus, RemarkKind
-from handoffs.titles import in_a_line, in_quotes, title_of
-from handoffs.verification import OPERATOR, named_agent, parse_verifier
+from handoffs.expiry import expire, record_expiries
+from handoffs.models import Handoff, HandoffStatus, RemarkKind
+from handoffs.steps import find, record, refresh_plan, settle
+from handoffs.titles import in_a_line, title_of
+from handoffs.verification import named_agent, parse_verifier
 from handoffs.work import work
-from inbox import services as mail
 
-TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
-RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
-
-_by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
-_task_of = Lookup(Handoff.objects.all, column="task_key")
-_due = Select(
-    lambda: Handoff.objects.filter(
-        Q(lease_expires_at__lt=Slot("moment")) | Q(status=HandoffStatus.OPEN, deadline_at__lt=Slot("moment")),
-        workspace_id=Slot("workspace_id"),
-    ).values_list("pk")
-)
-_overdue = Select(
-    lambda: Handoff.objects.open().filter(workspace_id=Slot("workspace_id"), deadline_at__lt=Slot("moment"))
-)
 _take = Update(
     lambda: Handoff.objects.open().filter(
         Q(deadline_at=None) | Q(deadline_at__gte=Slot("moment")),
@@ -58,22 +41,6 @@ _take = Update(
     claimed_at=Slot("moment"),
     lease_seconds=Slot("lease_seconds"),
     lease_expires_at=Slot("lease"),
-    updated_at=Slot("moment"),
-)
-_time_out = Update(
-    lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), deadline_at__lt=Slot("moment")),
-    status=HandoffStatus.EXPIRED,
-    updated_at=Slot("moment"),
-)
-_end = Update(
-    lambda: Handoff.objects.filter(
-        Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None), pk=Slot("handoff_id"), status=Slot("former")
-    ),
-    status=Slot("status"),
-    result=Slot("result"),
-    rejected_reason=Slot("rejected_reason"),
-    blocked_reason=None,
-    lease_expires_at=None,
     updated_at=Slot("moment"),
 )
 
@@ -143,7 +110,7 @@ def create(
         if first := retries.made_before(handoff, maker=("from_agent_id",), same=CONTENT):
             agents.touch(from_agent_id, moment)
             return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
-        quotas.check_open(from_agent_id)
+        quotas.check_open(from_agent_id, moment)
         workspaces.ensure(place, moment)
         if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
             raise not_found("agent", parsed["agent_id"])
@@ -154,9 +121,14 @@ def create(
         event = record(handoff, "created", from_agent_id, moment)
         handoff.created_event_id = event.event_id
         insert(handoff)
-        notified = notify_target(handoff, moment)
+        notified = notices.offered(handoff, moment)
         agents.touch(from_agent_id, moment)
     return Created(handoff, notified, None if parsed["strategy"] == Strategy.DIRECT else _count_eligible(handoff))
+
+
+def _count_eligible(handoff: Handoff) -> int:
+    """The registered agents that the target admits now; whom a fallback admits later does not count."""
+    return sum(selectors.eligible(handoff, agent, handoff.created_at) for agent in agents_known.profiles())
 
 
 def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: int | None = None) -> Handoff:
@@ -227,11 +199,11 @@ def _finish(
     settle(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
-        return _notify_verifiers(handoff, agent_id, result, moment)
+        return notices.submitted(handoff, agent_id, result, moment)
     record(handoff, "completed", agent_id, moment)
     if handoff.task_key is not None:
         work().completed(handoff.task_key, place, agent_id, moment)
-    return _notify_creator(handoff, agent_id, "completed", result, moment)
+    return notices.ended(handoff, agent_id, "completed", result, moment)
 
 
 def _refused(handoff: Handoff, agent_id: str, refusal: NexusError, result: str | None, moment: datetime) -> NexusError:
@@ -259,7 +231,7 @@ def reject(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
         record(handoff, "rejected", agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
             work().returned(handoff.task_key, place, agent_id, agent_id, moment)
-        notified = _notify_creator(handoff, agent_id, "rejected", reason, moment)
+        notified = notices.ended(handoff, agent_id, "rejected", reason, moment)
         agents.touch(agent_id, moment)
     return notified
 
@@ -309,199 +281,3 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff
-
-
-def expire(workspace_id: str) -> None:
-    """Record what time did in a workspace, with an event each: handoffs whose lease has lapsed open again, and open
-    ones whose deadline has passed expire.
-
-    A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
-    """
-    if _due.first(workspace_id=workspace_id, moment=now()) is None:
-        return
-    with write():
-        moment = now()
-        for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
-            _reopen(handoff, moment)
-        for handoff in _overdue(workspace_id=workspace_id, moment=moment):
-            if _time_out(handoff_id=handoff.handoff_id, moment=moment):
-                record(handoff, "timed_out", None, moment)
-                _tell_of_timeout(handoff, moment)
-
-
-def _reopen(handoff: Handoff, moment: datetime) -> None:
-    """Inside a transaction: a handoff whose lease lapsed is open again, unless it was renewed meanwhile."""
-    former, lapsed_at = handoff.claimed_by, handoff.lease_expires_at
-    lapsed = Handoff.objects.lapsed(moment).filter(pk=handoff.pk)
-    opened = {"status": HandoffStatus.OPEN, "claimed_by": None, "claimed_at": None, "lease_seconds": None}
-    if not lapsed.update(**opened, lease_expires_at=None, blocked_reason=None, updated_at=moment):
-        return
-    record(handoff, "expired", None, moment, claimed_by=former, lapsed_at=iso(lapsed_at))
-    if handoff.task_key is not None:
-        work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), former, None, moment)
-
-
-def record_expiries(workspace_id: str) -> None:
-    """`expire` beside a read: not while a writer holds the store. What time did is shown meanwhile all the same."""
-    with store().without_waiting():
-        try:
-            expire(workspace_id)
-        except OperationalError:
-            return  # whoever writes next records it
-
-
-def expire_everywhere() -> None:
-    """`expire` in every workspace: for a reaper in the background."""
-    moment = now()
-    overdue = Handoff.objects.open().filter(deadline_at__lt=moment)
-    due = (Handoff.objects.lapsed(moment), overdue)
-    for workspace_id in {found for rows in due for found in rows.values_list("workspace_id", flat=True)}:
-        expire(workspace_id)
-
-
-def refresh_plan(place: workspaces.Place, handoff_id: str) -> None:
-    """Before the transaction of a step that moves the task of a handoff, where it carries one."""
-    if _task_of(handoff_id) is not None:
-        work().refresh(place)
-
-
-def find(workspace_id: str, handoff_id: str) -> Handoff:
-    handoff = _by_id.first(handoff_id=handoff_id)
-    if handoff is None:
-        raise not_found("handoff", handoff_id)
-    if handoff.workspace_id != workspace_id:
-        raise workspaces.mismatch("handoff", handoff_id)
-    return handoff
-
-
-def settle(
-    handoff: Handoff,
-    status: str,
-    moment: datetime,
-    *,
-    result: str | None = None,
-    rejected_reason: str | None = None,
-) -> None:
-    """Inside a transaction: from the state that was checked to one without a lease; who is open has no claimant, by
-    constraint. Raises INVALID_TRANSITION where it is not in that state any more."""
-    ended = _end(
-        handoff_id=handoff.handoff_id,
-        former=handoff.status,
-        claimed_by=handoff.claimed_by or "",
-        status=str(status),
-        result=result,
-        rejected_reason=rejected_reason,
-        moment=moment,
-    )
-    if not ended:
-        raise changed_meanwhile()
-
-
-def changed_meanwhile() -> NexusError:
-    """The error for a step from a state that is no longer."""
-    return NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
-
-
-def _named_agent(target: Target) -> str | None:
-    """The agent that a directed target names."""
-    directed = target["strategy"] in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK)
-    return target["agent_id"] if directed else None
-
-
-def _count_eligible(handoff: Handoff) -> int:
-    """The registered agents that the target admits now; whom a fallback admits later does not count."""
-    return sum(selectors.eligible(handoff, agent, handoff.created_at) for agent in agents_known.profiles())
-
-
-def notify_target(handoff: Handoff, moment: datetime) -> list[str]:
-    """Inside a transaction: tell the agent that a directed target names; whom the notice reached."""
-    named = _named_agent(handoff.target)
-    if named is None:
-        return []
-    return mail.notify(
-        workspace_id=handoff.workspace_id,
-        from_agent_id=handoff.from_agent_id,
-        recipient=named,
-        subject=f"{in_quotes(handoff.title)} is for you",
-        body=f"{handoff.from_agent_id} hands work to you. "
-        f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it.",
-        moment=moment,
-    )
-
-
-def _notify_creator(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:
-    if handoff.from_agent_id == agent_id:
-        return []
-    return mail.notify(
-        workspace_id=handoff.workspace_id,
-        from_agent_id=agent_id,
-        recipient=handoff.from_agent_id,
-        subject=f"{in_quotes(handoff.title)} was {outcome}",
-        body=f"{agent_id} {outcome} {handoff.handoff_id}; handoff_get has the whole outcome.{_quoted(text)}",
-        moment=moment,
-    )
-
-
-def _quoted(text: str | None) -> str:
-    return "" if text is None else f"\n\n{text[:RESULT_IN_NOTICE]}{'…' if len(text) > RESULT_IN_NOTICE else ''}"
-
-
-def tell(handoff: Handoff, sender: str, recipient: str, what: str, body: str, moment: datetime) -> list[str]:
-    """Inside a transaction: a notice of what happened to a handoff; whom it reached. Nobody is told of its own act."""
-    if recipient == sender:
-        return []
-    return mail.notify(
-        workspace_id=handoff.workspace_id,
-        from_agent_id=sender,
-        recipient=recipient,
-        subject=f"{in_quotes(handoff.title)} {what}",
-        body=body,
-        moment=moment,
-    )
-
-
-def _notify_verifiers(handoff: Handoff, agent_id: str, result: str | None, moment: datetime) -> list[str]:
-    body = (
-        f"{agent_id} did it; whether it counts is yours to say: "
-        f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
-    )
-    to = verifiers(handoff)
-    return [name for each in to for name in tell(handoff, agent_id, each, "waits for your verdict", body, moment)]
-
-
-def verifiers(handoff: Handoff) -> list[str]:
-    """The agents that may verify a handoff now, of a role only the first few; operators have one inbox."""
-    if handoff.verifier == OPERATOR:
-        return [OPERATOR_AGENT]
-    agents = [agent.agent_id for agent in agents_known.profiles() if selectors.verifies(handoff, agent)]
-    return agents[:TOLD_OF_ONE]
-
-
-def _tell_of_timeout(handoff: Handoff, moment: datetime) -> None:
-    body = (
-        "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
-    )
-    mail.notify(
-        workspace_id=handoff.workspace_id,
-        from_agent_id=handoff.from_agent_id,
-        recipient=handoff.from_agent_id,
-        subject=f"{in_quotes(handoff.title)} expired",
-        body=body,
-        moment=moment,
-    )
-
-
-def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> Event:
-    """Inside a transaction: an event of a handoff, `handoff.<what>`."""
-    told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
-    return emit(
-        workspace_id=handoff.workspace_id,
-        stream=STREAM,
-        type=f"handoff.{what}",
-        actor=actor,
-        payload={**told, **more},
-        moment=moment,
-        visibility=handoff.visibility,
-        target=handoff.target,
-        handoff_id=handoff.handoff_id,
-    )

@@ -17,9 +17,11 @@ from core.database.prepared import insert
 from core.limits import within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, not_found
-from handoffs import lifecycle, selectors, services
+from handoffs import lifecycle, notices, selectors
 from handoffs.config import HandoffSettings
+from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff
+from handoffs.steps import changed_meanwhile, record
 from handoffs.work import work
 
 UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
@@ -35,7 +37,7 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
     moment = _recorded(handoff_id)
     with write():
         handoff, former = _open_again(handoff_id, "release", moment)
-        services.record(
+        record(
             handoff,
             "released",
             None,
@@ -75,7 +77,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
             lease_expires_at=moment + _lease(handoff),
             updated_at=moment,
         )
-        services.record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)
+        record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)
         if handoff.task_key is not None and handoff.claimed_by is not None:
             place = workspaces.place_of(handoff.workspace)
             work().started(handoff.task_key, place, handoff.claimed_by, moment)
@@ -96,12 +98,10 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
             raise not_found("agent", agent_id)
         target: Target = {"strategy": Strategy.DIRECT.value, "agent_id": agent_id}
         handoff, former = _open_again(handoff_id, "reassign", moment, target=target)
-        services.record(
-            handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator
-        )
+        record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         if former.claimed_by != agent_id:
             _tell_holder(former, f"was given to {agent_id}", reason, moment)
-        services.notify_target(handoff, moment)
+        notices.offered(handoff, moment)
     return handoff
 
 
@@ -137,17 +137,17 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
             created_at=moment,
             updated_at=moment,
         )
-        created = services.record(handoff, "created", handoff.from_agent_id, moment, of=handoff_id, operator=operator)
+        created = record(handoff, "created", handoff.from_agent_id, moment, of=handoff_id, operator=operator)
         handoff.created_event_id = created.event_id
         insert(handoff)
-        services.record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
-        services.notify_target(handoff, moment)
+        record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
+        notices.offered(handoff, moment)
     return handoff
 
 
 def _recorded(handoff_id: str) -> datetime:
     """Now, what time alone changed about a handoff's workspace being recorded. Raises NOT_FOUND."""
-    services.expire(selectors.found(handoff_id).workspace_id)
+    expire(selectors.found(handoff_id).workspace_id)
     return now()
 
 
@@ -167,7 +167,7 @@ def _update(handoff: Handoff, **columns: Any) -> None:
     """Change a handoff, unless another was quicker."""
     same = Handoff.objects.filter(pk=handoff.pk, status=handoff.status, updated_at=handoff.updated_at)
     if not same.update(**columns):
-        raise services.changed_meanwhile()
+        raise changed_meanwhile()
     for name, value in columns.items():
         setattr(handoff, name, value)
 
@@ -179,4 +179,4 @@ def _lease(handoff: Handoff) -> timedelta:
 def _tell_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:
     if handoff.status in HELD and handoff.claimed_by is not None:
         body = f"An operator decided so.{f' {reason}' if reason else ''}"
-        services.tell(handoff, OPERATOR_AGENT, handoff.claimed_by, what, body, moment)
+        notices.tell(handoff, handoff.claimed_by, what, body, moment, by=OPERATOR_AGENT)

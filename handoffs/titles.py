@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from typing import Any
 
 from coordination.routing import Target, in_words
@@ -10,6 +12,8 @@ from coordination.routing import Target, in_words
 MAX_TITLE = 200  # characters
 NAMING = ("title", "task", "instructions", "summary")  # members of a JSON payload that say what the work is
 READ = 65_536  # characters of a payload's text that are looked into
+
+ACTING = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # on terminals, or which way text runs
 
 
 def title_of(payload: str | None, target: Target) -> str:
@@ -37,7 +41,12 @@ def _named(text: str) -> str | None:
 
 
 def in_a_line(text: str) -> str:
-    """The first line that says something, cut at a width that fits a list."""
-    line = next((line for line in text[:READ].splitlines() if line.strip()), "")
-    line = " ".join(line.split())
+    """The first line that shows something, cut at a width that fits a list; without the characters that would act on
+    what stands around it."""
+    lines = (" ".join(ACTING.sub("", line).split()) for line in text[:READ].splitlines())
+    line = next((line for line in lines if any(map(_shows, line))), "")
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
+
+
+def _shows(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZM"

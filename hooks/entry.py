@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.harness_events import HANDLERS, NOTHING, Happening, Said
+from core.patience import patience
 from hooks import glance, harness, memory, points, signal_files
 from hooks.harness import SESSION_START, STOP, Call
 
@@ -33,7 +34,7 @@ def is_call(arguments: Sequence[str]) -> bool:
 def main(configure: Configure, start_django: Callable[[], None]) -> None:
     """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
     try:
-        with _patience():
+        with patience(PATIENCE_SECONDS):
             settings, arguments = configure()
             text = "" if sys.stdin.isatty() else sys.stdin.read()
             answer = respond(settings, harness.read(arguments, os.environ, text), start_django)
@@ -203,21 +204,3 @@ def _in_background(work: Callable[[], None]) -> None:
             work()
         finally:
             os._exit(0)
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    """Inside, a TimeoutError comes after PATIENCE_SECONDS."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def give_up(*_: Any) -> None:
-        raise TimeoutError(f"gave up after {PATIENCE_SECONDS} s")
-
-    signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)

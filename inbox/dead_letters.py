@@ -27,7 +27,8 @@ UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 def listed(*, agent_id: str | None, limit: int) -> list[Delivery]:
     """Dead letters, the newest first, with their messages; of one agent, or of all."""
-    among = Agent.everyone.values("pk") if agent_id is None else [agent_id]  # by their lanes, not through all mail
+    # By their lanes, and not through all mail.
+    among: Any = Agent.everyone.values("pk") if agent_id is None else [agent_id]
     rows = Delivery.objects.filter(PARKED, recipient__in=among)
     return list(rows.select_related("message__workspace").defer("message__body").order_by("-delivery_id")[:limit])
 

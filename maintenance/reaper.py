@@ -8,8 +8,7 @@ from functools import partial
 from coordination.services import sessions
 from coordination.services import settings as stored_settings
 from core.work import Work
-from handoffs import debts
-from handoffs import services as handoffs
+from handoffs import debts, expiry
 from maintenance import retention
 
 Step = Callable[[], None]
@@ -40,7 +39,7 @@ class Reaper(Work[Step, None]):
 
 def _steps() -> dict[str, Step]:
     return {
-        "leases": handoffs.expire_everywhere,
+        "leases": expiry.expire_everywhere,
         "debts": debts.tell_creditors,
         "sessions": sessions.reap_everywhere,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},

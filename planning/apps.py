@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from core.apps import NexusAppConfig
-from core.contributions import ExportKind, Sentence, Thing
+from core.contributions import ExportKind, NeedKind, Sentence, Thing
 
 
 class PlanningConfig(NexusAppConfig):
@@ -58,6 +58,11 @@ class PlanningConfig(NexusAppConfig):
             "task_add": "nexus tasks add",
             "task_update": "nexus tasks update",
         }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from planning.attention import KINDS
+
+        return KINDS
 
     def words(self) -> Mapping[str, str]:
         return {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}

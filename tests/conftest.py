@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from django.conf import settings as django_settings
 from django.db import connection, transaction
 from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from httpx._transports import default as httpx_transport
@@ -27,6 +28,7 @@ from coordination.services import limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from core.operations.caller import Caller
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.postgres import SERVER
 from topics import connections
@@ -34,6 +36,7 @@ from topics import connections
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
+OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
 REAL_PROCESSES = ("acceptance", "browser")  # the folders of tests that drive them
 
@@ -83,7 +86,7 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
     gate = threading.Barrier(len(calls))
 
     def go(call: Callable[[], T]) -> T:
-        gate.wait(timeout=30)
+        gate.wait(timeout=START_SECONDS)
         try:
             return call()
         finally:
@@ -101,12 +104,13 @@ def django_db_modify_db_settings() -> None:
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     """What a test stored is rolled back; the process forgets it, too, or the next test would act on it."""
+    started = django_settings.NEXUS
     yield
     renewal._renewed.clear()
     connections._held.clear()
-    if limits._kept or stored._applied:
-        limits._kept = {}
-        stored._looked = 0.0  # the next call looks for itself
+    limits._kept, stored._applied = {}, {}
+    stored._looked = 0.0  # the next call looks for itself, at whichever time its test plays
+    django_settings.NEXUS = started
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +144,11 @@ def call(db: None) -> Call:
         return data
 
     return ok
+
+
+def does(name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of an operation that an operator called."""
+    return dict(run(OPERATOR, name, arguments))
 
 
 @pytest.fixture

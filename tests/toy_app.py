@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+from tests.acceptance.hub import START_SECONDS
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[1]
@@ -194,6 +195,6 @@ def run(command: Path, home: Path, *arguments: str, **more: str) -> subprocess.C
         cwd=ROOT,
         text=True,
         capture_output=True,
-        timeout=120,
+        timeout=START_SECONDS,
         stdin=subprocess.DEVNULL,
     )

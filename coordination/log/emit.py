@@ -17,6 +17,8 @@ from core.database.prepared import insert
 from core.operations.errors import Code, NexusError
 from core.waiting import announce_commit
 
+VISIBILITIES = frozenset(VisibilityChoices.values)  # which Django makes anew at every look
+
 committed = Signal()  # sent in this process, with the `event`, once its transaction is committed
 
 
@@ -36,7 +38,7 @@ def emit(
 
     Raises INTERNAL_ERROR, before anything is written, for what no reader could understand.
     """
-    if stream not in streams() or visibility not in VisibilityChoices.values or not type.strip():
+    if stream not in streams() or visibility not in VISIBILITIES or not type.strip():
         raise NexusError(
             Code.INTERNAL_ERROR,
             "An event outside the vocabulary was refused.",

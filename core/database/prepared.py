@@ -12,8 +12,10 @@ from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import (
     CharField,
+    DateTimeField,
     Expression,
     Field,
     ForeignKey,
@@ -28,6 +30,7 @@ from django.db.models.sql import InsertQuery, UpdateQuery
 
 M = TypeVar("M", bound=Model)
 Row = TypeVar("Row")
+Prepare = Callable[[Any, BaseDatabaseWrapper], Any]  # a value, for a connection
 
 
 class Slot(Expression):
@@ -53,8 +56,9 @@ class Select(Generic[Row]):
 
     def __call__(self, limit: int | None = None, /, **values: Any) -> list[Row]:
         sql, parameters, read = self._prepared(limit)
-        with connection.cursor() as cursor:
-            cursor.execute(sql, _bound(parameters, values))
+        on = connections[DEFAULT_DB_ALIAS]
+        with on.cursor() as cursor:
+            cursor.execute(sql, _bound(parameters, values, on))
             rows = cursor.fetchall()
         return read(rows) if rows else []
 
@@ -100,7 +104,7 @@ class Update:
     def __init__(self, build: Callable[[], QuerySet[Any]], **changes: Any) -> None:
         self._build, self._changes = build, changes
         self._statement: tuple[str, tuple[Any, ...]] | None = None
-        self._preparations: dict[str, Callable[[Any], Any]] = {}  # by slot
+        self._preparations: dict[str, Prepare] = {}  # by slot
 
     def __call__(self, **values: Any) -> int:
         """How many rows it changed."""
@@ -114,15 +118,15 @@ class Update:
             slots = {name: value.name for name, value in self._changes.items() if isinstance(value, Slot)}
             fields = {slot: query.get_meta().get_field(name) for name, slot in slots.items()}
             self._preparations = {
-                slot: _preparation(field) for slot, field in fields.items() if isinstance(field, JSONField)
+                slot: _as_saved(field) for slot, field in fields.items() if isinstance(field, JSONField)
             }
             self._statement = query.get_compiler(connection=connection).as_sql()
         sql, parameters = self._statement
-        changed = 0
-        with connection.cursor() as cursor:
+        changed, on = 0, connections[DEFAULT_DB_ALIAS]
+        with on.cursor() as cursor:
             for values in bindings:
-                prepared = {slot: prepare(values[slot]) for slot, prepare in self._preparations.items()}
-                cursor.execute(sql, _bound(parameters, {**values, **prepared}))
+                prepared = {slot: prepare(values[slot], on) for slot, prepare in self._preparations.items()}
+                cursor.execute(sql, _bound(parameters, {**values, **prepared}, on))
                 changed += cursor.rowcount
         return changed
 
@@ -132,16 +136,20 @@ def insert(*instances: Model) -> None:
     if not instances:
         return
     sql, columns, key = _insertion(type(instances[0]))
-    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+    on = connections[DEFAULT_DB_ALIAS]
+    with on.cursor() as cursor:
         for instance in instances:
-            cursor.execute(sql, [prepare(getattr(instance, name)) for name, prepare in columns])
+            given = instance.__dict__
+            cursor.execute(
+                sql, [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns]
+            )
             if key is not None:
                 setattr(instance, key, cursor.fetchone()[0] if cursor.description else cursor.lastrowid)
             instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
 
 
 @cache
-def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Callable[[Any], Any]]], str | None]:
+def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Prepare | None]], str | None]:
     """The statement, the attribute and the preparation of each parameter, and the automatic key's attribute."""
     automatic = model._meta.auto_field
     fields = [field for field in model._meta.local_concrete_fields if field is not automatic]
@@ -158,24 +166,28 @@ def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Callable[[Any],
     return sql, columns, automatic.attname if automatic is not None else None
 
 
-def _preparation(field: Field[Any, Any]) -> Callable[[Any], Any]:
-    """How a field's value becomes a parameter; what the driver takes as it is stays."""
+def _preparation(field: Field[Any, Any]) -> Prepare | None:
+    """How a field's value becomes a parameter; None where the driver takes it as it is."""
     if isinstance(field, ForeignKey):
         return _preparation(field.target_field)
     if isinstance(field, CharField | TextField | IntegerField):
-        return _as_it_is
-    return lambda value: None if value is None else field.get_db_prep_save(value, connection)
+        return None
+    return _moment if isinstance(field, DateTimeField) else _as_saved(field)
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def _as_saved(field: Field[Any, Any]) -> Prepare:
+    return lambda value, on: None if value is None else field.get_db_prep_save(value, on)
 
 
-def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any]) -> list[Any]:
+def _moment(value: datetime | None, on: BaseDatabaseWrapper) -> Any:
+    return on.ops.adapt_datetimefield_value(value)
+
+
+def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any], on: BaseDatabaseWrapper) -> list[Any]:
     bound = [values[part.name] if isinstance(part, Slot) else part for part in parameters]
     for place, value in enumerate(bound):
         if isinstance(value, datetime):
-            bound[place] = connection.ops.adapt_datetimefield_value(value)
+            bound[place] = _moment(value, on)
     return bound
 
 

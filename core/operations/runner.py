@@ -215,14 +215,20 @@ def _retried(call: Callable[[], Data]) -> Data:
 
 
 def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
-    """The call; what an operator changes through an agent's verb is recorded with it, all or nothing."""
+    """The call; what an operator changes through an agent's verb is recorded with it, all or nothing. What a refusal
+    keeps, as a result that comes too late, it keeps from an operator, too."""
     if caller.operator is None or operation.read_only or operation.operator_only or operation.own_transaction:
         return operation.call(params, caller)
     with write():
-        data = operation.call(params, caller)
-        ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
-        domain().record_act(caller.operator, operation.name, ids)
-    return data
+        try:
+            data = operation.call(params, caller)
+        except NexusError as error:
+            refusal = error  # raised behind the commit: what was refused is rolled back already
+        else:
+            ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
+            domain().record_act(caller.operator, operation.name, ids)
+            return data
+    raise refusal
 
 
 def _outcome(call: Callable[[], Data]) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -12,7 +13,7 @@ from coordination.routing import capability_set
 from coordination.services import limits
 from core.operations.registry import TOOLSETS
 from core.operations.toolsets import default
-from dashboard.forms.base import JSONTextField, NamesField, NumberField, OperationForm
+from dashboard.forms.base import JSONTextField, KnownField, NamesField, NumberField, OperationForm
 
 
 class ProfileForm(OperationForm):
@@ -54,7 +55,7 @@ def profile_of(agent: Agent) -> dict[str, str]:
 
 
 class LimitsForm(OperationForm):
-    """What an agent may do at most; an empty field is what holds for its role, or for all."""
+    """What an agent, or whoever has a role, may do at most; an empty field is what holds below."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -82,6 +83,27 @@ class LimitsForm(OperationForm):
         return name.removeprefix("limits.")
 
 
+class RoleLimitsForm(LimitsForm):
+    """The same with the role whose limits they are."""
+
+    role = KnownField()
+    field_order = ("role",)
+
+    def __init__(self, *arguments: Any, known: Iterable[str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        role = self.fields["role"]
+        assert isinstance(role, KnownField)
+        role.required = True
+        role.offer("role", known)
+
+
+class LimitedForm(forms.Form):
+    """Whose limits."""
+
+    scope = forms.ChoiceField(choices=LimitScope.choices)
+    name = forms.CharField(strip=False)
+
+
 TITLES = {
     "messages_per_minute": "Messages a minute",
     "open_handoffs": "Handoffs that wait to be taken",
@@ -94,9 +116,9 @@ LISTS = {
 }
 
 
-def limits_of(agent_id: str) -> dict[str, Any]:
-    """What is stored for an agent as `LimitsForm` shows it."""
-    row = AgentLimits.objects.filter(scope=LimitScope.AGENT, name=agent_id).first()
+def limits_of(scope: LimitScope, name: str) -> dict[str, Any]:
+    """What is stored for an agent or a role as `LimitsForm` shows it."""
+    row = AgentLimits.objects.filter(scope=scope, name=name).first()
     if row is None:
         return {}
     return {**row.values, "allowed": ", ".join(row.allowed or ()), "refused": ", ".join(row.refused or ())}

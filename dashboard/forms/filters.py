@@ -143,6 +143,7 @@ class MomentField(forms.CharField):
 
 
 class TimelineFilters(PlaceFilters):
+    agent = _line("all agents", label="Agent")
     window = forms.ChoiceField(required=False, choices=list(TIMELINES.items()), widget=forms.HiddenInput)
     since = MomentField(required=False)
     until = MomentField(required=False)
@@ -225,6 +226,10 @@ class ConversationFilters(Filters):
 
 class AgentFilters(Filters):
     q = _words("Id, role or capability")
+
+
+class LimitsFilters(Filters):
+    role = _hidden()
 
 
 class RosterFilters(Filters):

@@ -12,13 +12,14 @@ from django.views.decorators.cache import never_cache
 
 from coordination import presence
 from coordination.log.selectors import events_by, newest_event_id
-from coordination.models import Agent, AgentKey, Event, Session
+from coordination.models import Agent, AgentKey, Event, LimitScope, Session
 from coordination.routing import capability_set
 from core.clock import now
 from dashboard.forms.agents import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
 from dashboard.page import form_only, operate, posted, render
 from dashboard.pages.timeline import day_of
+from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_monitoring
 from hooks.clients import APP_DATA, CLIENTS, snippet
@@ -75,7 +76,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.profile())
         if saved["ok"]:
             return redirect("admin:agent", agent_id)
-    return _agent(request, row, form, LimitsForm(initial=limits_of(agent_id)))
+    return _agent(request, row, form, LimitsForm(initial=limits_of(LimitScope.AGENT, agent_id)))
 
 
 @form_only(partial(redirect, "admin:agent"))
@@ -109,7 +110,7 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
         sessions=sessions,
         inbox=inbox_monitoring.inbox_of(agent_id, moment),
         held=[h for h in handoffs_monitoring.live() if agent_id in (h.claimed_by, h.from_agent_id)][:SHOWN_EVENTS],
-        events=events_by(agent_id, SHOWN_EVENTS),
+        doings=lines(events_by(agent_id, SHOWN_EVENTS)),
         day=day_of(agent_id, moment),
     )
 
@@ -156,10 +157,10 @@ def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
     since = ArrivalFilters(request.GET).number("since")
     if since is None:
         return redirect(f"{request.path}?since={newest_event_id()}")
-    events = events_by(agent_id, SHOWN_EVENTS, after=since)
+    doings = lines(events_by(agent_id, SHOWN_EVENTS, after=since))
     opened = Event.objects.filter(pk=since).values_list("created_at", flat=True).first()
-    called = bool(events) or (row.last_seen_at is not None and (opened is None or row.last_seen_at > opened))
-    return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, events=events)
+    called = bool(doings) or (row.last_seen_at is not None and (opened is None or row.last_seen_at > opened))
+    return render(request, "try_it", f"Try {plain(agent_id)}", agent=row, called=called, doings=doings)
 
 
 def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse:

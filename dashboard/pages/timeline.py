@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -60,8 +61,8 @@ ENDS = {
 
 
 def timeline(request: HttpRequest) -> TemplateResponse:
-    """`?window=` ends now and moves on; `?since=&until=` stay. `?span=` or `?sender=&recipient=` is what is shown
-    beside."""
+    """`?window=` ends now and moves on; `?since=&until=` stay; `?workspace= agent=` narrow it. `?span=` or
+    `?sender=&recipient=` is what is shown beside."""
     filters = TimelineFilters(request.GET)
     moment = now()
     workspace_id = filters.place.workspace_id if filters.place else None
@@ -70,6 +71,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     cell = window.length * (2 * narrow / 100)
     found = course(window.since, window.until, cell=cell, parts=lanes.CELLS, workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
+    if agent_id := filters.text("agent"):
+        found, sends = _of_agent(agent_id, found, sends)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
     query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
     picture = _picture(found, narrow, sends, window, moment, query)
@@ -94,9 +97,24 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         chosen=filters.text("window") if live else None,
         ways=_ways(filters, window, live, moment),
         query=query,
+        kept=urlencode(_kept(filters)),
         words=WORDS,
         inspected=_inspected(filters, moment),
     )
+
+
+def _of_agent(
+    agent_id: str, found: Course, sends: list[inbox_monitoring.Send]
+) -> tuple[Course, list[inbox_monitoring.Send]]:
+    """What an agent did, how what it did waited where that is told one by one, and what it wrote and got."""
+    its = {span.handoff_id for span in found.spans if span.agent_id == agent_id}
+    spans = [
+        span for span in found.spans if agent_id == span.agent_id or (not span.agent_id and span.handoff_id in its)
+    ]
+    outline = found.outline
+    if outline is not None:
+        outline = replace(outline, counted=[each for each in outline.counted if each.agent_id == agent_id], waited=[])
+    return Course(spans, outline), [send for send in sends if agent_id in send[:2]]
 
 
 def titles_of(handoff_ids: Iterable[str]) -> dict[str, str]:
@@ -119,9 +137,14 @@ def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
 
 def _query(filters: TimelineFilters, **changed: str) -> str:
     """The address of another window, whatever is shown beside."""
-    kept = {"workspace": filters.place.workspace_id} if filters.place else {}
     beside = {name: filters.text(name) for name in ("span",) if filters.text(name)}
-    return urlencode({**kept, **changed, **beside})
+    return urlencode({**_kept(filters), **changed, **beside})
+
+
+def _kept(filters: TimelineFilters) -> dict[str, str]:
+    """What narrows it, in every window."""
+    place = {"workspace": filters.place.workspace_id} if filters.place else {}
+    return {**place, "agent": filters.text("agent")} if filters.text("agent") else place
 
 
 def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime) -> list[dict[str, str]]:
@@ -267,6 +290,7 @@ def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
         spent[span.doing] += int((ended - started).total_seconds())
     return {
         "window": window,
+        "kept": urlencode({"agent": agent_id}),
         "lanes": drawn,
         "height": drawn[0].height,
         "ticks": lanes.ticks(window),

@@ -34,8 +34,8 @@ def marks(context: template.Context, lane: Lane) -> SafeString:
     """The bars and blocks of a lane, from left to right, as links to what they were."""
     titles, words, by = context["titles"], context["words"], f" by {plain(lane.name)}" if lane.name else ""
     query = None if "day" in context else context["query"]
-    place = f"workspace={quote(context['place'])}&" if context.get("place") else ""
-    nearer, whose = f"{reverse('admin:timeline')}?{place}", escape(f" of {plain(lane.name)}" if lane.name else "")
+    kept = f"{context['kept']}&" if context["kept"] else ""
+    nearer, whose = f"{reverse('admin:timeline')}?{kept}", escape(f" of {plain(lane.name)}" if lane.name else "")
     swaps = "" if "day" in context else ' data-swap="lanes"'
     return SafeString("".join(
         _bar(mark, titles, words, by, query) if isinstance(mark, Bar) else _block(mark, lane.top, nearer, swaps, whose)

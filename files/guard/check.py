@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from core.patience import patience
 from files.guard import repository, words
 from files.guard.holdings import Conflict, Unreadable, opened
 from files.guard.repository import Repository
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         text = sys.stdin.buffer.read() if name != PRE_COMMIT else None
         if code := _kept(kept, given, text):
             return code
-        with _patience():
+        with patience(PATIENCE_SECONDS):
             agent_id, conflicts = _conflicts(store, _pushed(text) if text is not None else _staged, os.environ)
         said = _decided(verb, os.environ.get(OVERRIDE, "").strip(), flags, agent_id, conflicts)
     except KeyboardInterrupt:
@@ -100,7 +99,7 @@ def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
     """The paths that commits change which no remote has yet, as a function; `text` is what git tells its hook."""
     revisions = []
     for line in os.fsdecode(text).splitlines():
-        told = line.split(" ")
+        told = line.rsplit(" ", 3)  # what is pushed may be named with spaces, as HEAD^{/fix it} is
         if len(told) != 4:
             raise Unreadable("pre-push was not called as git calls it")
         local, remote = told[1], told[3]
@@ -160,21 +159,3 @@ def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict])
         return words.unrecorded(verb, done.stderr)
     words.say(words.overridden(verb, conflicts))
     return ""
-
-
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Inside, a TimeoutError comes after PATIENCE_SECONDS."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def give_up(*_: Any) -> None:
-        raise TimeoutError(f"no answer within {PATIENCE_SECONDS} s")
-
-    signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -97,15 +97,17 @@ class Store:
             values += places
         held: dict[str, list[Holding]] = defaultdict(list)
         for place, *row, expires_at in self._query(sql, values) if names else ():
-            held[place].append(Holding._make([*row, _moment(expires_at)]))
+            with suppress(ValueError):  # a damaged row protects nothing, and `nexus doctor` tells of it
+                held[place].append(Holding._make([*row, _moment(expires_at)]))
         return held
 
 
 def _of(held: dict[str, list[Holding]], name: str) -> Iterator[Holding]:
     for place in patterns.places(name):
         for holding in held.get(place, ()):
-            if patterns.matches(holding.pattern, name):
-                yield holding
+            with suppress(ValueError):
+                if patterns.matches(holding.pattern, name):
+                    yield holding
 
 
 def _moment(value: Any) -> datetime:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from coordination.services import agents, workspaces
@@ -55,14 +56,8 @@ def release(
     One that ended before stays as it ended, and so does a path that one does not hold just so.
     Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """
-    place = workspaces.locate(project_root)
-    patterns = None if paths is None else patterns_of(paths, project_root=project_root, place=place)
-    with write():
-        moment = now()
-        record_ends(moment)
-        chosen = _chosen(place.workspace_id, agent_id, reservation_ids, patterns, moment)
+    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, _, moment):
         _record_end(chosen, Outcome.RELEASED, agent_id, moment)
-        agents.touch(agent_id, moment)
     return chosen
 
 
@@ -79,21 +74,30 @@ def extend(
 
     Raises as `release` does, and INVALID_TRANSITION for one that ended; none is extended then.
     """
-    place = workspaces.locate(project_root)
-    patterns = None if paths is None else patterns_of(paths, project_root=project_root, place=place)
-    with write():
-        moment = now()
-        record_ends(moment)
-        chosen = _chosen(place.workspace_id, agent_id, reservation_ids, patterns, moment)
-        if {*(reservation_ids or ()), *(patterns or ())} - {name for row in chosen for name in (row.pk, row.pattern)}:
+    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment):
+        if named - {name for row in chosen for name in (row.pk, row.pattern)}:
             raise NexusError(
                 Code.INVALID_TRANSITION,
                 "You hold some of these no more, and nothing was extended: reserve them again with files_reserve.",
                 {"held": [reservation.reservation_id for reservation in chosen]},
             )
         prolong(chosen, seconds, moment)
-        agents.touch(agent_id, moment)
     return chosen
+
+
+@contextmanager
+def _own(
+    project_root: str, agent_id: str, reservation_ids: Sequence[str] | None, paths: Sequence[str] | None
+) -> Iterator[tuple[list[Reservation], set[str], datetime]]:
+    """The transaction of an agent's act on its own reservations: those chosen, what the call named, and the moment."""
+    place = workspaces.locate(project_root)
+    patterns = None if paths is None else patterns_of(paths, project_root=project_root, place=place)
+    with write():
+        moment = now()
+        record_ends(moment)
+        chosen = _chosen(place.workspace_id, agent_id, reservation_ids, patterns, moment)
+        yield chosen, {*(reservation_ids or ()), *(patterns or ())}, moment
+        agents.touch(agent_id, moment)
 
 
 def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Reservation:

@@ -21,7 +21,7 @@ from files.models import Reservation
 from files.paths import patterns_of
 from files.patterns import extension
 from files.patterns import place as place_of
-from files.selectors import Conflict
+from files.selectors import Compared, Conflict
 from files.services.holding import prolong, record_ends
 from files.services.telling import NAMED, by_holder, tell
 from handoffs.models import Handoff
@@ -44,6 +44,7 @@ class Wish:
     task_id: int | None = None
     all_or_nothing: bool = True
     client_id: str | None = None
+    compared: Compared = field(default_factory=Compared)
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,14 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
 
 
 def in_the_way(wish: Wish) -> list[Conflict]:
-    """What others hold of a wish now; a read."""
+    """What others hold of a wish now; a read. Raises VALIDATION_ERROR where that is too much to compare."""
     return selectors.conflicts(
         workspace_id=wish.workspace_id,
         agent_id=wish.agent_id,
         wanted=wish.patterns,
         exclusive=wish.exclusive,
         moment=now(),
+        compared=wish.compared,
     )
 
 
@@ -82,7 +84,8 @@ def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
     Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
     of theirs. A second call with the same client_id answers what the first one reserved.
     Raises NOT_FOUND, WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold, and
-    VALIDATION_ERROR for a client_id of another wish and for more than an agent may hold.
+    VALIDATION_ERROR for a client_id of another wish, for more than an agent may hold and for more than a call may
+    compare.
     """
     if earlier := _earlier(wish):
         return earlier
@@ -134,7 +137,21 @@ def _earlier(wish: Wish) -> Reserved | None:
             first=first.reservation_id,
         )
     conflicts = [conflict for conflict in in_the_way(wish) if conflict.pattern not in got]
-    return Reserved(reservations, conflicts, duplicate=True)
+    # What the agent had already was prolonged, and is known by no client_id.
+    more = [_alike(wish, pattern, now()) for pattern in wish.patterns if pattern not in got]
+    return Reserved([*reservations, *filter(None, more)], conflicts, duplicate=True)
+
+
+def _alike(wish: Wish, pattern: str, moment: datetime) -> Reservation | None:
+    """What the agent holds of a pattern in the way it wishes."""
+    return selectors.alike(
+        workspace_id=wish.workspace_id,
+        agent_id=wish.agent_id,
+        pattern=pattern,
+        exclusive=wish.exclusive,
+        handoff_id=wish.handoff_id,
+        moment=moment,
+    )
 
 
 def _check_claim(workspace_id: str, handoff_id: str, agent_id: str, moment: datetime) -> None:
@@ -157,14 +174,7 @@ def _take(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation
     until = moment + timedelta(seconds=wish.seconds)
     made, prolonged, taken = [], [], []
     for item, pattern in enumerate(patterns):
-        reservation = selectors.alike(
-            workspace_id=wish.workspace_id,
-            agent_id=wish.agent_id,
-            pattern=pattern,
-            exclusive=wish.exclusive,
-            handoff_id=wish.handoff_id,
-            moment=moment,
-        )
+        reservation = _alike(wish, pattern, moment)
         if reservation is None:
             reservation = Reservation(
                 reservation_id=new_id("rsv"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+import sysconfig
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,14 +49,18 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def sdk_1() -> str:
-    """A Python with the 1.x SDK, in an environment of its own that is made once."""
+    """A Python with the 1.x SDK, in an environment of its own that is made once.
+
+    It sees the suite's own packages behind its own, so that only what differs is fetched: seconds, not a minute.
+    """
     python = SDK_1 / "bin" / "python"
     with FileLock(f"{SDK_1}.lock"):
         if not (SDK_1 / "installed").exists():
-            venv.create(SDK_1, with_pip=True, clear=True)
-            subprocess.run(
-                [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "mcp>=1,<2"], check=True
-            )
+            venv.create(SDK_1, clear=True)
+            packages = sysconfig.get_path("purelib", "venv", vars={"base": str(SDK_1)})
+            Path(packages, "suite.pth").write_text(sysconfig.get_path("purelib") + "\n")
+            pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
+            subprocess.run([*pip, "mcp>=1,<2"], check=True)
             (SDK_1 / "installed").touch()
     return str(python)
 

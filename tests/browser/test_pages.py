@@ -46,6 +46,7 @@ PAGES = {
     "find": "/admin/find/?q=parser",
     "agents": "/admin/agents/",
     "agent": "/admin/agents/planner/",
+    "limits": "/admin/limits/?role=worker",
     "agent_new": "/admin/agents/+new/",
     "try": "/admin/agents/planner/try/?since=0",
     "speak": "/admin/speak/",

@@ -20,11 +20,10 @@ from coordination.toolset import run
 from core.operations.caller import Caller
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
-from tests.conftest import LOCAL, Call, at_once
+from tests.conftest import LOCAL, OPERATOR, Call, at_once
 
 pytestmark = pytest.mark.usefixtures("team")
 
-OPERATOR = Caller(transport="test", operator="olga")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TO_BOB = {"strategy": "direct", "agent_id": "bob"}
 TO_OCR = {"strategy": "mixed", "rules": [TO_BOB, {"strategy": "direct", "agent_id": "cleo"}]}
@@ -138,6 +137,15 @@ def test_it_limits_the_handoffs_that_wait_for_somebody(call: Call, project: str)
     assert refusal(offering(project))["quota"] == "open_handoffs"
     call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
     assert offering(project)["ok"]
+
+
+def test_it_counts_no_handoff_whose_deadline_has_passed(call: Call, project: str) -> None:
+    store(agent_id="ana", limits={"open_handoffs": 1})
+    with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:
+        assert offering(project, deadline_seconds=1)["ok"]
+        clock.shift(timedelta(seconds=2))
+
+        assert offering(project)["ok"]
 
 
 def test_an_agents_limit_goes_over_its_roles_and_that_over_the_one_for_all(project: str, settings: Any) -> None:

@@ -14,6 +14,7 @@ from django.test import Client
 from coordination.toolset import COORDINATION, run
 from core import waiting
 from core.operations.caller import Caller
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 
 WAITS = 150
@@ -66,7 +67,7 @@ async def test_it_parks_waits_without_a_thread_and_wakes_those_that_match(
     hub = httpx.AsyncClient(transport=served, base_url="http://localhost/api/v1")
 
     async def call(name: str, **arguments: Any) -> Any:
-        return (await hub.post(f"/operations/{name}", json=arguments, timeout=30)).json()
+        return (await hub.post(f"/operations/{name}", json=arguments, timeout=START_SECONDS)).json()
 
     async def wait(stream: str, seconds: int) -> Any:
         return await call("event_wait", project_root=project, agent_id="ana", stream=stream, timeout_seconds=seconds)

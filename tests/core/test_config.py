@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from core.config import LARGEST, TABLE, flag, resolve, variable
 from core.operations.errors import Code, NexusError
 from nexus_site.launch import take_flags
+from tests.acceptance.hub import START_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = {  # the contract's defaults and minimums
@@ -174,7 +175,7 @@ def nexus(home: Path, *arguments: str, **environ: str) -> subprocess.CompletedPr
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=START_SECONDS,
     )
 
 

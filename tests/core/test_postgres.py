@@ -27,6 +27,7 @@ from core.database.postgres.address import parameters
 from core.database.postgres.errors import failure, is_busy, is_lost
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, at_once
 from tests.postgres import SERVER
 
@@ -224,7 +225,7 @@ def test_nor_does_it_cost_one_that_a_full_pool_was_ended(other: psycopg.Connecti
 
     def hold() -> None:
         Agent.objects.count()
-        held.wait(timeout=30)
+        held.wait(timeout=START_SECONDS)
 
     at_once([hold] * 8)
     end_all(other)
@@ -279,7 +280,7 @@ def command(url: str, home: Path) -> subprocess.CompletedProcess[str]:
         env={**inherited, "NEXUS_HOME": str(home), "NEXUS_DATABASE_URL": url},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=START_SECONDS,
     )
 
 

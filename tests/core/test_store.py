@@ -20,6 +20,7 @@ from core.apps import own_labels
 from core.database import sqlite, store
 from core.database.migrations import shipped_migrations
 from core.operations.errors import Code, NexusError
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ def test_it_makes_one_store_when_several_processes_start_on_a_fresh_home(tmp_pat
     home = tmp_path / "new" / "home"
     processes = [start(home) for _ in range(4)]
     for process in processes:
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=START_SECONDS)
         assert (process.returncode, stdout, stderr) == (0, "", "")
     applied = execute(home / "nexus.db", "SELECT app, name FROM django_migrations WHERE app = 'coordination'")
     assert ("coordination", "0001_initial") in applied
@@ -71,7 +72,7 @@ def test_it_ends_with_code_1_on_a_store_it_must_not_touch(tmp_path: Path) -> Non
     database = tmp_path / "nexus.db"
     database.write_text("my diary")
     process = start(tmp_path)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=START_SECONDS)
     assert (process.returncode, stdout) == (1, "")
     assert stderr.startswith("[nexus] DB_ERROR: ")
     assert "Traceback" not in stderr

@@ -15,7 +15,8 @@ from files.toolset import FILES
 from planning.models import Cycle, Issue, Task
 from planning.toolset import PLANNING
 from tests.browser import scene
-from tests.dashboard.test_dashboard import LOCAL, OPERATOR, Ids, do
+from tests.conftest import OPERATOR
+from tests.dashboard.test_dashboard import LOCAL, Ids, do
 from tests.topics.conftest import Client as Peer
 from topics import connections
 

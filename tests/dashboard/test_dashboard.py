@@ -26,7 +26,6 @@ from dashboard.urls import pages
 from tests.browser import scene
 
 LOCAL = {"host": "127.0.0.1:8420"}
-OPERATOR = Caller(transport="test", operator="olga")
 Ids = dict[str, str]
 
 
@@ -53,6 +52,7 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
         *("/admin/events/?type=handoff.*", f"/admin/events/{first}/", "/admin/agents/", "/admin/agents/planner/"),
         *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
+        *("/admin/limits/", "/admin/limits/?role=worker"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *("/admin/settings/", "/admin/retention/", "/admin/help/", "/admin/about/", "/admin/auth/user/"),
         *("/admin/topics/", "/admin/topics/+new/", f"/admin/topics/{ids['topic']}/"),
@@ -90,6 +90,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "mark_read",
         "agent_key",
         "agent_limits",
+        "limits_back",
         "agent_delete",
         "reset",
         "event_export",

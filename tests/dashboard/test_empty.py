@@ -15,13 +15,11 @@ from django.urls.converters import IntConverter
 
 from coordination.toolset import run
 from core.database import store
-from core.operations.caller import Caller
 from dashboard.urls import pages
 from tests.browser import scene
+from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import LOCAL, do
 from tests.store import Failure, failing
-
-OPERATOR = Caller(transport="test", operator="olga")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
-from core.apps import event_types
-from dashboard.sentences import lines, sentences
+from core.apps import NexusAppConfig, event_types, nexus_apps
+from dashboard.sentences import lines
+from tests.browser import scene
 from tests.dashboard.test_dashboard import Ids, do, queries
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -64,8 +66,22 @@ def test_it_reads_an_event_without_what_its_sentence_tells(team: Ids, browser: C
     assert told(page(browser, "?type=setting.changed"))[0] == "operator olga: setting changed"
 
 
-def test_it_has_sentences_for_types_that_are_written(db: None) -> None:
-    assert set(sentences()) <= set(event_types())
+@pytest.mark.parametrize("app", nexus_apps(), ids=lambda app: app.name)
+def test_it_has_a_sentence_for_each_type_that_an_app_writes(app: NexusAppConfig) -> None:
+    assert set(app.sentences()) == set(app.event_types())
+
+
+def test_it_has_a_sentence_for_all_that_a_team_does(team: Ids) -> None:
+    scene.trouble(do, Path(team["root"]))
+    unsaid = [line.event.type for line in lines(list(Event.objects.all())) if line.parts[-1].text.startswith(": ")]
+    assert unsaid == []
+
+
+@pytest.mark.parametrize("place", ["planner/", "planner/try/?since=0"])
+def test_it_tells_what_an_agent_did_last_in_sentences(team: Ids, browser: Client, place: str) -> None:
+    text = browser.get(f"/admin/agents/{place}").content.decode()
+    assert "planner handed port it to whoever has rust" in told(text)
+    assert "handoff.created" not in text
 
 
 def test_it_shows_what_agents_wrote_as_text(team: Ids, browser: Client) -> None:

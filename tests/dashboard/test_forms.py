@@ -13,10 +13,11 @@ from django.test import Client
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordination.models import Agent, AgentLimits
+from coordination.models import Agent, AgentLimits, Event
 from core.config import TABLE
 from dashboard.forms.agents import ProfileForm
 from dashboard.forms.base import LinesField, NumberField
+from dashboard.sentences import lines
 from handoffs.models import Handoff
 from tests.browser import scene
 from tests.dashboard.test_dashboard import Ids, do, letter
@@ -203,6 +204,41 @@ def test_it_sets_an_agents_limits_and_takes_them_back(team: Ids, browser: Client
     assert 'value="30"' in shown and 'value="topics, handoff_create"' in shown
 
     browser.post(page, {})
+    assert not AgentLimits.objects.exists()
+
+
+def test_it_sets_a_roles_limits_and_takes_them_back(team: Ids, browser: Client) -> None:
+    page = "/admin/limits/"
+    assert "?role=worker" in browser.get(page).text  # two agents have it, and no limits of their own
+    limits = {"role": "worker", "unread": "40", "recipients": "0", "allowed": "coordination"}
+    assert browser.post(page, limits).status_code == 302
+    kept = AgentLimits.objects.get()
+    assert (kept.scope, kept.name, kept.values) == ("role", "worker", {"unread": 40, "recipients": 0})
+    assert (kept.allowed, kept.updated_by) == (["coordination"], "local")
+    shown = browser.get(page, {"role": "worker"}).text
+    assert 'value="40"' in shown and 'value="coordination"' in shown
+
+    browser.post(f"{page}back/", {"scope": "role", "name": "worker"})
+    assert not AgentLimits.objects.exists()
+    stored, taken_back = lines(
+        list(Event.objects.filter(payload__role="worker", type="operator.acted").order_by("event_id"))
+    )
+    assert "".join(part.text for part in stored.parts) == "operator local used limits_update for the role worker"
+    assert taken_back.event.payload["before"] == stored.event.payload["limits"]
+
+
+def test_it_lists_and_takes_back_an_agents_limits_beside_those_of_roles(team: Ids, browser: Client) -> None:
+    browser.post("/admin/agents/planner/limits/", {"unread": "7"})
+    assert 'name="name" value="planner"' in browser.get("/admin/limits/").text
+    browser.post("/admin/limits/back/", {"scope": "agent", "name": "planner"})
+    assert not AgentLimits.objects.exists()
+    assert browser.post("/admin/limits/back/", {"scope": "team", "name": "x"}).status_code == 400
+
+
+def test_it_tells_which_limit_of_a_role_is_wrong(team: Ids, browser: Client) -> None:
+    page = "/admin/limits/"
+    assert told(browser.post(page, {"unread": "4"})).keys() == {"role"}
+    assert told(browser.post(page, {"role": "worker", "refused": "<b>nothing"})).keys() == {"refused"}
     assert not AgentLimits.objects.exists()
 
 

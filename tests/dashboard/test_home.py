@@ -19,7 +19,8 @@ from core.operations.registry import TOOLSETS
 from handoffs.models import Handoff
 from hooks.models import WebhookDelivery
 from inbox.models import Delivery
-from tests.dashboard.test_dashboard import LOCAL, OPERATOR, do, queries
+from tests.conftest import OPERATOR
+from tests.dashboard.test_dashboard import LOCAL, do, queries
 from tests.dashboard.test_person import shown
 
 NASTY = "<b>\u202eevil</b> " + "x" * 150

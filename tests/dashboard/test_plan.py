@@ -21,7 +21,8 @@ from core.operations import outside, runner
 from dashboard.forms.planning import NumbersField
 from planning.models import Cycle, Issue, Plan, Task
 from planning.toolset import PLANNING
-from tests.dashboard.test_dashboard import OPERATOR, do
+from tests.conftest import OPERATOR
+from tests.dashboard.test_dashboard import do
 from tests.dashboard.test_person import shown
 from tests.planning.conftest import Project, nexus
 

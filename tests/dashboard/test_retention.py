@@ -17,7 +17,8 @@ from coordination.toolset import run
 from core.operations.errors import Code, NexusError
 from dashboard.pages.hub import BATCHES
 from maintenance import retention
-from tests.dashboard.test_dashboard import OPERATOR, Ids
+from tests.conftest import OPERATOR
+from tests.dashboard.test_dashboard import Ids
 
 STEP = BATCHES * retention.BATCH  # events that a step of the page deletes
 

@@ -89,9 +89,24 @@ def test_it_keeps_to_a_window_that_the_address_gives(worked: str, browser: Clien
     assert "Fix the login: claimed by bob" in text_of(browser, f"/admin/timeline/?{during}")
 
 
+def test_it_narrows_to_an_agent_in_every_window(worked: str, browser: Client, tmp_path: Path) -> None:
+    do("agent_register", agent_id="cleo", capabilities=["python"])
+    offer = {"project_root": str(tmp_path), "from_agent_id": "ana", "target": PYTHON, "visibility": "public"}
+    other = do("handoff_create", **offer, title="Write the docs")["handoff_id"]
+    do("handoff_claim", project_root=str(tmp_path), handoff_id=other, agent_id="cleo")
+    page = text_of(browser, "/admin/timeline/?agent=bob")
+    assert "Fix the login: claimed by bob" in page and "Fix the login: waits" in page
+    assert "ana → bob: 1 message" in page
+    assert "Write the docs" not in page and "cleo" not in page
+    windows = re.findall(r'<a href="(\?[^"]*window=\w+)"', page) + re.findall(r'id="way-\w+" href="([^"]*)"', page)
+    assert len(windows) == 10 and all("agent=bob" in way for way in windows)
+    assert "/admin/timeline/?window=1d&amp;agent=bob" in text_of(browser, "/admin/agents/bob/")
+
+
 @pytest.mark.parametrize(
     "query",
     [
+        "agent=nobody",
         "since=yesterday&until=now",
         "since=2026-03-01T12:00:00Z",
         "since=2026-03-02T12:00:00Z&until=2026-03-01T12:00:00Z",

@@ -17,11 +17,11 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import Event
 from tests.dashboard.test_dashboard import LOCAL, queries
 from tests.dashboard.test_person import shown
-from tests.topics.conftest import Client, ann, bob, nobody_joined
+from tests.topics.conftest import Client, ann, bob
 from topics import archive
 from topics.models import Peer, Topic, TopicMessage
 
-__all__ = ["ann", "bob", "nobody_joined"]
+__all__ = ["ann", "bob"]
 JOIN = r"> ?Join ?</button>"
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
 

@@ -12,7 +12,8 @@ from django.test import Client
 from coordination.models import Event
 from coordination.toolset import run
 from hooks.models import Webhook, WebhookDelivery
-from tests.dashboard.test_dashboard import OPERATOR, Ids, queries
+from tests.conftest import OPERATOR
+from tests.dashboard.test_dashboard import Ids, queries
 
 URL = "https://example.com/hook"
 

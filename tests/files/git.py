@@ -14,6 +14,7 @@ from typing import Any
 from coordination.paths import workspace_id_of
 from files import patterns
 from files.guard import hooks
+from tests.acceptance.hub import START_SECONDS
 
 _numbers = count(1)
 
@@ -52,7 +53,7 @@ class Repo:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=120,
+            timeout=START_SECONDS,
             check=False,
         )
 

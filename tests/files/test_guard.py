@@ -290,7 +290,7 @@ def remote(repo: Repo, tmp_path: Path) -> Path:
 def test_it_refuses_a_push_of_what_another_agent_holds(repo: Repo, held: Held, remote: Path) -> None:
     ben = repo.of("ben")
     ben.change("src/b.py")
-    ben.ok("commit", "-qm", "second")
+    ben.ok("commit", "-qm", "the second")
     ben.change("a.py")
     ben.ok("commit", "-qm", "third")
     held.reserve("ann", repo.top, "/src")
@@ -299,6 +299,7 @@ def test_it_refuses_a_push_of_what_another_agent_holds(repo: Repo, held: Held, r
         ["origin", "HEAD:refs/heads/new"],
         ["--force", "origin", "main"],
         [str(remote), "main"],
+        ["origin", "HEAD^{/the second}:refs/heads/new"],
     ):
         done = ben.git("push", *where)
         assert done.returncode == 1, where
@@ -382,6 +383,17 @@ def test_it_lets_pass_and_says_so_or_refuses_when_the_store_cannot_be_read(repo:
     held.file.unlink()
     ben.change("a.py")
     assert "unable to open database file: the commit was refused (guard_unreadable is closed)" in refused(ben)
+
+
+def test_it_goes_on_past_a_row_that_is_damaged(repo: Repo, held: Held) -> None:
+    held.reserve("ann", repo.top, "/src", pattern="/src[")
+    held.reserve("ann", repo.top, "/src", expires_at="whenever")
+    ben = repo.of("ben")
+    ben.change("src/b.py")
+    assert ben.git("commit", "-m", "second").stderr == ""
+    held.reserve("ann", repo.top, "/src")
+    ben.change("src/b.py")
+    assert "held by" in refused(ben)
 
 
 def test_it_does_not_wait_for_a_store_that_is_locked(repo: Repo, held: Held) -> None:

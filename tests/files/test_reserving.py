@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
+from files import patterns
 from files.models import Reservation
 from tests.conftest import Call
 from tests.files.conftest import Project
@@ -96,6 +97,16 @@ def test_it_takes_no_other_wish_for_a_retry(shop: Project) -> None:
         error = shop.refused("reserve", **{"agent_id": "ann", "client_id": "c1", **other})
         assert error["code"] == "VALIDATION_ERROR" and error["details"]["first"] == first
     assert shop.held() == [("ann", "/a.py")]
+
+
+def test_it_tells_a_retry_what_one_had_already(shop: Project) -> None:
+    [had] = shop.reserve("ann", "a.py")
+    asked: dict[str, Any] = {"agent_id": "ann", "paths": ["b.py", "a.py"], "client_id": "c"}
+    first, again = shop.call("reserve", **asked), shop.call("reserve", **asked)
+    assert sorted(row["reservation_id"] for row in again["reservations"]) == sorted(
+        row["reservation_id"] for row in first["reservations"]
+    )
+    assert had in [row["reservation_id"] for row in again["reservations"]]
 
 
 def test_it_tells_a_retry_what_was_in_the_way(shop: Project) -> None:
@@ -197,3 +208,33 @@ def test_it_lets_no_agent_hold_everything_file_by_file(shop: Project, monkeypatc
     error = shop.refused("reserve", agent_id="ann", paths=["d"])
     assert error["code"] == "VALIDATION_ERROR" and "files_release" in error["message"]
     assert shop.reserve("ann", "a") and shop.reserve("bob", "d")
+
+
+def test_it_compares_before_it_holds_up_other_writers(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.reserve("ann", "**/a*.py", "**/b*.py")
+    shop.reserve("bob", "**/c*.py")
+    pairs: list[tuple[str, str]] = []
+
+    def overlap(one: str, other: str) -> bool:
+        pairs.append((one, other))
+        return patterns.overlap(one, other)
+
+    monkeypatch.setattr("files.selectors.overlap", overlap)
+    shop.reserve("bob", "**/d*.py")
+    assert sorted(pairs) == [("**/d*.py", "**/a*.py"), ("**/d*.py", "**/b*.py")]  # once each, and nothing of its own
+
+
+def test_it_compares_nothing_where_all_only_read(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.reserve("ann", "**/a*.py", exclusive=False)
+    monkeypatch.setattr("files.selectors.overlap", pytest.fail)
+    shop.reserve("bob", "**/a*.py", exclusive=False)
+
+
+def test_it_refuses_what_would_take_too_long_to_compare(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.reserve("ann", "**/a*.py")
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 100)
+    shop.reserve("bob", "**/b*.py")
+    error = shop.refused("reserve", agent_id="bob", paths=["**/c*.py", "**/d*.py"])
+    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
+    assert "globs" in error["message"]
+    assert shop.held("**/c*.py") == []

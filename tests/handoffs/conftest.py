@@ -31,6 +31,16 @@ def offer(call: Call, team: None, project: str) -> Offer:
 
 
 @pytest.fixture
+def on(call: Call, project: str) -> Call:
+    """Act on a handoff: `on("handoff_claim", handoff, "bob")`."""
+
+    def on(verb: str, handoff: str, agent: str, **more: Any) -> dict[str, Any]:
+        return call(verb, project_root=project, handoff_id=handoff, agent_id=agent, **more)
+
+    return on
+
+
+@pytest.fixture
 def clock() -> Iterator[Clock]:
     """Noon, standing still until the test moves it."""
     with time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False) as clock:

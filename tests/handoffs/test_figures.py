@@ -18,10 +18,9 @@ from core.clock import now
 from core.operations.caller import Caller
 from handoffs import figures as handoffs_figures
 from inbox.models import Delivery
-from tests.conftest import Call
+from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import Clock, Offer
 
-OPERATOR = Caller(transport="test", operator="olga")
 MINUTE = timedelta(minutes=1)
 
 

@@ -10,23 +10,12 @@ import pytest
 
 from coordination.models import Event
 from coordination.toolset import call as perform
-from core.operations.caller import Caller
-from tests.conftest import Call
+from coordination.toolset import run
+from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, events_of, mail_of
 
 INSTANT = timedelta(microseconds=1)
-PERSON = Caller(transport="test", operator="olga")
 Denied = Callable[..., str]
-
-
-@pytest.fixture
-def on(call: Call, project: str) -> Call:
-    """Act on a handoff: `on("handoff_start", handoff, "bob")`."""
-
-    def on(verb: str, handoff: str, agent: str, **more: Any) -> dict[str, Any]:
-        return call(verb, project_root=project, handoff_id=handoff, agent_id=agent, **more)
-
-    return on
 
 
 @pytest.fixture
@@ -132,7 +121,7 @@ class TestExtend:
     def test_it_lets_an_operator_give_more_time(self, on: Call, claimed: Offer, clock: Clock) -> None:
         handoff = claimed()
 
-        held = perform(PERSON, "handoff_prolong", {"handoff_id": handoff, "seconds": 3600})
+        held = perform(OPERATOR, "handoff_prolong", {"handoff_id": handoff, "seconds": 3600})
 
         assert held["lease_expires_at"] == "2026-03-01T13:00:00.000000Z"
         event = Event.objects.get(type="handoff.extended")
@@ -287,7 +276,7 @@ class TestVerification:
         handoff = submitted(verifier, from_agent_id="bob", target=TO_BOB)
         assert denied("handoff_accept", handoff, "bob")["code"] == "NOT_OWNER"
 
-        done = perform(PERSON, "handoff_approve", {"handoff_id": handoff})
+        done = perform(OPERATOR, "handoff_approve", {"handoff_id": handoff})
 
         assert (done["status"], done["notified"]) == ("COMPLETED", ["bob"])
         assert Event.objects.get(type="handoff.accepted").payload["operator"] == "olga"
@@ -295,7 +284,7 @@ class TestVerification:
     def test_it_lets_an_operator_return_what_another_verifies(self, on: Call, submitted: Offer) -> None:
         handoff = submitted({"agent_id": "cleo"})
 
-        done = perform(PERSON, "handoff_send_back", {"handoff_id": handoff, "reasons": "no tests"})
+        done = perform(OPERATOR, "handoff_send_back", {"handoff_id": handoff, "reasons": "no tests"})
 
         assert (done["status"], done["notified"]) == ("CLAIMED", ["bob"])
         event = Event.objects.get(type="handoff.returned")
@@ -329,6 +318,20 @@ class TestLateResults:
         (remark,) = on("handoff_get", handoff, "ana")["remarks"]
         assert (remark["agent_id"], remark["kind"], remark["text"]) == ("bob", "late_result", "42")
         assert events_of(handoff)[-1] == "handoff.remarked"
+
+    def test_it_keeps_what_an_operator_brings_for_an_agent_too(
+        self, on: Call, claimed: Offer, clock: Clock, project: str
+    ) -> None:
+        handoff = claimed()
+        clock.shift(timedelta(seconds=300) + INSTANT)
+        on("handoff_claim", handoff, "cleo")
+
+        late = {"project_root": project, "handoff_id": handoff, "agent_id": "bob", "result": "42"}
+        error = run(OPERATOR, "handoff_complete", late)["error"]
+
+        assert (error["code"], error["details"]["kept"]) == ("NOT_OWNER", True)
+        assert [remark["text"] for remark in on("handoff_get", handoff, "ana")["remarks"]] == ["42"]
+        assert not Event.objects.filter(type="operator.acted").exists()
 
     def test_it_tells_the_way_back_to_what_nobody_took(
         self, on: Call, denied: Call, claimed: Offer, clock: Clock

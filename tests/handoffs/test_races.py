@@ -11,7 +11,7 @@ import time_machine
 from django.db import transaction
 
 from coordination.toolset import run
-from handoffs import leases, services
+from handoffs import expiry, leases
 from handoffs.models import Handoff
 from tests.conftest import LOCAL, Call, at_once
 from tests.handoffs.conftest import Offer, events_of
@@ -181,7 +181,7 @@ def test_it_does_not_reopen_a_claim_that_was_renewed_since_it_was_seen_to_lapse(
     seen.lease_expires_at = moment - timedelta(seconds=1)  # as it was before the renewal
 
     with transaction.atomic():
-        services._reopen(seen, moment)
+        expiry._reopen(seen, moment)
 
     assert call("handoff_get", project_root=project, handoff_id=handoff, agent_id="ana")["claimed_by"] == "bob"
 

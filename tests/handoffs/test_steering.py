@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -13,16 +12,9 @@ from coordination.models import Event
 from coordination.toolset import run
 from core.operations.caller import Caller
 from handoffs.models import Handoff
-from tests.conftest import Call, at_once
+from tests.conftest import Call, at_once, does
 from tests.handoffs.conftest import PYTHON, TO_BOB, Clock, Offer, events_of, mail_of
 from tests.nexus_site.test_cli import nexus
-
-OPERATOR = Caller(transport="test", operator="olga")
-
-
-def does(name: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of an operation that an operator called."""
-    return dict(run(OPERATOR, name, arguments))
 
 
 @pytest.fixture

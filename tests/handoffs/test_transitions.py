@@ -21,16 +21,6 @@ VERBS = ["handoff_claim", "handoff_complete", "handoff_reject", "handoff_cancel"
 
 
 @pytest.fixture
-def on(call: Call, project: str) -> Call:
-    """Act on a handoff: `on("handoff_claim", handoff, "bob")`."""
-
-    def on(verb: str, handoff: str, agent: str, **more: Any) -> dict[str, Any]:
-        return call(verb, project_root=project, handoff_id=handoff, agent_id=agent, **more)
-
-    return on
-
-
-@pytest.fixture
 def denied(refused: Call, project: str) -> Denied:
     """The code of the error of an act on a handoff."""
 

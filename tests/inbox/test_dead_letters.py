@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pytest
 
 from coordination.models import Event
-from coordination.toolset import run
-from core.operations.caller import Caller
 from inbox.models import Delivery
 from inbox.resources import recipients
-from tests.conftest import Call, at_once
+from tests.conftest import Call, at_once, does
 from tests.inbox.conftest import Clock, Post
 from tests.nexus_site.test_cli import nexus
-
-OPERATOR = Caller(transport="test", operator="olga")
-
-
-def does(name: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of an operation that an operator called."""
-    return dict(run(OPERATOR, name, arguments))
 
 
 def letter(post: Post, call: Call, clock: Clock, subject: str = "Where?") -> str:

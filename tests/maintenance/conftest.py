@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from tests.acceptance.hub import START_SECONDS
 from tests.maintenance.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,7 @@ class Home:
             env={**environ, "NEXUS_HOME": str(self.path)},
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=START_SECONDS,
             input="",
             **options,
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.hub import START_SECONDS
 from tests.maintenance.conftest import ROOT, Home, entries
 from tests.maintenance.server import Server, rows
 from tests.postgres import SERVER
@@ -131,7 +132,7 @@ def test_it_leaves_the_target_as_it_was_when_it_is_interrupted(home: Home, serve
         env={**environ, "NEXUS_HOME": str(home.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=START_SECONDS,
     )
 
     assert done.returncode == 130, done.stderr

@@ -19,15 +19,13 @@ from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, 
 from coordination.services import audit
 from coordination.toolset import run
 from core.contributions import RetentionLane
-from core.operations.caller import Caller
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from maintenance import retention
-from tests.conftest import Call
+from tests.conftest import OPERATOR, Call
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NOTHING = dict.fromkeys(retention.lanes(), 0)  # deleted, by lane
-OPERATOR = Caller(transport="test", operator="olga")
 
 
 def at(days_ago: float) -> Any:

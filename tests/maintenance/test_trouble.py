@@ -17,6 +17,7 @@ import pytest
 
 from core.database import store
 from core.operations.errors import Code, NexusError
+from tests.acceptance.hub import START_SECONDS
 from tests.maintenance.conftest import ROOT, Home
 from tests.maintenance.test_doctor import DAMAGE
 
@@ -69,7 +70,7 @@ def trouble(home: Home, kind: str, *, within: tuple[str, ...] = ()) -> list[dict
     """The envelopes of a write and a read after the trouble began; the log's lines are dropped."""
     [(message_id,)] = home.sql("SELECT max(message_id) FROM messages")
     caller = [sys.executable, "-m", "tests.maintenance.caller", str(home.path), kind, message_id]
-    done = subprocess.run([*within, *caller], cwd=ROOT, text=True, capture_output=True, timeout=60)
+    done = subprocess.run([*within, *caller], cwd=ROOT, text=True, capture_output=True, timeout=START_SECONDS)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -116,7 +117,7 @@ def test_it_examines_a_store_on_a_full_disk_and_writes_no_half_backup(home: Home
     (tmp_path / "mounted").mkdir()
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
     arguments = [str(tmp_path / "mounted"), str(home.path), sys.executable]
-    done = subprocess.run([*command, *arguments], cwd=ROOT, text=True, capture_output=True, timeout=60)
+    done = subprocess.run([*command, *arguments], cwd=ROOT, text=True, capture_output=True, timeout=START_SECONDS)
 
     assert done.stderr.startswith("[nexus] DB_ERROR: No backup was written")
     assert "is full" in done.stderr

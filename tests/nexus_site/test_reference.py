@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from coordination.toolset import COORDINATION
 from core.config import TABLE
 from core.operations.errors import Code
+from core.operations.registry import TOOLSETS
 from docs import make_reference as command
 from docs import reference_pages
 from hooks import entry, harness
@@ -118,6 +120,17 @@ def test_every_command_line_is_one_that_is_taken(file: Path) -> None:
             parsers[name].parse_args(rest)
         else:
             assert name in parsers
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_call_of_a_tool_is_one_that_is_taken(file: Path) -> None:
+    for block in re.findall(r"^```json\n(.+?)^```", file.read_text(), re.M | re.S):
+        call = json.loads(block) if block.lstrip().startswith('{"tool"') else None
+        if call is not None:
+            [operation] = [found for each in TOOLSETS.values() if (found := each.operations.get(call["tool"]))]
+            fields = operation.params.model_fields
+            assert call["arguments"].keys() <= fields.keys()
+            assert {name for name, field in fields.items() if field.is_required()} <= call["arguments"].keys()
 
 
 def test_it_finds_command_lines_in_the_docs() -> None:

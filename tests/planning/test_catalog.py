@@ -19,6 +19,7 @@ from core.operations.errors import NexusError
 from planning.catalog import bundled, layout, manifest
 from planning.catalog.bundled import DIRECTORY
 from planning.catalog.loader import hash_of, load
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT
 from tests.planning.catalogs import changed, copied
 
@@ -92,7 +93,7 @@ def test_hooks_read_the_same_catalog_with_the_standard_library_alone() -> None:
         "assert not {'yaml', 'pydantic', 'django'} & set(sys.modules)\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", script], check=True, env=environ, timeout=120)
+    subprocess.run([sys.executable, "-c", script], check=True, env=environ, timeout=START_SECONDS)
     whole = load(DIRECTORY).manifest
     assert bundled.blocked_classes() == whole.blocked_classes
     assert [tag._asdict() for tag in bundled.tags()] == [tag.model_dump() for tag in whole.vocabulary.tags]

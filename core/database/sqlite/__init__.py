@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ CAUSES: Mapping[int, tuple[str, str]] = {
 def django_settings(config: CoreSettings) -> dict[str, Any]:
     """WAL, foreign keys and the busy timeout, set when a connection opens; writes begin IMMEDIATE."""
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "core.database.sqlite.backend",
         "NAME": config.database,
         "CONN_MAX_AGE": None,
         "OPTIONS": {
@@ -149,6 +150,7 @@ def log_is_missing(database: Path) -> bool:
     return index.exists() and not log.exists() and index.exists() and not log.exists()  # twice: one may just be closing
 
 
+@lru_cache(maxsize=16)  # every transaction asks for the same
 def beside(database: Path, suffix: str) -> Path:
     """The file next to the store that SQLite keeps under this suffix."""
     return database.with_name(database.name + suffix)

@@ -1,0 +1,26 @@
+"""How long something that somebody waits for may take. Standard library alone: hooks of git and of harnesses use it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Inside, a TimeoutError comes after so many seconds; never where the system has no such timer."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def give_up(*_: Any) -> None:
+        raise TimeoutError(f"no answer within {seconds} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,80 @@
+"""What time alone does to handoffs: a lease lapses, a deadline passes. It counts at once and is recorded in passing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import OperationalError
+from django.db.models import Q
+
+from coordination.services import workspaces
+from core.clock import iso, now
+from core.database import store, write
+from core.database.prepared import Select, Slot, Update
+from handoffs import notices
+from handoffs.models import Handoff, HandoffStatus
+from handoffs.steps import record
+from handoffs.work import work
+
+_due = Select(
+    lambda: Handoff.objects.filter(
+        Q(lease_expires_at__lt=Slot("moment")) | Q(status=HandoffStatus.OPEN, deadline_at__lt=Slot("moment")),
+        workspace_id=Slot("workspace_id"),
+    ).values_list("pk")
+)
+_overdue = Select(
+    lambda: Handoff.objects.open().filter(workspace_id=Slot("workspace_id"), deadline_at__lt=Slot("moment"))
+)
+_time_out = Update(
+    lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), deadline_at__lt=Slot("moment")),
+    status=HandoffStatus.EXPIRED,
+    updated_at=Slot("moment"),
+)
+
+
+def expire(workspace_id: str) -> None:
+    """Record what time did in a workspace, with an event each: handoffs whose lease has lapsed open again, and open
+    ones whose deadline has passed expire.
+
+    A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
+    """
+    if _due.first(workspace_id=workspace_id, moment=now()) is None:
+        return
+    with write():
+        moment = now()
+        for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
+            _reopen(handoff, moment)
+        for handoff in _overdue(workspace_id=workspace_id, moment=moment):
+            if _time_out(handoff_id=handoff.handoff_id, moment=moment):
+                record(handoff, "timed_out", None, moment)
+                notices.timed_out(handoff, moment)
+
+
+def _reopen(handoff: Handoff, moment: datetime) -> None:
+    """Inside a transaction: a handoff whose lease lapsed is open again, unless it was renewed meanwhile."""
+    former, lapsed_at = handoff.claimed_by, handoff.lease_expires_at
+    lapsed = Handoff.objects.lapsed(moment).filter(pk=handoff.pk)
+    opened = {"status": HandoffStatus.OPEN, "claimed_by": None, "claimed_at": None, "lease_seconds": None}
+    if not lapsed.update(**opened, lease_expires_at=None, blocked_reason=None, updated_at=moment):
+        return
+    record(handoff, "expired", None, moment, claimed_by=former, lapsed_at=iso(lapsed_at))
+    if handoff.task_key is not None:
+        work().returned(handoff.task_key, workspaces.place_of(handoff.workspace), former, None, moment)
+
+
+def record_expiries(workspace_id: str) -> None:
+    """`expire` beside a read: not while a writer holds the store. What time did is shown meanwhile all the same."""
+    with store().without_waiting():
+        try:
+            expire(workspace_id)
+        except OperationalError:
+            return  # whoever writes next records it
+
+
+def expire_everywhere() -> None:
+    """`expire` in every workspace: for a reaper in the background."""
+    moment = now()
+    overdue = Handoff.objects.open().filter(deadline_at__lt=moment)
+    due = (Handoff.objects.lapsed(moment), overdue)
+    for workspace_id in {found for rows in due for found in rows.values_list("workspace_id", flat=True)}:
+        expire(workspace_id)

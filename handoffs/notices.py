@@ -1,0 +1,82 @@
+"""The notices of handoffs: what happened to one, in the inbox of those whom it concerns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from coordination import selectors as agents_known
+from coordination.routing import Strategy
+from core.operations.caller import OPERATOR_AGENT
+from handoffs import selectors
+from handoffs.models import Handoff
+from handoffs.titles import in_quotes
+from handoffs.verification import OPERATOR
+from inbox import services as mail
+
+TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
+RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
+
+
+def tell(
+    handoff: Handoff, recipient: str, what: str, body: str, moment: datetime, *, by: str | None = None
+) -> list[str]:
+    """Inside a transaction: tell an agent of a handoff, "*title* `what`"; whom the notice reached.
+
+    Nobody is told of its own act, which is what `by` did. Without one the notice is the creator's, also to itself.
+    """
+    if recipient == by:
+        return []
+    return mail.notify(
+        workspace_id=handoff.workspace_id,
+        from_agent_id=by or handoff.from_agent_id,
+        recipient=recipient,
+        subject=f"{in_quotes(handoff.title)} {what}",
+        body=body,
+        moment=moment,
+    )
+
+
+def offered(handoff: Handoff, moment: datetime) -> list[str]:
+    """Tell the agent that a directed target names."""
+    if handoff.target["strategy"] not in (Strategy.DIRECT, Strategy.DIRECT_WITH_FALLBACK):
+        return []
+    body = (
+        f"{handoff.from_agent_id} hands work to you. "
+        f"Take it with handoff_claim(handoff_id={handoff.handoff_id!r}), or handoff_reject it."
+    )
+    return tell(handoff, handoff.target["agent_id"], "is for you", body, moment)
+
+
+def ended(handoff: Handoff, agent_id: str, outcome: str, text: str | None, moment: datetime) -> list[str]:
+    """Tell the creator what an agent made of it: "completed" with the result, "rejected" with the reason."""
+    body = f"{agent_id} {outcome} {handoff.handoff_id}; handoff_get has the whole outcome.{_quoted(text)}"
+    return tell(handoff, handoff.from_agent_id, f"was {outcome}", body, moment, by=agent_id)
+
+
+def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datetime) -> list[str]:
+    """Ask those who may verify it, of a role only the first few, whether what an agent did counts."""
+    body = (
+        f"{agent_id} did it; whether it counts is yours to say: "
+        f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
+    )
+    told = (tell(handoff, each, "waits for your verdict", body, moment, by=agent_id) for each in _verifiers(handoff))
+    return [name for names in told for name in names]
+
+
+def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
+    """Tell the creator that nobody had it in time."""
+    body = (
+        "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
+    )
+    return tell(handoff, handoff.from_agent_id, "expired", body, moment)
+
+
+def _verifiers(handoff: Handoff) -> list[str]:
+    """The agents that may verify a handoff now; operators have one inbox."""
+    if handoff.verifier == OPERATOR:
+        return [OPERATOR_AGENT]
+    return [agent.agent_id for agent in agents_known.profiles() if selectors.verifies(handoff, agent)][:TOLD_OF_ONE]
+
+
+def _quoted(text: str | None) -> str:
+    return "" if text is None else f"\n\n{text[:RESULT_IN_NOTICE]}{'…' if len(text) > RESULT_IN_NOTICE else ''}"

@@ -1,0 +1,178 @@
+"""What operators do: any handoff of any workspace, and what is stuck."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.services import workspaces
+from coordination.toolset import operation
+from core.clock import now
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.parameters import Id, Limit, Params
+from core.operations.registry import OPERATORS_ONLY
+from handoffs import progress, selectors, services, steering
+from handoffs.models import Handoff, HandoffStatus
+from handoffs.operations.common import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    HeldHandoff,
+    SettledHandoff,
+    Stretch,
+    held,
+    outcome,
+    remarks_of,
+)
+from handoffs.rows import HandoffRow, RemarkRow, handoff_row
+
+STEERING = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
+WRITING = (*STEERING, Code.CONTENT_TOO_LARGE)
+
+
+class HandoffList(Params):
+    project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
+    status: Annotated[
+        Literal[
+            "OPEN",
+            "CLAIMED",
+            "IN_PROGRESS",
+            "BLOCKED",
+            "SUBMITTED",
+            "COMPLETED",
+            "REJECTED",
+            "CANCELLED",
+            "EXPIRED",
+        ]
+        | None,
+        Field(description="Those in this state, newest first; none: those that are not settled, oldest first."),
+    ] = None
+    limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
+
+
+class KnownHandoff(HandoffRow):
+    project_root: str
+
+
+class HandoffPage(TypedDict):
+    handoffs: list[KnownHandoff]
+
+
+class ReadHandoff(KnownHandoff):
+    outcome: selectors.Outcome | None
+    remarks: list[RemarkRow]
+
+
+@operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def handoff_list(p: HandoffList, caller: Caller) -> HandoffPage:
+    """Handoffs as they count now, of any workspace or of one: a claim that has lapsed is no claim."""
+    workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
+    rows = selectors.listed(workspace_id=workspace_id, status=p.status, limit=min(p.limit, MAX_LIMIT))
+    return {"handoffs": [_whole(handoff) for handoff in rows]}
+
+
+class HandoffId(Params):
+    handoff_id: Id
+
+
+@operation(HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
+    """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
+    handoff = selectors.found(p.handoff_id)
+    return {**_whole(handoff), "outcome": selectors.outcome(handoff), "remarks": remarks_of(handoff)}
+
+
+def _whole(handoff: Handoff) -> KnownHandoff:
+    return {**handoff_row(handoff, now()), "project_root": handoff.workspace.root_realpath}
+
+
+class WithReason(HandoffId):
+    reason: Annotated[str | None, Field(description="Why, for the record and whom it concerns.")] = None
+
+
+@operation(WithReason, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_release(p: WithReason, caller: Caller) -> HandoffRow:
+    """Take a handoff from its holder, who is told: it is open again, for whomever its target admits."""
+    released = steering.release(handoff_id=p.handoff_id, reason=p.reason, operator=_operator(caller))
+    return handoff_row(released, now())
+
+
+@operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_release_undo(p: HandoffId, caller: Caller) -> HandoffRow:
+    """Give a handoff back to whom it was taken from, within a minute and while nobody acted on it."""
+    return handoff_row(steering.undo_release(handoff_id=p.handoff_id, operator=_operator(caller)), now())
+
+
+class HandoffReassign(WithReason):
+    agent_id: Annotated[Id, Field(description="Who alone may take it from now on.")]
+
+
+@operation(HandoffReassign, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_reassign(p: HandoffReassign, caller: Caller) -> HandoffRow:
+    """Make an open or held handoff one for an agent alone, who claims it when it is ready; that agent is told, and who
+    held it."""
+    reassigned = steering.reassign(
+        handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason, operator=_operator(caller)
+    )
+    return handoff_row(reassigned, now())
+
+
+class HandoffReoffer(HandoffId):
+    agent_id: Annotated[Id | None, Field(description="For this agent alone; else for whom it was.")] = None
+
+
+@operation(HandoffReoffer, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
+    """Offer the work of a rejected, cancelled or expired handoff once more: a new handoff, which the log links with
+    the old one."""
+    offered = steering.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=_operator(caller))
+    return handoff_row(offered, now())
+
+
+class HandoffWithdraw(Params):
+    handoff_id: Id
+    reason: str | None = None
+
+
+@operation(HandoffWithdraw, *WRITING, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> SettledHandoff:
+    """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
+    lapses."""
+    services.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=_operator(caller))
+    return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
+
+
+class HandoffProlong(HandoffId):
+    seconds: Stretch = None
+
+
+@operation(HandoffProlong, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
+    """Let whoever holds a handoff keep it for longer, as an operator."""
+    return held(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=_operator(caller)))
+
+
+@operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_approve(p: HandoffId, caller: Caller) -> SettledHandoff:
+    """Say that a submitted handoff counts, as an operator, whoever verifies it."""
+    notified = progress.approve(handoff_id=p.handoff_id, operator=_operator(caller))
+    return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
+
+
+class HandoffSendBack(HandoffId):
+    reasons: str
+
+
+@operation(HandoffSendBack, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
+def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
+    """Return a submitted handoff to who did it, as an operator, whoever verifies it."""
+    notified = progress.send_back_as_operator(handoff_id=p.handoff_id, reasons=p.reasons, operator=_operator(caller))
+    return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
+
+
+def _operator(caller: Caller) -> str:
+    assert caller.operator is not None, "the runner lets operators alone come here"
+    return caller.operator

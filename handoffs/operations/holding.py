@@ -1,0 +1,124 @@
+"""Having work: it is claimed, gone on with, and completed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.guards import in_session
+from coordination.toolset import operation
+from core.clock import iso
+from core.operations.caller import Caller
+from core.operations.errors import Code
+from core.operations.shapes import Time
+from handoffs import progress, services
+from handoffs.errors import HandoffCode
+from handoffs.leases import LONGEST, SHORTEST
+from handoffs.operations.common import (
+    OF_ONE,
+    SETTLING,
+    HandoffTrusted,
+    HeldHandoff,
+    SettledHandoff,
+    Stretch,
+    held,
+    outcome,
+)
+from handoffs.rows import HandoffState
+
+
+class HandoffClaim(HandoffTrusted):
+    lease_seconds: Annotated[int | None, Field(ge=SHORTEST, le=LONGEST, description="How long it lasts unrenewed.")] = (
+        None
+    )
+
+
+class ClaimedHandoff(TypedDict):
+    handoff_id: str
+    workspace_id: str
+    status: HandoffState
+    claimed_by: str | None
+    lease_expires_at: Time | None
+    payload: str | None
+
+
+@operation(
+    HandoffClaim,
+    *OF_ONE,
+    Code.INVALID_TRANSITION,
+    HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
+    HandoffCode.HANDOFF_ALREADY_CLAIMED,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+)
+def handoff_claim(p: HandoffClaim, caller: Caller) -> ClaimedHandoff:
+    """Take a handoff; one agent wins. Your heartbeats and acts renew the lease; once it lapses, others may take it."""
+    handoff = services.claim(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, lease_seconds=p.lease_seconds
+    )
+    return {
+        "handoff_id": handoff.handoff_id,
+        "workspace_id": handoff.workspace_id,
+        "status": handoff.status,
+        "claimed_by": handoff.claimed_by,
+        "lease_expires_at": iso(handoff.lease_expires_at),
+        "payload": handoff.payload,
+    }
+
+
+class HandoffComplete(HandoffTrusted):
+    result: Annotated[Any, Field(description="The outcome: a string, or any JSON kept as its text.")] = None
+
+
+@operation(
+    HandoffComplete,
+    *SETTLING,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+)
+def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
+    """Finish a handoff you claimed; result goes to its creator, or first to its verifier (SUBMITTED)."""
+    ended = services.complete(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, result=p.result
+    )
+    return outcome(p.handoff_id, ended.status, ended.notified)
+
+
+@operation(
+    HandoffTrusted,
+    *OF_ONE,
+    Code.INVALID_TRANSITION,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
+)
+def handoff_start(p: HandoffTrusted, caller: Caller) -> HeldHandoff:
+    """Say that you work on a handoff you claimed, or go on after handoff_block."""
+    return held(progress.start(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id))
+
+
+class HandoffBlock(HandoffTrusted):
+    reason: str
+
+
+@operation(HandoffBlock, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
+def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
+    """Say why you cannot go on; its creator is told, you keep it."""
+    handoff, notified = progress.block(
+        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason
+    )
+    return held(handoff, notified)
+
+
+class HandoffExtend(HandoffTrusted):
+    seconds: Stretch = None
+
+
+@operation(HandoffExtend, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))
+def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
+    """Keep a handoff for a stretch in which nothing is heard of you."""
+    return held(
+        progress.extend(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, seconds=p.seconds)
+    )

@@ -1,0 +1,88 @@
+"""What the steps of a handoff are made of: it is found, it changes unless another was quicker, and the log tells."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db.models import Q
+
+from coordination.log.emit import emit
+from coordination.models import Event
+from coordination.services import workspaces
+from core.database.prepared import Lookup, Select, Slot, Update
+from core.operations.errors import Code, NexusError, not_found
+from handoffs.models import STREAM, Handoff
+from handoffs.work import work
+
+_by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
+_task_of = Lookup(Handoff.objects.all, column="task_key")
+_end = Update(
+    lambda: Handoff.objects.filter(
+        Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None), pk=Slot("handoff_id"), status=Slot("former")
+    ),
+    status=Slot("status"),
+    result=Slot("result"),
+    rejected_reason=Slot("rejected_reason"),
+    blocked_reason=None,
+    lease_expires_at=None,
+    updated_at=Slot("moment"),
+)
+
+
+def refresh_plan(place: workspaces.Place, handoff_id: str) -> None:
+    """Before the transaction of a step that moves the task of a handoff, where it carries one."""
+    if _task_of(handoff_id) is not None:
+        work().refresh(place)
+
+
+def find(workspace_id: str, handoff_id: str) -> Handoff:
+    handoff = _by_id.first(handoff_id=handoff_id)
+    if handoff is None:
+        raise not_found("handoff", handoff_id)
+    if handoff.workspace_id != workspace_id:
+        raise workspaces.mismatch("handoff", handoff_id)
+    return handoff
+
+
+def settle(
+    handoff: Handoff,
+    status: str,
+    moment: datetime,
+    *,
+    result: str | None = None,
+    rejected_reason: str | None = None,
+) -> None:
+    """Inside a transaction: from the state that was checked to one without a lease; who is open has no claimant, by
+    constraint. Raises INVALID_TRANSITION where it is not in that state any more."""
+    ended = _end(
+        handoff_id=handoff.handoff_id,
+        former=handoff.status,
+        claimed_by=handoff.claimed_by or "",
+        status=str(status),
+        result=result,
+        rejected_reason=rejected_reason,
+        moment=moment,
+    )
+    if not ended:
+        raise changed_meanwhile()
+
+
+def changed_meanwhile() -> NexusError:
+    """The error for a step from a state that is no longer."""
+    return NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
+
+
+def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> Event:
+    """Inside a transaction: an event of a handoff, `handoff.<what>`."""
+    told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
+    return emit(
+        workspace_id=handoff.workspace_id,
+        stream=STREAM,
+        type=f"handoff.{what}",
+        actor=actor,
+        payload={**told, **more},
+        moment=moment,
+        visibility=handoff.visibility,
+        target=handoff.target,
+        handoff_id=handoff.handoff_id,
+    )

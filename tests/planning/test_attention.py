@@ -1,0 +1,62 @@
+"""Tasks in progress with an agent that is gone need a person."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import time_machine
+from django.test import Client
+
+from core.apps import needs
+from core.clock import now
+from core.contributions import Need
+from inbox.picture import Picture
+from planning.models import Task
+from tests.conftest import Call, does
+from tests.planning.conftest import Project
+
+LATER = timedelta(hours=2)
+
+
+def left() -> list[Need]:
+    found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
+    return list(found["left-tasks"].needs) if "left-tasks" in found else []
+
+
+def begun(nexus: Project, owner: str) -> None:
+    nexus.call("task_update", id=nexus.task("Read the log", owner=owner)["id"], status="in_progress")
+
+
+def test_it_tells_of_a_task_whose_owner_is_gone(nexus: Project, team: None) -> None:
+    begun(nexus, "bob")
+    task = Task.objects.get()
+    assert left() == []  # it may come back
+    with time_machine.travel(now() + LATER, tick=False):
+        [need] = left()
+        assert (need.title, need.subject, need.since) == ("Read the log", task.task_key, task.updated_at)
+        assert need.detail == "bob has it in progress and is gone"
+        page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/attention/").text
+        assert f"/admin/plan/tasks/{task.task_key}/" in page
+        nexus.call("task_update", id=task.number, status="pending")
+        assert left() == []
+
+
+def test_it_is_silent_while_the_owner_is_there(nexus: Project, team: None, call: Call) -> None:
+    begun(nexus, "bob")
+    with time_machine.travel(now() + LATER, tick=False):
+        workspace = call("workspace_resolve", project_root=str(nexus.root))["workspace_id"]
+        call("session_open", agent_id="bob", workspace_id=workspace)
+        assert left() == []
+
+
+def test_it_is_silent_about_an_owner_that_no_agent_is(nexus: Project, team: None) -> None:
+    begun(nexus, "engineer")  # whom a client starts for a task, and Nexus does not know
+    with time_machine.travel(now() + LATER, tick=False):
+        assert left() == []
+
+
+def test_it_tells_of_a_task_whose_owner_was_deleted(nexus: Project, team: None) -> None:
+    begun(nexus, "bob")
+    assert does("agent_delete", agent_id="bob")["ok"]
+    with time_machine.travel(now() + LATER, tick=False):
+        assert [need.detail for need in left()] == ["bob has it in progress and is gone"]
