@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from typing import Any
 
 from coordination.debts import Debt
 from coordination.models import Agent
@@ -14,9 +15,8 @@ MOST = 1_000
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """In flight, also where the lease has lapsed; it comes again by itself, and in the end to the dead letters."""
-    among = (
-        Agent.everyone.values("pk") if agents is None else agents
-    )  # by their lanes, and not through all that was sent
+    # By their lanes, and not through all that was sent.
+    among: Any = Agent.everyone.values("pk") if agents is None else agents
     rows = Delivery.objects.filter(recipient__in=among, status=DeliveryStatus.DELIVERED).order_by("delivery_id")
     about = ("message_id", "message__subject", "message__from_agent_id", "delivered_at", "message__workspace_id")
     for recipient, message_id, subject, sender, since, workspace_id in rows.values_list("recipient_id", *about)[:MOST]:
