@@ -76,7 +76,8 @@ class Day:
         return dict(answer.get("data") or answer)
 
     def begin(self) -> None:
-        """Everybody registers."""
+        """Everybody registers, in a project with a name."""
+        self.do("workspace_resolve", **self.place, display_name="shop")
         people: dict[str, tuple[str, list[str]]] = {
             "planner": ("planner", []),
             **{name: ("reviewer", []) for name in REVIEWERS},

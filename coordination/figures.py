@@ -56,8 +56,8 @@ def measured(since: datetime, until: datetime, *, agent_id: str | None = None) -
 
 
 def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | None) -> Measured:
-    newest = figure.samples(since, until, MOST + 1)
-    samples = [sample for sample in newest[:MOST] if agent_id in (None, sample.agent_id)]
+    newest = figure.samples(since, until, MOST + 1, agent_id)
+    samples = newest[:MOST]
     by_agent: dict[str, list[float]] = defaultdict(list)
     by_kind: dict[str, list[float]] = defaultdict(list)
     for sample in samples:
@@ -134,7 +134,7 @@ class Histograms:
             for figure in every_figure():
                 histogram = self._histograms.setdefault(figure.name, Histogram(figure))
                 seen = self._seen.get(figure.name, set())
-                samples = figure.samples(since, moment + LATE, AT_ONCE)
+                samples = figure.samples(since, moment + LATE, AT_ONCE, None)
                 if self._looked is not None:
                     for sample in samples:
                         if sample.key not in seen:

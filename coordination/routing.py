@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -202,6 +203,12 @@ def stored_target(text: str) -> Target:
     """A target as it was stored. One far beyond the bounds is not even parsed, which alone would take a second."""
     target: Target = json.loads(text) if len(text) <= 4 * MAX_BYTES else OVERSIZED
     return target
+
+
+@lru_cache(maxsize=1024)
+def stored_strategy(text: str) -> str:
+    """The strategy of a target as it was stored; the same few come again and again."""
+    return str(stored_target(text).get("strategy"))
 
 
 def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, now: datetime) -> bool:

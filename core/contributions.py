@@ -203,5 +203,5 @@ class Figure:
     unit: str  # `seconds`, or what is counted
     kinds: tuple[str, ...]
     bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
-    # The newest samples of a window, newest first, at most so many.
-    samples: Callable[[datetime, datetime, int], Sequence[Sample]]
+    # The newest samples of a window, newest first, at most so many; of all agents, or of one.
+    samples: Callable[[datetime, datetime, int, str | None], Sequence[Sample]]

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/tour.md: a hub, the demo playing on it, and Chromium looking on.
+"""Makes the pictures of docs/tour.md: a hub, a day of a team of twelve on it, and Chromium looking on.
 
 Run `.venv/bin/python docs/make_tour.py` in a checkout with the development environment and Debian's chromium.
 """
@@ -6,7 +6,6 @@ Run `.venv/bin/python docs/make_tour.py` in a checkout with the development envi
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import socket
 import subprocess
@@ -29,53 +28,59 @@ LARGE, NARROW, WIDE = (1280, 800), (400, 800), (2560, 1200)
 def main() -> None:
     chromium = shutil.which("chromium") or sys.exit("chromium is not installed")
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="nexus-tour-") as home, hub(home) as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        with playing(home):
-            board = window(browser, url, LARGE, "light")
-            board.goto("/admin/board/")
-            done = board.get_by_role("region", name="Settled").locator("header .nx-badge")
-            expect(done).to_have_text(re.compile("[2-6]"), timeout=60_000)
-            take(board, "board")
-            for name, size, path in (  # of the team at work: it leaves when the demo ends
-                ("home", LARGE, "/admin/"),
-                ("graph", LARGE, "/admin/graph/?agent=demo-planner"),
-                ("graph-dark", LARGE, "/admin/graph/"),
-                ("home-dark", LARGE, "/admin/"),
-                ("home-wide", WIDE, "/admin/"),
-                ("mail-narrow", NARROW, "/admin/mail/"),
-            ):
-                page = window(browser, url, size, "dark" if "dark" in name else "light")
-                page.goto(path)
-                take(page, name)
-                page.close()
-        quiet(browser, url)
-        discussed(home)
-        topics = window(browser, url, LARGE, "light")
-        topics.goto("/admin/topics/")
-        topics.get_by_role("link", name="cache-key").click()
-        take(topics, "topic")
-        planned(url, home)
-        plan = window(browser, url, LARGE, "light")
-        plan.goto("/admin/plan/")
-        plan.get_by_role("group", name="Plans").get_by_role("link", name="parser").click()
-        take(plan, "plan")
-        plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
-        take(plan, "plan-drawing")
-        browser.close()
+    with tempfile.TemporaryDirectory(prefix="nexus-tour-") as room:
+        home = f"{room}/home"  # which the day makes
+        subprocess.run([sys.executable, "-m", "benchmarks.day", "--home", home], check=True, cwd=ROOT)  # noqa: S603  # our own
+        with hub(home) as url, sync_playwright() as playwright:
+            look(playwright.chromium.launch(executable_path=chromium, args=FLAGS), url, home)
+
+
+def look(browser: Browser, url: str, home: str) -> None:
+    """Take every picture."""
+    for name, size, path in (
+        ("home", LARGE, "/admin/"),
+        ("home-dark", LARGE, "/admin/"),
+        ("home-wide", WIDE, "/admin/"),
+        ("board", LARGE, "/admin/board/"),
+        ("timeline", LARGE, "/admin/timeline/?window=6h"),
+        ("figures", LARGE, "/admin/figures/?hours=24"),
+        ("files", LARGE, "/admin/files/"),
+        ("graph", LARGE, "/admin/graph/?agent=ada"),
+        ("graph-dark", LARGE, "/admin/graph/"),
+        ("mail-narrow", NARROW, "/admin/mail/"),
+    ):
+        page = window(browser, url, size, "dark" if "dark" in name else "light")
+        page.goto(path)
+        take(page, name)
+        page.close()
+    quiet(browser, url)
+    discussed(home)
+    topics = window(browser, url, LARGE, "light")
+    topics.goto("/admin/topics/")
+    topics.get_by_role("link", name="cache-key").click()
+    take(topics, "topic")
+    planned(url, home)
+    plan = window(browser, url, LARGE, "light")
+    plan.goto("/admin/plan/")
+    plan.get_by_role("group", name="Plans").get_by_role("link", name="parser").click()
+    take(plan, "plan")
+    plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
+    take(plan, "plan-drawing")
+    browser.close()
 
 
 def quiet(browser: Browser, url: str) -> None:
-    """What does not need the demo to be at work still."""
+    """What takes a hand."""
     light = window(browser, url, LARGE, "light")
-    light.goto("/admin/mail/?q=review")
-    light.keyboard.press("j")
+    light.goto("/admin/mail/")
     expect(light.locator(".nx-prose")).to_be_visible()
     take(light, "mail")
-    light.goto("/admin/agents/demo-planner/mail/?peer=demo-worker-1")
-    take(light, "timeline")
+    light.goto("/admin/agents/ada/mail/?peer=ines")
+    take(light, "conversation")
+    light.goto("/admin/board/")
+    light.get_by_role("region", name="In Progress").get_by_role("link").first.click()
+    take(light, "handoff")
     light.goto("/admin/events/")
-    light.locator(".nx-log summary").nth(2).click()
     take(light, "events")
     light.goto("/admin/agents/+new/")
     light.get_by_label("Agent id").fill("reviewer-1")
@@ -88,7 +93,7 @@ def quiet(browser: Browser, url: str) -> None:
     light.goto("/admin/")
     light.keyboard.press("Control+k")
     expect(light.get_by_label("Search everything")).to_be_focused()
-    light.keyboard.type("demo", delay=30)
+    light.keyboard.type("login", delay=30)
     expect(light.locator("#command-results-list li").first).to_be_visible()
     take(light, "search")
 
@@ -157,14 +162,6 @@ def hub(home: str) -> Iterator[str]:
                 assert server.poll() is None, "the hub did not start"
                 time.sleep(0.2)
         yield url
-
-
-@contextmanager
-def playing(home: str) -> Iterator[None]:
-    """The demo at work on the hub; afterwards it has played to its end."""
-    with nexus("demo", "--rounds", "16", "--pause", "1", "--home", home) as demo:
-        yield
-        demo.wait(timeout=180)
 
 
 @contextmanager

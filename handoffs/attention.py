@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coordination import debts
 from coordination.debts import Debt
-from coordination.models import Event
+from coordination.models import Event, Workspace
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, in_words
 from core.clock import iso
@@ -203,7 +203,8 @@ def _open(picture: Picture) -> list[Handoff]:
 
 
 def _rows(status: HandoffStatus) -> HandoffQuerySet:
-    return _light(Handoff.objects.filter(status=status)).order_by("updated_at")
+    here = Workspace.objects.values("pk")  # by their indexes, and not through all that was ever settled
+    return _light(Handoff.objects.filter(status=status, workspace__in=here)).order_by("updated_at")
 
 
 def _light(rows: HandoffQuerySet) -> HandoffQuerySet:

@@ -21,10 +21,12 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     rows = Handoff.objects.held().filter(lease_expires_at__gte=moment)
     if agents is not None:
         rows = rows.filter(claimed_by__in=agents)
-    for row in rows.defer("payload", "result").order_by("created_event_id")[:MOST]:
-        to = row.from_agent_id if row.from_agent_id != row.claimed_by else None
-        since = row.claimed_at or row.updated_at
-        yield Debt(str(row.claimed_by), "handoff", row.handoff_id, row.title, to, since, row.workspace_id)
+    columns = ("claimed_by", "handoff_id", "title", "from_agent_id", "claimed_at", "updated_at", "workspace_id")
+    for holder, handoff_id, title, creator, claimed_at, updated_at, workspace_id in rows.order_by(
+        "created_event_id"
+    ).values_list(*columns)[:MOST]:
+        to = creator if creator != holder else None
+        yield Debt(str(holder), "handoff", handoff_id, title, to, claimed_at or updated_at, workspace_id)
 
 
 def tell_creditors() -> None:

@@ -5,67 +5,70 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import F, Min
+from django.db.models import DateTimeField, Exists, F, OuterRef, Subquery, TextField
+from django.db.models.functions import Cast
 
-from coordination.log.selectors import first_event_at
+from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Event, Workspace
-from coordination.routing import Strategy
+from coordination.routing import Strategy, stored_strategy
 from core.contributions import Figure, Sample
-from handoffs.models import STREAM, Handoff
+from core.database.functions import Seconds
+from handoffs.models import STREAM, Handoff, HandoffStatus
 
-AT_ONCE = 500  # ids in a query
-PIECE = 5_000  # events of the stream that are looked through at once
+PIECE = 50_000  # ids of the log that are looked through at once, and then twice as many
 
 
-def _ended(type: str, since: datetime, until: datetime, limit: int) -> list[Sample]:
-    """How long after its creation the first such event of a handoff was, where that was within the window."""
-    first, beyond = first_event_at(since), first_event_at(until)
+def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """How long after its creation a handoff was first claimed, where that was within the window. A piece of the log
+    after the other, so that a long window costs no more than what is taken of it."""
+    first = first_event_at(since)
     if first is None:
         return []
-    found = _newest(type, first, beyond, limit)
-    born: dict[str | None, tuple[datetime, str]] = {}
-    earliest: dict[str | None, int] = {}
-    ids = list({handoff_id for _, handoff_id, _, _ in found if handoff_id})
-    for start in range(0, len(ids), AT_ONCE):
-        chosen = ids[start : start + AT_ONCE]
-        for pk, created_at, target in Handoff.objects.filter(pk__in=chosen).values_list("pk", "created_at", "target"):
-            born[pk] = created_at, str(target.get("strategy"))
-        of_each = Event.objects.filter(handoff_id__in=chosen, type=type).values_list("handoff_id")
-        earliest |= dict(of_each.annotate(Min("event_id")).order_by())
-    return [
-        Sample(str(event_id), actor, born[handoff_id][1], max(0.0, (at - born[handoff_id][0]).total_seconds()))
-        for event_id, handoff_id, actor, at in found
-        if handoff_id in born and earliest.get(handoff_id) == event_id
-    ]
+    beyond = first_event_at(until) or newest_event_id() + 1
+    here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, type="handoff.claimed")
+    if agent_id is not None:
+        here = here.filter(actor_agent_id=agent_id)
+    before = Event.objects.filter(handoff_id=OuterRef("handoff_id"), event_id__lt=OuterRef("event_id"))
+    handoff = Handoff.objects.filter(pk=OuterRef("handoff_id"))
+    created = Subquery(handoff.values("created_at"), output_field=DateTimeField())
+    claims = (
+        here.filter(~Exists(before.filter(type="handoff.claimed")))
+        .annotate(about=Cast(Subquery(handoff.values("target")), TextField()))
+        .annotate(waited=Seconds(F("created_at")) - Seconds(created))
+        .filter(waited__isnull=False)
+        .order_by((F("event_id") + 0).desc())  # by a sum: read by the streams' index, and not the whole log
+        .values_list("event_id", "actor_agent_id", "about", "waited")
+    )
+    found: list[Sample] = []
+    piece = PIECE
+    while first < beyond and len(found) < limit:
+        low = max(first, beyond - piece)
+        rows = claims.filter(event_id__gte=low, event_id__lt=beyond)[: limit - len(found)]
+        found += [
+            Sample(str(event_id), actor, stored_strategy(target), _length(waited))
+            for event_id, actor, target, waited in rows
+        ]
+        beyond, piece = low, 2 * piece
+    return found
 
 
-def _newest(
-    type: str, first: int, beyond: int | None, limit: int
-) -> list[tuple[int, str | None, str | None, datetime]]:
-    """The newest events of a type, newest first: id, handoff, actor, time. A piece of the stream after the other, so
-    that a long window costs no more than what is taken of it."""
-    here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, event_id__gte=first)
-    if beyond is not None:
-        here = here.filter(event_id__lt=beyond)
-    newest_first = (F("event_id") + 0).desc()  # by a sum: read by the streams' index, and not the whole log
-    found: list[tuple[int, str | None, str | None, datetime]] = []
-    more = True
-    while more and len(found) < limit:
-        edge = list(here.order_by(newest_first).values_list("event_id", flat=True)[PIECE - 1 : PIECE])
-        piece = here.filter(type=type, event_id__gte=edge[0]) if edge else here.filter(type=type)
-        found += sorted(piece.order_by().values_list("event_id", "handoff_id", "actor_agent_id", "created_at"))[::-1]
-        more = bool(edge)
-        if edge:
-            here = here.filter(event_id__lt=edge[0])
-    return found[:limit]
+def _done(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """How long after its creation a handoff was completed, or what was submitted accepted, by who had done it."""
+    done = Handoff.objects.filter(
+        workspace__in=Workspace.objects.values("pk"),
+        status=HandoffStatus.COMPLETED,
+        updated_at__gte=since,
+        updated_at__lt=until,
+    )
+    if agent_id is not None:
+        done = done.filter(claimed_by=agent_id)
+    took = Seconds(F("updated_at")) - Seconds(F("created_at"))
+    rows = done.order_by("-updated_at").values_list("pk", "claimed_by", Cast("target", TextField()), took)
+    return [Sample(pk, holder, stored_strategy(target), _length(took)) for pk, holder, target, took in rows[:limit]]
 
 
-def _claimed(since: datetime, until: datetime, limit: int) -> list[Sample]:
-    return _ended("handoff.claimed", since, until, limit)
-
-
-def _done(since: datetime, until: datetime, limit: int) -> list[Sample]:
-    return _ended("handoff.completed", since, until, limit)
+def _length(seconds: float) -> float:
+    return max(0.0, round(seconds, 3))
 
 
 KINDS = tuple(strategy.value for strategy in Strategy)

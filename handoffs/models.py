@@ -95,7 +95,13 @@ class Handoff(models.Model):
         db_table = "handoffs"
         indexes = [
             models.Index(fields=["workspace", "status", "created_event_id"], name="handoffs_by_status"),
-            models.Index(fields=["workspace", "updated_at"], name="handoffs_by_change"),
+            models.Index(  # the rest of it is all that a timeline of many reads
+                fields=[
+                    *("workspace", "updated_at", "created_at", "status", "claimed_by", "claimed_at"),
+                    *("lease_expires_at", "handoff_id"),
+                ],
+                name="handoffs_by_change",
+            ),
             models.Index(fields=["task_key"], name="handoffs_by_task", condition=Q(task_key__isnull=False)),
             models.Index(
                 fields=["workspace", "lease_expires_at"],

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import F, Q
+from django.db.models import Q
 
 from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Event, Workspace
 from core.clock import now
 from handoffs.models import LIVE, STREAM, Handoff
+from handoffs.outline import Outline, outline
 from handoffs.spans import BEGINS, Span, Step, spans
 
-STEPS = 12_000  # of a window, the newest: what a look costs has a ceiling
+STEPS = 2_500  # of a window, that are read one by one; of more there is the outline
 GOING_ON = 2_000  # handoffs to which nothing happened within it
 AT_ONCE = 500  # ids in a query
 _STEP = ("handoff_id", "type", "actor_agent_id", "created_at", "event_id")
@@ -22,15 +23,17 @@ _STEP = ("handoff_id", "type", "actor_agent_id", "created_at", "event_id")
 
 @dataclass(frozen=True)
 class Course:
-    """What was done within a window; `since` is its beginning, or later where there were more steps than are read."""
+    """What was done within a window: every span, or the outline where there were more steps than are read."""
 
     spans: list[Span]
-    since: datetime
-    cut: bool
+    outline: Outline | None = None
 
 
-def course(since: datetime, until: datetime, *, workspace_id: str | None = None) -> Course:
-    """The spans of the handoffs that touch a window, whole where the log still has their beginning."""
+def course(since: datetime, until: datetime, *, cell: timedelta, parts: int, workspace_id: str | None = None) -> Course:
+    """The spans of the handoffs that touch a window, whole where the log still has their beginning.
+
+    An outline counts what is shorter than half a `cell`, and those who waited in each of so many equal `parts`.
+    """
     head = newest_event_id()
     first = first_event_at(since) or head + 1
     beyond = first_event_at(until)
@@ -39,25 +42,33 @@ def course(since: datetime, until: datetime, *, workspace_id: str | None = None)
     events = Event.objects.filter(
         workspace_id__in=places.values("pk"), stream=STREAM, event_id__gte=first, event_id__lte=last
     )
-    # By a sum, so that no database reads the whole log backwards for the order instead of the streams by their index.
-    order = (F("event_id") + 0).desc()
-    more_than_are_read = events.order_by(order).values_list("event_id", flat=True)[STEPS : STEPS + 1]
-    if cut := len(more_than_are_read) > 0:
-        events = events.filter(event_id__gt=more_than_are_read[0])
+    if events.order_by()[STEPS : STEPS + 1].values("pk"):
+        found = outline(since, until, workspace_id=workspace_id, cell=cell, parts=parts)
+        return Course(found.spans, found)
     steps = sorted(map(Step._make, events.order_by().values_list(*_STEP)), key=lambda step: step.event_id)
-    if cut:
-        since = steps[0].at
     steps = _as_they_lapsed(steps)
     known = {step.handoff_id: step.type for step in reversed(steps)}  # the first step of each
     begun_before = [handoff_id for handoff_id, type in known.items() if type != "handoff.created"]
     earlier = list(_steps_of([*begun_before, *_going_on(first, until, known, workspace_id)], before=first))
     every = spans([*earlier, *steps], _lapsed())
-    return Course([span for span in every if _touches(span, since, until)], since, cut)
+    return Course([span for span in every if _touches(span, since, until)])
 
 
 def spans_of(handoff_id: str) -> list[Span]:
     """The whole life of a handoff, as far as the log has it."""
     return spans(_steps_of([handoff_id], before=newest_event_id() + 1), _lapsed())
+
+
+def spans_with(agent_id: str, since: datetime) -> list[Span]:
+    """What an agent held since a moment, of the newest handoffs that it did something with or has."""
+    first, held = first_event_at(since), Handoff.objects.filter(claimed_by=agent_id, lease_expires_at__isnull=False)
+    ids = list(held.values_list("pk", flat=True)[:AT_ONCE])
+    if first is not None:
+        here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM)
+        acts = here.filter(event_id__gte=first, actor_agent_id=agent_id, type__in=list(BEGINS)).order_by()
+        ids += [pk for pk in acts.values_list("handoff_id", flat=True).distinct()[:AT_ONCE] if pk]
+    found = spans(_steps_of(list(dict.fromkeys(ids)), before=newest_event_id() + 1), _lapsed())
+    return [span for span in found if span.agent_id == agent_id and _touches(span, since, now())]
 
 
 def _touches(span: Span, since: datetime, until: datetime) -> bool:

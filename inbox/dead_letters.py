@@ -12,7 +12,7 @@ from django.db.models import Q
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists
-from coordination.models import Stream
+from coordination.models import Agent, Stream
 from coordination.routing import Strategy, Visibility
 from core.clock import now
 from core.database import write
@@ -27,9 +27,9 @@ UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 def listed(*, agent_id: str | None, limit: int) -> list[Delivery]:
     """Dead letters, the newest first, with their messages; of one agent, or of all."""
-    rows = Delivery.objects.filter(PARKED)
-    if agent_id is not None:
-        rows = rows.of(agent_id)
+    # By their lanes, and not through all mail.
+    among: Any = Agent.everyone.values("pk") if agent_id is None else [agent_id]
+    rows = Delivery.objects.filter(PARKED, recipient__in=among)
     return list(rows.select_related("message__workspace").defer("message__body").order_by("-delivery_id")[:limit])
 
 

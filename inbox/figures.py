@@ -5,47 +5,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from coordination.models import Agent
-from coordination.routing import Strategy, Target
+from coordination.routing import Strategy, stored_strategy
 from core.contributions import Figure, Sample
+from core.database.functions import Seconds
 from inbox.models import Delivery, DeliveryStatus
 
 # Messages take no target that opens with time.
 KINDS = tuple(strategy.value for strategy in Strategy if strategy is not Strategy.DIRECT_WITH_FALLBACK)
 
 
-def _kind(target: Target | None) -> str:
-    return Strategy.BROADCAST.value if target is None else str(target.get("strategy"))
+_TARGET = Cast("message__target", TextField())
 
 
-def _acknowledged(since: datetime, until: datetime, limit: int) -> list[Sample]:
-    """How long each message took to be acknowledged."""
+def _kind(target: str | None) -> str:
+    return Strategy.BROADCAST.value if target is None else stored_strategy(target)
+
+
+def _read(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Delivery]:
+    """What was acknowledged within a window, the latest first."""
     rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
-    found = rows.order_by("-read_at").values_list("pk", "recipient_id", "message__target", "created_at", "read_at")
+    return (rows.filter(recipient=agent_id) if agent_id is not None else rows).order_by("-read_at")
+
+
+def _acknowledged(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """How long each message took to be acknowledged."""
+    took = Seconds(F("read_at")) - Seconds(F("created_at"))
+    found = _read(since, until, agent_id).values_list("pk", "recipient_id", _TARGET, took)
     return [
-        Sample(pk, agent_id, _kind(target), max(0.0, (read_at - created_at).total_seconds()))
-        for pk, agent_id, target, created_at, read_at in found[:limit]
-        if read_at is not None
+        Sample(pk, recipient_id, _kind(target), max(0.0, round(took, 3)))
+        for pk, recipient_id, target, took in found[:limit]
     ]
 
 
-def _redelivered(since: datetime, until: datetime, limit: int) -> list[Sample]:
+def _redelivered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     """How often each message that is over, acknowledged or parked, was handed out again."""
-    columns = ("pk", "recipient_id", "message__target", "attempts")
-    read = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=since, read_at__lt=until)
+    columns = ("pk", "recipient_id", _TARGET, "attempts")
+    agents = Agent.everyone.filter(pk=agent_id) if agent_id is not None else Agent.everyone.all()
     parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was
         Q(delivered_at__gte=since, delivered_at__lt=until),
-        recipient__in=Agent.everyone.values("pk"),
+        recipient__in=agents.values("pk"),
         status=DeliveryStatus.PARKED,
     )
     found = [
-        *read.order_by("-read_at").values_list(*columns)[:limit],
+        *_read(since, until, agent_id).values_list(*columns)[:limit],
         *parked.order_by("-delivery_id").values_list(*columns)[:limit],
     ]
     return [
-        Sample(pk, agent_id, _kind(target), max(0, attempts - 1)) for pk, agent_id, target, attempts in found[:limit]
+        Sample(pk, recipient_id, _kind(target), max(0, attempts - 1))
+        for pk, recipient_id, target, attempts in found[:limit]
     ]
 
 

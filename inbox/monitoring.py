@@ -6,18 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
-from django.db.models import Count, Min, Q, QuerySet, Value
+from django.db.models import Count, F, Min, Q, QuerySet, Value
 from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
+from coordination.models import Agent
+from core.database.functions import Seconds, Whole
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 NEWEST = 5_000  # messages a traffic map looks at, so that its cost has a ceiling
 SENDS = 2_000  # and a timeline, which tells of each when it was
 
+IN_IT = (DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED, DeliveryStatus.PARKED)  # mail that is not yet done with
 SNIPPET = 200  # characters of a body in a list
 
 
@@ -28,18 +30,22 @@ class Inbox:
     unread: int = 0
     in_flight: int = 0
     parked: int = 0
-    read: int = 0
+    read: int = 0  # only where one inbox is asked for
     oldest_unread: datetime | None = None
 
 
 def inbox_of(agent_id: str, moment: datetime) -> Inbox:
     """One agent's inbox."""
-    return inboxes(moment, Delivery.objects.of(agent_id)).get(agent_id, Inbox())
+    return _counted(Delivery.objects.of(agent_id), moment).get(agent_id, Inbox())
 
 
-def inboxes(moment: datetime, deliveries: DeliveryQuerySet | None = None) -> dict[str, Inbox]:
-    """Every inbox that holds or held mail, by agent. One pass over an index, and one over the leases."""
-    among = Delivery.objects.all() if deliveries is None else deliveries
+def inboxes(moment: datetime) -> dict[str, Inbox]:
+    """Every inbox that holds mail, by agent, without what was read: that is most of all mail there ever was."""
+    everyone = Agent.everyone.values("pk")
+    return _counted(Delivery.objects.filter(recipient__in=everyone, status__in=IN_IT), moment)
+
+
+def _counted(among: DeliveryQuerySet, moment: datetime) -> dict[str, Inbox]:
     counted: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
     rows = among.values_list("recipient_id", "status").annotate(Count("pk"), Min("delivery_id")).order_by()
     for agent_id, status, count, oldest in rows:
@@ -63,12 +69,10 @@ def inboxes(moment: datetime, deliveries: DeliveryQuerySet | None = None) -> dic
 def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
     """How many messages were sent in each of the last `minutes` minutes, oldest first."""
     first = moment.replace(second=0, microsecond=0) - timedelta(minutes=minutes - 1)
-    edges = [id_floor("msg", first + timedelta(minutes=i)) for i in range(minutes + 1)]
-    parts = [
-        Message.objects.filter(pk__gte=low, pk__lt=high).order_by().values_list(Value(i)).annotate(Count("pk"))
-        for i, (low, high) in enumerate(pairwise(edges))
-    ]
-    counted = dict(parts[0].union(*parts[1:], all=True))
+    since, until = id_floor("msg", first), id_floor("msg", first + timedelta(minutes=minutes))
+    sent = Message.objects.filter(pk__gte=since, pk__lt=until).order_by()
+    minute = Whole((Seconds(F("created_at")) - Value(first.timestamp())) / Value(60.0))
+    counted = dict(sent.values_list(minute).annotate(Count("pk")))
     return [counted.get(i, 0) for i in range(minutes)]
 
 

@@ -155,13 +155,13 @@ def first_event_at(moment: datetime) -> int | None:
 
     No index has their times: ids rise with time, so it is found by halving the log.
     """
-    oldest, newest = _edge("event_id"), _edge("-event_id")
+    oldest, newest = _oldest_written.first(), _newest_written.first()
     if oldest is None or newest is None or newest[1] < moment:
         return None
     below, above, found = oldest[0] - 1, newest[0], newest[0]  # it comes after `below`, up to `above`, or is `found`
     while below < above:
         middle = (below + above) // 2
-        event_id, written = Event.objects.filter(event_id__gt=middle).order_by("event_id").values_list(*_WRITTEN)[0]
+        event_id, written = _written_after(1, middle=middle)[0]
         if written < moment:
             below = event_id
         else:
@@ -169,8 +169,10 @@ def first_event_at(moment: datetime) -> int | None:
     return found
 
 
-_WRITTEN = ("event_id", "created_at")
+def _written(*order: str) -> QuerySet[Event, tuple[int, datetime]]:
+    return Event.objects.order_by(*order).values_list("event_id", "created_at")
 
 
-def _edge(order: str) -> tuple[int, datetime] | None:
-    return Event.objects.order_by(order).values_list(*_WRITTEN).first()
+_oldest_written = Select(lambda: _written("event_id"))
+_newest_written = Select(lambda: _written("-event_id"))
+_written_after = Select(lambda: _written("event_id").filter(event_id__gt=Slot("middle")))

@@ -17,7 +17,7 @@ from dashboard.templatetags.nexus import plain
 from inbox.picture import Picture
 
 EACH = 3  # of one kind on Home, so that one flood does not hide the others
-LISTED = 200  # of one kind on the page of its own
+LISTED = 100  # of one kind on the page of its own
 
 
 @dataclass(frozen=True)

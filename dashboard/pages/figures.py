@@ -60,7 +60,7 @@ def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
     bars = []
     for place, bucket in enumerate(buckets):
         bound, height = bucket["at_most"], 100 * bucket["count"] / top
-        label = "more" if bound is None else _told(bound, unit)
+        label = "more" if bound is None else f"{bound:g} s" if bound < 1 and unit == "seconds" else _told(bound, unit)
         bars.append({"x": place * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
                      "label": label, "count": bucket["count"]})  # fmt: skip
     return bars

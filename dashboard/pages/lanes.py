@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 from handoffs.spans import Doing, Span
@@ -129,18 +129,42 @@ class Lane:
 
 
 Placed = tuple[float, float, Span]  # from, to
+Others = Callable[[float], Counter[int]]  # by how narrow, how many claims beside the spans begin in each cell
 
 
-def lanes(spans: Mapping[str | None, Sequence[Span]], window: Window, *, marks: int = MARKS) -> list[Lane]:
-    """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that."""
-    placed = {name: _in_order(found, window) for name, found in spans.items()}
+def gathered_of(lanes: int) -> float:
+    """How narrow is what is gathered where so many lanes are full of it: its blocks are no more marks than there may
+    be."""
     narrow = NARROWEST
-    while narrow < WIDEST and sum(_cells(found, window, narrow) for found in placed.values()) > marks:
+    while narrow < WIDEST and lanes * 100 / (2 * narrow) > MARKS:
         narrow *= 2
-    drawn = [_lane(name, found, window, narrow) for name, found in placed.items()]
+    return narrow
+
+
+def lanes(
+    spans: Mapping[str | None, Sequence[Span]],
+    window: Window,
+    *,
+    marks: int = MARKS,
+    narrow: float = NARROWEST,
+    counted: Mapping[str | None, Mapping[int, int]] | None = None,
+) -> list[Lane]:
+    """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that.
+
+    What is narrower than `narrow` is gathered; `counted` has, by lane and cell, how many claims there are beside the
+    spans.
+    """
+    at_first = narrow
+    placed = {
+        name: (_in_order(found, window), partial(_wider, (counted or {}).get(name, {}), at_first))
+        for name, found in spans.items()
+    }
+    while narrow < WIDEST and sum(_cells(*found, window, narrow) for found in placed.values()) > marks:
+        narrow *= 2
+    drawn = [_lane(name, *found, window, narrow) for name, found in placed.items()]
     while narrow < WIDEST and sum(len(lane.marks) for lane in drawn) > marks:
         narrow *= 2
-        drawn = [_lane(name, found, window, narrow) for name, found in placed.items()]
+        drawn = [_lane(name, *found, window, narrow) for name, found in placed.items()]
     tops = accumulate((lane.height for lane in drawn), initial=0)
     return [_placed(lane, top) for lane, top in zip(drawn, tops, strict=False)]
 
@@ -151,10 +175,18 @@ def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
     return sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id))
 
 
-def _cells(placed: Sequence[Placed], window: Window, narrow: float) -> int:
+def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> int:
     """How many marks those spans of a lane make that are narrower than this; the others may add to that."""
     first, cell = window.clock, 2 * narrow
-    return len({(first + x) // cell for x, end, _ in placed if end - x < narrow})
+    return len({int((first + x) // cell) for x, end, _ in placed if end - x < narrow} | others(narrow).keys())
+
+
+def _wider(counted: Mapping[int, int], at_first: float, narrow: float) -> Counter[int]:
+    """What is counted by the cells that there were at first, by wider ones."""
+    found: Counter[int] = Counter()
+    for number, count in counted.items():
+        found[number // int(narrow / at_first)] += count
+    return found
 
 
 def _placed(lane: Lane, top: int) -> Lane:
@@ -164,7 +196,7 @@ def _placed(lane: Lane, top: int) -> Lane:
     return replace(lane, bars=bars, blocks=blocks, top=top)
 
 
-def _lane(name: str | None, placed: Sequence[Placed], window: Window, narrow: float) -> Lane:
+def _lane(name: str | None, placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> Lane:
     bars: list[Bar] = []
     free: list[float] = []  # by track, where its last bar ends
     gathered: dict[int, list[Span]] = {}
@@ -178,16 +210,18 @@ def _lane(name: str | None, placed: Sequence[Placed], window: Window, narrow: fl
             continue
         free[track : track + 1] = [end]
         bars.append(Bar(x, end - x, track, span))
-    blocks = []
-    for number, found in sorted(gathered.items()):
+    blocks, beside = [], others(narrow)
+    for number in sorted({*gathered, *beside}):
+        found = gathered.get(number, [])
         since, until = window.cell_begins(number, cell), window.cell_begins(number + 1, cell)
         x, end = window.at(since, 0), window.at(until, 100)
-        if len(found) == 1:  # by itself, as wide as can be chosen
+        if len(found) == 1 and not beside[number]:  # by itself, as wide as can be chosen
             width = min(narrow, end - x)
             bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
         else:
-            counted = Counter(span.doing for span in found)
-            blocks.append(Block(x, end - x, since, until, counted, len(free)))
+            doing = Counter(span.doing for span in found)
+            doing += Counter({Doing.CLAIMED: beside[number]})
+            blocks.append(Block(x, end - x, since, until, doing, len(free)))
     return Lane(name, bars, blocks)
 
 

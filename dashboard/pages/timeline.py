@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -12,16 +12,20 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination.models import Event
+from coordination.models import Agent, Event
 from core.clock import iso, now
 from dashboard.forms.filters import TIMELINES, TimelineFilters
 from dashboard.page import render
 from dashboard.pages import lanes, marks
 from dashboard.pages.lanes import Lane, Window
+<<<<<<< HEAD
 from dashboard.sentences import lines
 from handoffs import timeline as handoffs_timeline
+=======
+>>>>>>> scale
 from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
+from handoffs.timeline import Course, course, spans_of, spans_with
 from inbox import monitoring as inbox_monitoring
 
 LANES = 60  # agents, those that did most; the page says how many it leaves out
@@ -68,16 +72,23 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     moment = now()
     workspace_id = filters.place.workspace_id if filters.place else None
     live, window = _window(filters, moment)
-    course = handoffs_timeline.course(window.since, min(window.until, moment), workspace_id=workspace_id)
+    narrow = lanes.gathered_of(min(Agent.objects.count(), LANES))
+    cell = window.length * (2 * narrow / 100)
+    found = course(window.since, window.until, cell=cell, parts=lanes.CELLS, workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
-    spans = course.spans
     if agent_id := filters.text("agent"):
-        spans, sends = _of_agent(agent_id, spans, sends)
+        found, sends = _of_agent(agent_id, found, sends)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
+<<<<<<< HEAD
     query = filters.query("span", "step", "sender", "recipient", "sent_since", "sent_until")
     steps = marks.steps(window, workspace_id=workspace_id, agent_id=agent_id)
     picture = _picture(spans, sends, steps, window, moment, query)
     rows = sorted(spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
+=======
+    query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
+    picture = _picture(found, narrow, sends, window, moment, query)
+    rows = sorted(found.spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
+>>>>>>> scale
     titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
     return render(
         request,
@@ -89,8 +100,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         live=live,
         titles=titles,
         rows=rows,
-        unlisted=len(spans) - len(rows),
-        cut=course.since if course.cut else None,
+        unlisted=len(found.spans) - len(rows),
+        outlined=found.outline is not None,
         sends_cut=sends_cut,
         log_begins=oldest if oldest and oldest > window.since else None,
         unknown_until=window.at(oldest, 0),
@@ -105,12 +116,17 @@ def timeline(request: HttpRequest) -> TemplateResponse:
 
 
 def _of_agent(
-    agent_id: str, spans: list[Span], sends: list[inbox_monitoring.Send]
-) -> tuple[list[Span], list[inbox_monitoring.Send]]:
-    """What an agent did, how what it did waited, and what it wrote and got."""
-    its = {span.handoff_id for span in spans if span.agent_id == agent_id}
-    own = [span for span in spans if span.agent_id == agent_id or (span.agent_id is None and span.handoff_id in its)]
-    return own, [send for send in sends if agent_id in send[:2]]
+    agent_id: str, found: Course, sends: list[inbox_monitoring.Send]
+) -> tuple[Course, list[inbox_monitoring.Send]]:
+    """What an agent did, how what it did waited where that is told one by one, and what it wrote and got."""
+    its = {span.handoff_id for span in found.spans if span.agent_id == agent_id}
+    spans = [
+        span for span in found.spans if agent_id == span.agent_id or (not span.agent_id and span.handoff_id in its)
+    ]
+    outline = found.outline
+    if outline is not None:
+        outline = replace(outline, counted=[each for each in outline.counted if each.agent_id == agent_id], waited=[])
+    return Course(spans, outline), [send for send in sends if agent_id in send[:2]]
 
 
 def titles_of(handoff_ids: Iterable[str]) -> dict[str, str]:
@@ -171,27 +187,43 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
 
 
 def _picture(
+<<<<<<< HEAD
     spans: list[Span],
     sends: list[inbox_monitoring.Send],
     steps: list[Event],
     window: Window,
     moment: datetime,
     query: str,
+=======
+    found: Course, narrow: float, sends: list[inbox_monitoring.Send], window: Window, moment: datetime, query: str
+>>>>>>> scale
 ) -> dict[str, Any]:
     by_lane: dict[str | None, list[Span]] = defaultdict(list)
-    for span in spans:
+    for span in found.spans:
         by_lane[span.agent_id].append(span)
     waiting = by_lane.pop(None, [])
     did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
+<<<<<<< HEAD
     did.update(str(step.actor_agent_id) for step in steps)
+=======
+    counted: dict[str | None, dict[int, int]] = defaultdict(dict)
+    for agent_id, cell, count in found.outline.counted if found.outline else []:
+        counted[agent_id][cell] = count
+        did[agent_id] += 2 * count
+>>>>>>> scale
     for sender, recipient, _ in sends:
         did[sender] += 1
         did[recipient] += 1
     busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
-    drawn = lanes.lanes({None: waiting, **{name: by_lane.get(name, []) for name in busiest}}, window)
-    crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
-    if crowd:
-        drawn = lanes.lanes({None: [], **{name: by_lane.get(name, []) for name in busiest}}, window)
+    of_each: dict[str | None, list[Span]] = {name: by_lane.get(name, []) for name in busiest}
+    if found.outline:
+        crowd = found.outline.waited
+        drawn = lanes.lanes({None: [], **of_each}, window, narrow=narrow, counted=counted)
+    else:
+        drawn = lanes.lanes({None: waiting, **of_each}, window)
+        crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
+        if crowd:
+            drawn = lanes.lanes({None: [], **of_each}, window)
     among = set(busiest)
     between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
     arrows, unsent = lanes.arrows(between, window)
@@ -209,8 +241,12 @@ def _picture(
         "unsent": unsent,
         "left_out": len(did) - len(busiest),
         "drawn": [bar.span.handoff_id for lane in drawn for bar in lane.bars],
+<<<<<<< HEAD
         "totals": [_total(lane.name, by_lane.get(lane.name, waiting if lane.name is None else [])) for lane in drawn],
         "nothing": not spans and not sends and not steps,
+=======
+        "nothing": not did and not any(crowd) and not waiting,
+>>>>>>> scale
     }
 
 
@@ -233,23 +269,11 @@ def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Total:
-    """What an agent did in all within the window."""
-
-    name: str | None
-    counted: Mapping[str, int]
-
-
-def _total(name: str | None, spans: Iterable[Span]) -> Total:
-    return Total(name, Counter(WORDS[span.doing] for span in spans))
-
-
 def _inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | None:
     handoff_id, _, event_id = filters.text("span").rpartition(".")
     if handoff_id:
         row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
-        found = [span for span in handoffs_timeline.spans_of(handoff_id) if str(span.event_id) == event_id]
+        found = [span for span in spans_of(handoff_id) if str(span.event_id) == event_id]
         if row is None or not found:
             return {"kind": "gone"}
         span = found[0]
@@ -293,8 +317,7 @@ def life(spans: list[Span], moment: datetime) -> dict[str, Any] | None:
 def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
     """An agent's last day, as its lane."""
     window = Window(moment - timedelta(days=1), moment)
-    course = handoffs_timeline.course(window.since, moment)
-    own = [span for span in course.spans if span.agent_id == agent_id]
+    own = spans_with(agent_id, window.since)
     drawn = lanes.lanes({agent_id: own}, window, marks=200)
     spent: Counter[Doing] = Counter()
     for span in own:

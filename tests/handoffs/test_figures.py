@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+import random
+from dataclasses import asdict
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -65,6 +67,63 @@ def test_it_measures_a_handoff_from_its_creation_to_its_first_claim_and_its_end(
     assert (claimed["all"], claimed["by_agent"], claimed["by_kind"]) == (one, {"bob": one}, {"capability": one})
     assert done["all"] == {name: value if name == "count" else 3600.0 for name, value in one.items()}
     assert {"at_most": 60, "count": 1} in claimed["buckets"]  # type: ignore[operator]
+
+
+def test_it_counts_as_done_what_was_accepted_and_by_who_did_it(
+    call: Call, team: None, project: str, offer: Offer, clock: Clock
+) -> None:
+    handoff = offer(verifier="creator")
+    acts = {"project_root": project, "handoff_id": handoff}
+    clock.shift(MINUTE)
+    call("handoff_claim", **acts, agent_id="bob")
+    call("handoff_complete", **acts, agent_id="bob", result="")
+    clock.shift(MINUTE)
+    call("handoff_accept", **acts, agent_id="ana")
+    clock.shift(MINUTE)
+    done = told()["handoff_done_seconds"]["by_agent"]
+    assert {name: summary["max"] for name, summary in done.items()} == {"bob": 120.0}  # type: ignore[attr-defined]
+
+
+def test_it_takes_of_one_agent_its_own_newest_however_many_others_have_since(
+    call: Call, team: None, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST", 1)
+    for agent_id in ("bob", "cem"):
+        call("agent_register", agent_id=agent_id, capabilities=["python"])
+        acts = {"project_root": project, "handoff_id": offer(), "agent_id": agent_id}
+        call("handoff_claim", **acts)
+        call("handoff_complete", **acts, result="")
+        call("message_create", project_root=project, from_agent_id="ana", subject="a", body="b",
+             target={"strategy": "direct", "agent_id": agent_id})  # fmt: skip
+        (message,) = call("inbox_pull", agent_id=agent_id)["messages"][-1:]
+        call("inbox_ack", agent_id=agent_id, message_ids=[message["message_id"]])
+        clock.shift(MINUTE)
+    assert [figure["all"]["count"] for figure in told(agent_id="bob").values()] == [1] * 4  # type: ignore[index]
+
+
+def test_it_tells_what_a_naive_look_at_the_log_tells(
+    call: Call, team: None, project: str, offer: Offer, clock: Clock
+) -> None:
+    chance = random.Random(7)
+    created: dict[str, datetime] = {}
+    claimed: dict[str, timedelta] = {}
+    done: dict[str, timedelta] = {}
+    for _ in range(30):
+        what = chance.choice(["offer", "claim", "claim", "complete"])
+        clock.shift(timedelta(milliseconds=chance.randrange(1, 200_000)))  # leases last five minutes
+        if what == "offer" or not created:
+            created[offer()] = now()
+        handoff = chance.choice(list(created))
+        acts = {"project_root": project, "handoff_id": handoff, "agent_id": "bob"}
+        if what == "claim" and run(Caller(transport="test"), "handoff_claim", acts)["ok"]:
+            claimed.setdefault(handoff, now() - created[handoff])
+        if what == "complete" and run(Caller(transport="test"), "handoff_complete", {**acts, "result": ""})["ok"]:
+            done[handoff] = now() - created[handoff]
+    clock.shift(MINUTE)
+    assert claimed and done
+    for name, lengths in (("handoff_claim_seconds", claimed), ("handoff_done_seconds", done)):
+        expected = summary([round(length.total_seconds(), 3) for length in lengths.values()])
+        assert expected is not None and told()[name]["all"] == pytest.approx(asdict(expected))
 
 
 def test_it_measures_mail_to_its_acknowledgement_and_how_often_it_was_redelivered(

@@ -130,7 +130,7 @@ def test_it_shows_what_touches_a_window_whole(call: Call, project: str, offer: O
     later = offer()
     call("handoff_complete", project_root=project, handoff_id=long, agent_id="bob", result="")
 
-    found = course(NOON + 3 * MINUTE, now() + MINUTE).spans
+    found = course(NOON + 3 * MINUTE, now() + MINUTE, cell=MINUTE, parts=10).spans
 
     seen = {span.handoff_id: (span.doing, span.start, span.end) for span in found}
     assert seen == {
@@ -147,7 +147,7 @@ def test_it_shows_in_a_window_of_the_past_what_went_on_then(
     call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
     clock.move_to(NOON + 4 * MINUTE)
     call("handoff_complete", project_root=project, handoff_id=handoff, agent_id="bob", result="")
-    (span,) = course(NOON + MINUTE, NOON + 2 * MINUTE).spans
+    (span,) = course(NOON + MINUTE, NOON + 2 * MINUTE, cell=MINUTE, parts=10).spans
     assert (span.doing, span.agent_id, span.start) == (Doing.CLAIMED, "bob", NOON)
 
 

@@ -1,0 +1,31 @@
+"""What the ORM asks of each database in its own words: times as numbers, to be summed up where the rows are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import BigIntegerField, FloatField, Func
+
+
+class Seconds(Func):
+    """A time as seconds since 1970, to the millisecond."""
+
+    output_field = FloatField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="((julianday(%(expressions)s) - 2440587.5) * 86400.0)")
+
+    def as_postgresql(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="EXTRACT(EPOCH FROM %(expressions)s)::float8")
+
+
+class Whole(Func):
+    """The whole part of a number that is not negative."""
+
+    output_field = BigIntegerField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="CAST(%(expressions)s AS INTEGER)")
+
+    def as_postgresql(self, compiler: Any, connection: Any, **more: Any) -> Any:
+        return self.as_sql(compiler, connection, template="FLOOR(%(expressions)s)::bigint")
