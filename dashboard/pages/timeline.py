@@ -18,11 +18,7 @@ from dashboard.forms.filters import TIMELINES, TimelineFilters
 from dashboard.page import render
 from dashboard.pages import lanes, marks
 from dashboard.pages.lanes import Lane, Window
-<<<<<<< HEAD
 from dashboard.sentences import lines
-from handoffs import timeline as handoffs_timeline
-=======
->>>>>>> scale
 from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
 from handoffs.timeline import Course, course, spans_of, spans_with
@@ -79,16 +75,10 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     if agent_id := filters.text("agent"):
         found, sends = _of_agent(agent_id, found, sends)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
-<<<<<<< HEAD
     query = filters.query("span", "step", "sender", "recipient", "sent_since", "sent_until")
     steps = marks.steps(window, workspace_id=workspace_id, agent_id=agent_id)
-    picture = _picture(spans, sends, steps, window, moment, query)
-    rows = sorted(spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
-=======
-    query = filters.query("span", "sender", "recipient", "sent_since", "sent_until")
-    picture = _picture(found, narrow, sends, window, moment, query)
+    picture = _picture(found, narrow, sends, steps, window, moment, query)
     rows = sorted(found.spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
->>>>>>> scale
     titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
     return render(
         request,
@@ -187,30 +177,24 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
 
 
 def _picture(
-<<<<<<< HEAD
-    spans: list[Span],
+    found: Course,
+    narrow: float,
     sends: list[inbox_monitoring.Send],
     steps: list[Event],
     window: Window,
     moment: datetime,
     query: str,
-=======
-    found: Course, narrow: float, sends: list[inbox_monitoring.Send], window: Window, moment: datetime, query: str
->>>>>>> scale
 ) -> dict[str, Any]:
     by_lane: dict[str | None, list[Span]] = defaultdict(list)
     for span in found.spans:
         by_lane[span.agent_id].append(span)
     waiting = by_lane.pop(None, [])
     did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
-<<<<<<< HEAD
     did.update(str(step.actor_agent_id) for step in steps)
-=======
     counted: dict[str | None, dict[int, int]] = defaultdict(dict)
     for agent_id, cell, count in found.outline.counted if found.outline else []:
         counted[agent_id][cell] = count
         did[agent_id] += 2 * count
->>>>>>> scale
     for sender, recipient, _ in sends:
         did[sender] += 1
         did[recipient] += 1
@@ -241,12 +225,7 @@ def _picture(
         "unsent": unsent,
         "left_out": len(did) - len(busiest),
         "drawn": [bar.span.handoff_id for lane in drawn for bar in lane.bars],
-<<<<<<< HEAD
-        "totals": [_total(lane.name, by_lane.get(lane.name, waiting if lane.name is None else [])) for lane in drawn],
-        "nothing": not spans and not sends and not steps,
-=======
         "nothing": not did and not any(crowd) and not waiting,
->>>>>>> scale
     }
 
 
