@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from django import template
 from django.urls import reverse
-from django.utils.html import escape, format_html
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from core.clock import iso
