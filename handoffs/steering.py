@@ -158,6 +158,8 @@ def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) ->
     handoff, former = selectors.found(handoff_id), selectors.found(handoff_id)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
     free = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
+    if handoff.deadline_at is not None and handoff.deadline_at < moment:
+        free["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
     _update(handoff, status=status, updated_at=moment, **free, **columns)
     if former.status in HELD and handoff.task_key is not None:
         place = workspaces.place_of(handoff.workspace)

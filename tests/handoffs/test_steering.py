@@ -105,6 +105,18 @@ def test_it_reassigns_what_nobody_may_take_and_what_lapsed(
                                "handoff.claimed"]  # fmt: skip
 
 
+@pytest.mark.parametrize("verb", ["handoff_release", "handoff_reassign"])
+def test_it_opens_again_what_was_held_at_its_deadline(
+    verb: str, clock: Clock, offer: Offer, call: Call, project: str
+) -> None:
+    handoff_id = offer(deadline_seconds=60)
+    of = {"project_root": project, "handoff_id": handoff_id, "agent_id": "bob"}
+    call("handoff_claim", **of)
+    clock.shift(61)
+    does(verb, handoff_id=handoff_id, **({"agent_id": "bob"} if verb == "handoff_reassign" else {}))
+    assert call("handoff_claim", **of)["status"] == "CLAIMED"
+
+
 def test_it_reassigns_to_nobody_who_is_unknown(held: str) -> None:
     assert does("handoff_reassign", handoff_id=held, agent_id="nobody")["error"]["code"] == "NOT_FOUND"
     assert Handoff.objects.get(pk=held).claimed_by == "bob"
