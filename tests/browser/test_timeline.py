@@ -32,9 +32,7 @@ def test_it_is_read_by_keys(page: Page, team: Ids) -> None:
 
 def test_it_zooms_where_the_pointer_is(page: Page, team: Ids) -> None:
     page.goto("/admin/timeline/")
-    box = page.locator("#chart").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    page.locator("#chart").hover()
     page.keyboard.down("Control")
     page.mouse.wheel(0, -100)
     page.keyboard.up("Control")

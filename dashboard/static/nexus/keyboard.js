@@ -63,3 +63,6 @@ const first = document.querySelector("a[data-mark=letter][aria-current]");
 if (first && !new URLSearchParams(location.search).has("m") && matchMedia("(min-width: 1000px)").matches) {
   history.replaceState({}, "", first.href);
 }
+
+// Chromium leaves it out now and then, after a link that was followed by a key.
+if (document.activeElement === document.body) document.querySelector("[autofocus]")?.focus();
