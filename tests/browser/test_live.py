@@ -43,7 +43,8 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
         output, _ = demo.communicate(timeout=START_SECONDS)
     assert demo.returncode == 0, output
     page.goto("/admin/")
-    expect(page.locator(".nx-bars title").last).not_to_have_text("0 messages, 0 min ago")
+    minutes = page.locator(".nx-bars title").filter(has_text=re.compile(r"^[1-9]\d* messages?, [01] min ago"))
+    expect(minutes).not_to_have_count(0)  # the last minute's, or the one's before where it ended meanwhile
 
 
 def test_it_updates_the_picture_without_a_reload(page: Page, team: Ids, do: Does) -> None:
