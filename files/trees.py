@@ -11,6 +11,7 @@ def shared_by(place: Place) -> list[str]:
     """The ids of the workspaces in which the same names are the same files: the project's own first, and those in its
     place in the other work trees, whether or not anybody works there."""
     here = repository.find(place.root)
-    trees = here.trees if here else ()
-    inner = place.root[len(here.top) :] if here else ""
-    return [place.workspace_id, *(workspace_id_of(tree + inner) for tree in trees if here and tree != here.top)]
+    if here is None:
+        return [place.workspace_id]
+    inner = place.root[len(here.top) :]
+    return [place.workspace_id, *(workspace_id_of(tree + inner) for tree in here.trees if tree != here.top)]

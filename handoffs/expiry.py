@@ -13,7 +13,7 @@ from core.database import store, write
 from core.database.prepared import Select, Slot, Update
 from handoffs import notices
 from handoffs.models import Handoff, HandoffStatus
-from handoffs.steps import record
+from handoffs.steps import UNCLAIMED, record
 from handoffs.work import work
 
 _due = Select(
@@ -54,8 +54,7 @@ def _reopen(handoff: Handoff, moment: datetime) -> None:
     """Inside a transaction: a handoff whose lease lapsed is open again, unless it was renewed meanwhile."""
     former, lapsed_at = handoff.claimed_by, handoff.lease_expires_at
     lapsed = Handoff.objects.lapsed(moment).filter(pk=handoff.pk)
-    opened = {"status": HandoffStatus.OPEN, "claimed_by": None, "claimed_at": None, "lease_seconds": None}
-    if not lapsed.update(**opened, lease_expires_at=None, blocked_reason=None, updated_at=moment):
+    if not lapsed.update(status=HandoffStatus.OPEN, updated_at=moment, **UNCLAIMED):
         return
     record(handoff, "expired", None, moment, claimed_by=former, lapsed_at=iso(lapsed_at))
     if handoff.task_key is not None:

@@ -21,7 +21,7 @@ from handoffs import lifecycle, notices, selectors
 from handoffs.config import HandoffSettings
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff
-from handoffs.steps import changed_meanwhile, record
+from handoffs.steps import UNCLAIMED, changed_meanwhile, record
 from handoffs.work import work
 
 UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
@@ -157,10 +157,9 @@ def _open_again(handoff_id: str, verb: str, moment: datetime, **columns: Any) ->
     """Open a handoff, whoever holds it; as it is then, and as it was. Inside a transaction."""
     handoff, former = selectors.found(handoff_id), selectors.found(handoff_id)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
-    free = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
     if handoff.deadline_at is not None and handoff.deadline_at < moment:
-        free["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
-    _update(handoff, status=status, updated_at=moment, **free, **columns)
+        columns["deadline_at"] = None  # somebody had it by then; it would expire as soon as it is open
+    _update(handoff, status=status, updated_at=moment, **UNCLAIMED, **columns)
     if former.status in HELD and handoff.task_key is not None:
         place = workspaces.place_of(handoff.workspace)
         work().returned(handoff.task_key, place, former.claimed_by, None, moment)

@@ -29,6 +29,9 @@ _end = Update(
     updated_at=Slot("moment"),
 )
 
+# What a handoff that is open has none of.
+UNCLAIMED = dict.fromkeys(("claimed_by", "claimed_at", "lease_seconds", "lease_expires_at", "blocked_reason"))
+
 
 def refresh_plan(place: workspaces.Place, handoff_id: str) -> None:
     """Before the transaction of a step that moves the task of a handoff, where it carries one. Raises NOT_FOUND."""
