@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db.models import DateTimeField, Exists, F, OuterRef, Subquery, TextField
 from django.db.models.functions import Cast
 
-from coordination.log.selectors import first_event_at, newest_event_id
+from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
 from core.contributions import Figure, Sample
@@ -21,10 +21,7 @@ PIECE = 50_000  # ids of the log that are looked through at once, and then twice
 def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     """How long after its creation a handoff was first claimed, where that was within the window. A piece of the log
     after the other, so that a long window costs no more than what is taken of it."""
-    first = first_event_at(since)
-    if first is None:
-        return []
-    beyond = first_event_at(until) or newest_event_id() + 1
+    first, beyond = ids_within(since, until)
     here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, type="handoff.claimed")
     if agent_id is not None:
         here = here.filter(actor_agent_id=agent_id)
@@ -36,7 +33,7 @@ def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None)
         .annotate(about=Cast(Subquery(handoff.values("target")), TextField()))
         .annotate(waited=Seconds(F("created_at")) - Seconds(created))
         .filter(waited__isnull=False)
-        .order_by((F("event_id") + 0).desc())  # by a sum: read by the streams' index, and not the whole log
+        .order_by(NEWEST_OF_STREAMS)
         .values_list("event_id", "actor_agent_id", "about", "waited")
     )
     found: list[Sample] = []

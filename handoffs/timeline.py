@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from coordination.log.selectors import first_event_at, newest_event_id
+from coordination.log.selectors import first_event_at, ids_within, newest_event_id
 from coordination.models import Event, Workspace
 from core.clock import now
 from handoffs.models import LIVE, STREAM, Handoff
@@ -34,13 +34,10 @@ def course(since: datetime, until: datetime, *, cell: timedelta, parts: int, wor
 
     An outline counts what is shorter than half a `cell`, and those who waited in each of so many equal `parts`.
     """
-    head = newest_event_id()
-    first = first_event_at(since) or head + 1
-    beyond = first_event_at(until)
-    last = head if beyond is None else beyond - 1
+    first, beyond = ids_within(since, until)
     places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
     events = Event.objects.filter(
-        workspace_id__in=places.values("pk"), stream=STREAM, event_id__gte=first, event_id__lte=last
+        workspace_id__in=places.values("pk"), stream=STREAM, event_id__gte=first, event_id__lt=beyond
     )
     if events.order_by()[STEPS : STEPS + 1].values("pk"):
         found = outline(since, until, workspace_id=workspace_id, cell=cell, parts=parts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 
 from coordination.models import Event
 from coordination.routing import Profile, is_shown_to
@@ -167,6 +167,18 @@ def first_event_at(moment: datetime) -> int | None:
         else:
             found, above = event_id, middle
     return found
+
+
+def ids_within(since: datetime, until: datetime) -> tuple[int, int]:
+    """The ids of the events written within a window: from the first of these on, and before the second."""
+    first, beyond = first_event_at(since), first_event_at(until)
+    end = newest_event_id() + 1 if beyond is None else beyond
+    return end if first is None else first, end
+
+
+# The newest of some streams: by a sum, so that no database reads the whole log backwards for the order, instead of the
+# streams by their index.
+NEWEST_OF_STREAMS = (F("event_id") + 0).desc()
 
 
 def _written(*order: str) -> QuerySet[Event, tuple[int, datetime]]:

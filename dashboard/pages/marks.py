@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
-from django.db.models import F
-
-from coordination.log.selectors import first_event_at, newest_event_id
+from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within
 from coordination.models import Event, Workspace
 from core.apps import nexus_apps
 from dashboard.pages.lanes import GAP, Lane, Window
@@ -40,19 +38,18 @@ def _marked() -> tuple[list[str], list[str]]:
 def steps(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Event]:
     """The newest steps of agents, or of one, within a window, newest first."""
     streams, types = _marked()
-    after = first_event_at(window.until)
+    first, beyond = ids_within(window.since, window.until)
     places = Workspace.objects.filter(pk=workspace_id) if workspace_id else Workspace.objects.all()
     rows = Event.objects.filter(
         workspace_id__in=places.values("pk"),
         stream__in=streams,
         type__in=types,
         actor_agent_id__isnull=False,
-        event_id__gte=first_event_at(window.since) or newest_event_id() + 1,
+        event_id__gte=first,
+        event_id__lt=beyond,
     )
-    rows = rows if after is None else rows.filter(event_id__lt=after)
     rows = rows.filter(actor_agent_id=agent_id) if agent_id else rows
-    # By a sum, so that no database reads the whole log backwards for the order instead of the streams by their index.
-    return list(rows.order_by((F("event_id") + 0).desc())[:MOST])
+    return list(rows.order_by(NEWEST_OF_STREAMS)[:MOST])
 
 
 def marks(events: Sequence[Event], window: Window, lanes: Sequence[Lane]) -> Mapping[str, list[Mark]]:
