@@ -109,7 +109,7 @@ def dark(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.classList.contains('dark')"))
 
 
-@pytest.mark.parametrize("name", ["agents", "settings"])
+@pytest.mark.parametrize("name", ["agents", "settings", "limits"])
 def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: str) -> None:
     page.set_viewport_size({"width": 400, "height": 900})
     page.goto(PAGES[name])
@@ -117,6 +117,9 @@ def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: 
     assert cells.count() > 5
     right = cells.evaluate_all("cells => Math.max(...cells.map((cell) => cell.getBoundingClientRect().right))")
     assert right <= 400
+    heads = page.locator(".nx-stack thead")  # each cell has its label there
+    sizes = heads.evaluate_all("heads => heads.map((head) => head.getBoundingClientRect().width)")
+    assert sizes and max(sizes) <= 1
 
 
 @pytest.mark.parametrize("name", ["agents", "files"])
