@@ -7,6 +7,7 @@ DEV := $(VENV)/installed-dev
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/topics \
 	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
+	$(patsubst %,tests/control/test_%.py,authority calls direct ends questions stream supervision waking worker worktrees) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
 	$(patsubst %,tests/files/test_%.py,holding reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)

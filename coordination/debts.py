@@ -1,4 +1,4 @@
-"""What agents owe: work they took and have not brought. The apps whose work it is register here."""
+"""What agents owe: work they took and have not brought, and answers. The apps whose they are register here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SHOWN = 100  # debts that one agent is told of at once
 
 @dataclass(frozen=True)
 class Debt:
-    """One thing that an agent has and has not brought yet."""
+    """One thing that an agent has and has not brought yet, or was asked and has not answered."""
 
     agent_id: str  # who owes it
-    kind: str  # handoff, message, task
+    kind: str  # handoff, message, task, verdict, question
     identifier: str
     what: str  # others' words, as they are
     to: str | None  # who waits for it
@@ -30,7 +30,7 @@ class Debt:
 
     @property
     def key(self) -> str:
-        """What tells it from others, also in the SQL of the modules `glance`."""
+        """What tells it from others, also in the SQL of the modules `glances`."""
         return f"{self.kind} {self.identifier}"
 
 
@@ -93,7 +93,7 @@ def _last_by(moment: datetime) -> int:
 
 
 class DebtRow(TypedDict):
-    """What an agent has and has not brought yet."""
+    """What an agent has and has not brought yet, or was asked and has not answered."""
 
     kind: str
     id: str

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from coordination.models import Agent, AgentKey, Workspace
+from coordination.models import Agent, AgentKey, LentKey, Workspace
 from core.database.prepared import Lookup
 
 agent_exists = Lookup(Agent.objects.all)  # deleted ones do not count: the manager leaves them out
 workspace_exists = Lookup(Workspace.objects.all)
-agent_of_key_hash = Lookup(lambda: AgentKey.objects.filter(is_active=True), by="key_hash", column="agent_id")
+_of_issued = Lookup(lambda: AgentKey.objects.filter(is_active=True), by="key_hash", column="agent_id")
+_of_lent = Lookup(LentKey.objects.all, by="key_hash", column="agent_id")
+
+
+def agent_of_key_hash(key_hash: str) -> str | None:
+    """Whose key it is: one that an operator issued, or that the agent's process was lent."""
+    return _of_issued(key_hash) or _of_lent(key_hash)

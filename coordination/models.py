@@ -113,6 +113,21 @@ class AgentKey(models.Model):
         return f"key of {self.agent_id}"
 
 
+class LentKey(models.Model):
+    """A key that a process of an agent has for as long as it lives, beside the one that an operator issued."""
+
+    key_hash = models.CharField(primary_key=True, max_length=64)  # sha256 of the key
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="lent_keys")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "lent_keys"
+        constraints = not_empty("lent_keys", "key_hash")
+
+    def __str__(self) -> str:
+        return f"key lent to {self.agent_id}"
+
+
 class SessionStatus(models.TextChoices):
     """The states of a session."""
 
@@ -192,6 +207,9 @@ class Event(models.Model):
             models.Index(fields=["workspace", "event_id"], name="events_by_workspace"),
             models.Index(fields=["workspace", "stream", "event_id"], name="events_by_stream"),
             models.Index(fields=["handoff_id"], name="events_of_handoff", condition=Q(handoff_id__isnull=False)),
+            models.Index(  # figures take them out of the whole log
+                fields=["event_id", "actor_agent_id"], name="events_of_claims", condition=Q(type="handoff.claimed")
+            ),
         ]
         constraints = [
             *not_empty("events", "type"),

@@ -6,6 +6,7 @@ One rule for REST, `/mcp`, server-sent events, WebSockets and every page: plain 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 
 from core import waiting
+from core.apps import nexus_apps
 from core.domain import domain
 from core.operations.caller import LOCAL_OPERATOR, Caller, of_operator
 from core.operations.errors import Code, NexusError
@@ -78,14 +80,17 @@ def identify(
 ) -> Caller:
     """The caller behind a connection; reads the store when a key was presented.
 
-    A key binds to its agent. Without one, a logged-in member of the staff is an operator, and so is a direct local
-    request while the server is bound to loopback. With `key_required` (that is `/mcp`) only a key counts.
+    A key binds to its agent. Who shows the token of this run, or is logged in as a member of the staff, is an operator;
+    so is a direct local request, while the server is bound to loopback and runs no programs but the operator's own.
+    With `key_required` (that is `/mcp`) only a key counts.
     Raises Refused: 403 for a foreign Host or Origin, 401 for an unknown key or none. A long-lived connection asks
     again from time to time, and has a name for its `connection` (see Caller): keys are regenerated and deactivated
     meanwhile, and logins end.
     """
-    host = _host(info)
+    host = check_place(info)
     keys = presented_keys(info)
+    if not key_required and len(keys) == 1 and is_operators_token(min(keys)):
+        return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
     if keys:
         agent_id, credential = _bound_to(keys)
         connection = connection or _holder(keys)
@@ -93,10 +98,12 @@ def identify(
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
             return Caller(transport, operator=info.staff, connection=connection or of_operator(info.staff))
-        if settings.NEXUS_TRUSTS_LOCAL and _is_local(info, host):
+        if settings.NEXUS_TRUSTS_LOCAL and _is_local(info, host) and not runs_others_programs():
             return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
     raise Refused(
-        401, "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it."
+        401,
+        "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it, and "
+        "shows a login, or the token of this run, where to be on this machine is not enough.",
     )
 
 
@@ -110,6 +117,17 @@ async def aidentify(info: ConnectionInfo, *, transport: str, key_required: bool 
 async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
     """The caller of a plain async Django view. Raises Refused."""
     return await aidentify(ConnectionInfo.of_request(request, await request.auser()), transport=transport)
+
+
+def is_operators_token(presented: str) -> bool:
+    """Whether this is the token of this run, compared in a time that tells nothing of it."""
+    tokens = [token for app in nexus_apps() if (token := app.operators_token())]
+    return any(hmac.compare_digest(presented.encode(errors="replace"), token.encode()) for token in tokens)
+
+
+def runs_others_programs() -> bool:
+    """Whether agents' programs may run on this machine: they are as local as the operator."""
+    return any(app.runs_others_programs() for app in nexus_apps())
 
 
 def staff_name(user: Any) -> str | None:
@@ -161,8 +179,11 @@ def is_loopback(address: str | None) -> bool:
     return (mapped or ip).is_loopback
 
 
-def _host(info: ConnectionInfo) -> str:
-    """The Host a request names, once it and the Origin have passed: a page of another site reaches nothing here."""
+def check_place(info: ConnectionInfo) -> str:
+    """The Host a request names, once it and the Origin have passed: a page of another site reaches nothing here.
+
+    Raises Refused.
+    """
     hosts = info.values("host")
     if len(hosts) != 1 or not validate_host(split_domain_port(hosts[0])[0], settings.ALLOWED_HOSTS):
         raise Refused(403, "This Host is not served here; call the server by the address it printed at its start.")

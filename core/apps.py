@@ -13,7 +13,10 @@ from django.utils.module_loading import module_has_submodule
 if TYPE_CHECKING:
     from core.contributions import (
         Action,
+        Address,
+        Bell,
         DoctorCheck,
+        Endpoint,
         ExportKind,
         Figure,
         Found,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
         RetentionLane,
         Sentence,
         Thing,
+        WakeKind,
     )
 
 
@@ -101,8 +105,16 @@ class NexusAppConfig(AppConfig):
         """What may wait for an agent between its turns."""
         return ()
 
+    def wake_kinds(self) -> Sequence[WakeKind]:
+        """What may wake agents that Nexus runs."""
+        return ()
+
     def needs(self) -> Sequence[NeedKind]:
         """What may wait for a person."""
+        return ()
+
+    def bells(self) -> Sequence[Bell]:
+        """What agents stand still for until a person answers."""
         return ()
 
     def actions(self) -> Sequence[Action]:
@@ -116,6 +128,18 @@ class NexusAppConfig(AppConfig):
     def websocket_routes(self) -> Sequence[Any]:
         """URL patterns of WebSockets."""
         return ()
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """HTTP beside Django, at paths of its own."""
+        return ()
+
+    def addresses(self) -> Sequence[Address]:
+        """Where it is reached beside Django, by the settings of this run."""
+        return ()
+
+    def remarks(self) -> Mapping[str, str]:
+        """What `serve` tells beside its addresses: by a word for it, in a line."""
+        return {}
 
     def openapi_paths(self) -> Mapping[str, Any]:
         """Paths of the OpenAPI schema that no view declares."""
@@ -133,8 +157,19 @@ class NexusAppConfig(AppConfig):
         """By operation that only agents call, what errors shown to people say instead."""
         return {}
 
+    def operators_token(self) -> str | None:
+        """A token of this run that makes its holder an operator: it lies in the home, for who can read that."""
+        return None
+
+    def runs_others_programs(self) -> bool:
+        """Whether it runs programs here that are not the operator's own: to be on this machine proves nothing then."""
+        return False
+
     def on_start(self) -> None:
-        """What a server does once its store is ready, before it serves; a failure is the app's to log."""
+        """What a server, the hub or an agent's own, does once its store is ready; a failure is the app's to log."""
+
+    def on_serve(self) -> None:
+        """What the hub alone does before it takes connections; where it raises, the hub does not start."""
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """What a server runs beside its requests, for as long as it lives."""
@@ -165,6 +200,11 @@ def needs(picture: Any, each: int) -> list[tuple[NeedKind, Found]]:
     kinds = sorted((kind for app in nexus_apps() for kind in app.needs()), key=lambda kind: kind.rank)
     found = [(kind, kind.find(picture, each)) for kind in kinds]
     return [(kind, these) for kind, these in found if these.count]
+
+
+def bells() -> list[Bell]:
+    """What rings."""
+    return [bell for app in nexus_apps() for bell in app.bells()]
 
 
 def actions() -> dict[str, Action]:

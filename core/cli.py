@@ -45,7 +45,7 @@ class Parser(CommandParser):
     """Answers a bad command line with CONFIG_ERROR and exit code 1; its help ends with the settings."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message}. See --help.\n")
+        self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message} (see --help).\n")
 
     def format_help(self) -> str:
         return f"{super().format_help()}\n{_settings_help()}"
@@ -55,8 +55,8 @@ def _settings_help() -> str:
     """The settings' flags. They are parsed before Django starts: no command's parser takes them."""
     shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
     settings = shown.add_argument_group("settings (flag over environment over stored over default)")
-    for name, field in TABLE.items():
-        settings.add_argument(flag(name), help=f"{field.metadata['help']} [{variable(name)}; {field.default}]")
+    for name, declared in TABLE.items():
+        settings.add_argument(flag(name), help=f"{declared.help} [{variable(name)}; {declared.default}]")
     return shown.format_help()
 
 
@@ -189,7 +189,10 @@ def text_of(given: str) -> str:
     typed = sys.stdin.isatty()
     if typed:
         sys.stderr.write("[nexus] Type the text; Ctrl-D on a line of its own ends it, Ctrl-C drops it.\n")
-    text = sys.stdin.read()
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise invalid("Standard input holds no text: it is not UTF-8.") from None
     if typed and not text:
         raise invalid("No text was typed: nothing was done.")
     return text

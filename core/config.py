@@ -1,17 +1,16 @@
 """Settings, declared once by the app whose they are: parsing, `--help`, the docs and the settings page read the table.
 
-An app's settings stand in its `config.py`, which knows nothing of Django: they are read before it starts.
+An app's settings stand in its `config.py`, which knows nothing of Django: they are read before it starts, by a hook
+at every turn of an agent, too. Hence no dataclasses: they, and what they import, take an eighth of such a call.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast, dataclass_transform
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar, cast, dataclass_transform
 from urllib.parse import unquote, urlsplit
 
 from core.operations.errors import Code, NexusError
@@ -19,6 +18,20 @@ from core.operations.errors import Code, NexusError
 TRUE, FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 SECRET = re.compile(r"password|secret|_key", re.IGNORECASE)  # in the names of libpq's parameters
 LARGEST = 2**31 - 1  # what every consumer (SQLite, timedelta, select) takes without overflow
+
+
+class Setting(NamedTuple):
+    """A setting as its app declares it, by `setting`."""
+
+    default: Any
+    help: str
+    minimum: int | None
+    maximum: int
+    choices: tuple[str, ...]
+    check: Callable[[str], object] | None
+    live: bool
+    shown: Callable[[str], str] | None
+    bare: str | None
 
 
 def setting(
@@ -31,19 +44,31 @@ def setting(
     check: Callable[[str], object] | None = None,
     live: bool = True,
     shown: Callable[[str], str] | None = None,
+    bare: str | None = None,
 ) -> Any:
     """Declare one setting: its default, bounds and the sentence that documents it.
 
     A text of a form of its own has a `check`, which raises ValueError with what to write instead. A setting that is not
     `live` is read once, at start, before the store is open: only a flag or a variable sets it. One that may
-    hold a secret has a `shown`, which makes of its text what may be told.
+    hold a secret has a `shown`, which makes of its text what may be told. `bare` is what its flag
+    means without a value.
     """
-    bounds = {"minimum": minimum, "maximum": maximum, "choices": choices, "check": check}
-    return dataclasses.field(default=default, metadata={"help": help, **bounds, "live": live, "shown": shown})
+    return Setting(default, help, minimum, maximum, choices, check, live, shown, bare)
 
 
 class Settings:
-    """Base of an app's settings; `settings.NEXUS` is an instance of every app's at once."""
+    """Base of an app's settings; `settings.NEXUS` is an instance of every app's at once, which nobody changes."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{name} is set with replaced()")
+
+    def replaced(self, **values: Any) -> Self:
+        """The same settings, but for these."""
+        own = {name: value for name, value in vars(self).items() if name in TABLE}
+        return type(self)({**own, **values})
 
     @classmethod
     def current(cls) -> Self:
@@ -55,20 +80,21 @@ class Settings:
 
 S = TypeVar("S", bound=type[Settings])
 
-TABLE: dict[str, dataclasses.Field[Any]] = {}  # every setting by name
+TABLE: dict[str, Setting] = {}  # every setting by name
 SECTIONS: list[type[Settings]] = []
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(setting,))
 def section(cls: S) -> S:
     """Register the settings that a class declares, as an app's `config` module does when it is imported."""
-    made: Any = dataclass(frozen=True, init=False, repr=False, eq=False)(cls)  # of them all together one is made
-    for field in dataclasses.fields(made):
-        if field.name in TABLE:
-            raise ValueError(f"setting {field.name} is declared twice")
-        TABLE[field.name] = field
-    SECTIONS.append(made)
-    return cast(S, made)
+    declared = {name: value for name, value in vars(cls).items() if isinstance(value, Setting)}
+    for name, each in declared.items():
+        if name in TABLE:
+            raise ValueError(f"setting {name} is declared twice")
+        TABLE[name] = each
+        setattr(cls, name, each.default)
+    SECTIONS.append(cls)
+    return cls
 
 
 def check_url(text: str) -> None:
@@ -159,34 +185,34 @@ def parse(name: str, text: str, origin: str) -> Any:
 
     Raises CONFIG_ERROR naming `origin` (the flag or the variable) when it is out of the setting's vocabulary.
     """
-    field = TABLE[name]
-    meta = field.metadata
+    declared = TABLE[name]
 
     def refuse(why: str) -> NexusError:
-        got = "" if meta["shown"] else f" (got {text!r})"
+        got = "" if declared.shown else f" (got {text!r})"
         return NexusError(Code.CONFIG_ERROR, f"{origin}: {why}{got}.", {"setting": name})
 
     if "\x00" in text:
         raise refuse("a NUL character is not allowed")
-    if meta["choices"]:
-        if text not in meta["choices"]:
-            raise refuse(f"use one of {', '.join(meta['choices'])}")
+    if declared.choices:
+        if text not in declared.choices:
+            raise refuse(f"use one of {', '.join(declared.choices)}")
         return text
-    if meta["check"]:
+    if declared.check:
         try:
-            meta["check"](text)
+            declared.check(text)
         except ValueError as error:
             raise refuse(str(error)) from None
         return text
-    if isinstance(field.default, bool):
+    if isinstance(declared.default, bool):
         if text.lower() not in TRUE | FALSE:
             raise refuse("use true or false")
         return text.lower() in TRUE
-    if isinstance(field.default, int):
+    if isinstance(declared.default, int):
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
             raise refuse("use a whole number")
-        if not meta["minimum"] <= int(text) <= meta["maximum"]:
-            raise refuse(_out_of_bounds(int(text), meta["minimum"], meta["maximum"]))
+        assert declared.minimum is not None, "every number has its least"
+        if not declared.minimum <= int(text) <= declared.maximum:
+            raise refuse(_out_of_bounds(int(text), declared.minimum, declared.maximum))
         return int(text)
     if not text.strip():
         raise refuse("use a path")
@@ -203,8 +229,7 @@ def _out_of_bounds(number: int, minimum: int, maximum: int) -> str:
     return f"use a number of {minimum} or more" if number < minimum else "use a smaller number"
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """The settings, all sections in one object, and where each came from: `flag`, `environment` or `default`."""
 
     settings: Any
@@ -226,5 +251,5 @@ def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
             f"{flag('db_path')} and {flag('database_url')} both say where the store is: give one of them.",
             {"setting": "database_url"},
         )
-    every: Any = dataclass(frozen=True)(type("EverySetting", tuple(reversed(SECTIONS)), {}))
-    return Resolved(every(**values), sources)
+    every = type("EverySetting", tuple(reversed(SECTIONS)), {})
+    return Resolved(every(values), sources)

@@ -77,7 +77,7 @@ class Notice:
 class News:
     """What may wait for an agent between its turns: hooks, signal files and webhooks tell of it.
 
-    Whether anything waits is asked without Django, too: the app's module `glance` registers the same as SQL.
+    Whether anything waits is asked without Django, too: the app's module `glances` registers the same as SQL.
     """
 
     name: str  # of one
@@ -85,6 +85,28 @@ class News:
     events: frozenset[str]  # the types of the log that may be news
     concerned: Callable[[Any], Iterable[str]]  # the agents for whom such an event is
     waiting: Callable[[str], Iterable[Notice]]  # what waits for an agent_id, oldest first
+
+
+@dataclass(frozen=True)
+class Calling:
+    """One thing that calls an agent to work, and whose doing it was."""
+
+    identifier: str
+    what: str  # it is, and what to do about it, in words of our own
+    said: Mapping[str, str]  # what others wrote, by what it is
+    sender: str | None
+    sent_at: datetime
+    since: datetime  # it calls: later than `sent_at` where it was taken, and came back
+
+
+@dataclass(frozen=True)
+class WakeKind:
+    """What may begin a turn of an agent that Nexus runs, beside its mail."""
+
+    name: str  # as `wake_on` has it
+    title: str  # what calls, for people
+    events: frozenset[str]  # the types of the log after which something may call
+    calling: Callable[[str, Collection[str]], Iterable[Calling]]  # an agent_id, in these workspaces; oldest first
 
 
 @dataclass(frozen=True)
@@ -151,6 +173,14 @@ class NeedKind:
 
 
 @dataclass(frozen=True)
+class Bell:
+    """What agents stand still for until a person answers: the bell on every page counts it."""
+
+    waiting: Callable[[datetime], int]  # how many there are at a moment; one cheap query
+    types: Collection[str]  # of the events after which they are counted again
+
+
+@dataclass(frozen=True)
 class Action:
     """What a person can do, there and then, about one thing or about many: an operation that operators may call."""
 
@@ -181,6 +211,26 @@ class Page:
     icon: str = ""
     section: str = "Now"
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
+    about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """HTTP requests that an app answers itself, beside Django: an ASGI application, and which requests are for it."""
+
+    serves: Callable[[Mapping[str, Any]], bool]  # given the scope; not slow
+    application: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an app is reached, as `serve` prints it: a path of the server, or of a port on this machine where nothing
+    but its ASGI application is."""
+
+    name: str
+    path: str
+    port: int | None = None
+    application: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What `nexus hook` asks of the store without Django: SQL that apps register, each in its module `glance`."""
+"""What `nexus hook` asks of the store without Django: SQL that apps register, each in its module `glances`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -41,8 +40,7 @@ def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     raise NotImplementedError(name)
 
 
-@dataclass(frozen=True)
-class Happening:
+class Happening(NamedTuple):
     """One of them; a field that the harness does not tell is empty."""
 
     event: HarnessEvent
@@ -63,7 +61,7 @@ class Happening:
     failed: bool = False  # the tool's result is an error, or the subagent broke off
     # An operation by name with its arguments, as the hook's agent, in a Django that is started for it; its data. Raises
     # NexusError.
-    perform: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = field(default=_unavailable, compare=False)
+    perform: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = _unavailable
 
 
 class Said(NamedTuple):

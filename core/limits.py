@@ -23,6 +23,15 @@ def within_limit(text: str | None, field: str) -> str | None:
     return text
 
 
+class TooMuch(Exception):
+    """A request that goes beyond what is taken, by its size or its time; `status` is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = Code.CONTENT_TOO_LARGE if status == 413 else Code.VALIDATION_ERROR
+
+
 def values_in(message: bytes) -> int:
     """At most so many values and keys does the JSON of `message` hold: brackets and commas, in its texts too."""
     return message.count(b"[") + message.count(b"{") + message.count(b",")

@@ -28,11 +28,12 @@ class Verb:
     examples: Sequence[str] = ()
     nothing: str = ""  # what exit code 3 means, where it is one of the verb's
     asks: bool = False  # before it acts, unless --yes is given
+    exit_codes: str = EXIT_CODES
 
     @property
     def epilog(self) -> str:
         """Examples and exit codes, as --help shows them."""
-        codes = EXIT_CODES + (f"\n  {NOTHING}  {self.nothing}" if self.nothing else "")
+        codes = self.exit_codes + (f"\n  {NOTHING}  {self.nothing}" if self.nothing else "")
         return "\n  ".join(["examples:", *self.examples]) + f"\n\n{codes}"
 
 
@@ -59,6 +60,8 @@ class VerbsCommand(OperatorCommand):
     """A command with `verbs`; the first is the default."""
 
     parser_class = VerbsParser
+    verb_parser_class = VerbParser
+    prints_json = False  # and nothing else, so that no flag asks for it
 
     def verbs(self) -> Sequence[Verb]:
         """The verbs, in the order of --help."""
@@ -69,7 +72,9 @@ class VerbsCommand(OperatorCommand):
         assert isinstance(parser, VerbsParser)
         parser.default = verbs[0].name
         title = f"verbs (without one: {verbs[0].name}; VERB --help has the options)"
-        listed = parser.add_subparsers(dest="verb", metavar="VERB", title=title, required=True, parser_class=VerbParser)
+        listed = parser.add_subparsers(
+            dest="verb", metavar="VERB", title=title, required=True, parser_class=self.verb_parser_class
+        )
         for verb in verbs:
             own = listed.add_parser(
                 verb.name,
@@ -80,7 +85,8 @@ class VerbsCommand(OperatorCommand):
                 allow_abbrev=False,
             )
             verb.arguments(own)
-            own.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+            if not self.prints_json:
+                own.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
             if verb.asks:
                 own.add_argument("--yes", action="store_true", help="Do it without asking.")
 

@@ -34,7 +34,8 @@ READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
 AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
 # What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
 SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
-
+# What waits for another program, such as git, for seconds or minutes: beside those who only take long.
+PROGRAMS = ThreadPoolExecutor(4, thread_name_prefix="nexus-program")
 
 # What may never answer, such as a mount whose server is gone, is touched here first.
 OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
@@ -42,10 +43,11 @@ OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`."""
-    return await asyncio.get_running_loop().run_in_executor(pool, partial(_with_store, function))
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
 
 
-def _with_store(function: Callable[[], T]) -> T:
+def with_store(function: Callable[[], T]) -> T:
+    """Run `function` and give back what its thread holds of the store."""
     try:
         return function()
     finally:
@@ -113,7 +115,8 @@ class Waiter:
                 unread = False  # events that could not be read yet
                 while self.parked:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._committed.wait(), PROBE_SECONDS)
+                        async with asyncio.timeout(PROBE_SECONDS):
+                            await self._committed.wait()
                     if commits.changed() or self._committed.is_set() or unread:
                         self._committed.clear()
                         try:

@@ -17,6 +17,7 @@ from core.access import ConnectionInfo, Refused, identify
 from core.database import store
 from core.operations.caller import LOCAL_OPERATOR
 from core.operations.errors import NexusError
+from dashboard.login import LOCAL_RIGHTS, local_account
 
 log = logging.getLogger(__name__)
 
@@ -78,20 +79,14 @@ class ContentSecurityPolicy(MiddlewareMixin):
 
 
 def _local_user(request: HttpRequest) -> Any:
-    """The account behind local requests; it has no usable password, so nobody can log in as it.
-
-    Where it cannot be stored (a full disk, say) it is for this request alone, and the page says what is wrong.
-    """
+    """The account behind local requests; where it cannot be stored (a full disk, say) it is for this request alone, and
+    the page says what is wrong."""
     from django.contrib.auth.models import User
 
-    rights = {"is_staff": True, "is_superuser": True, "password": "!"}
     try:
-        return (
-            User.objects.filter(username=LOCAL_OPERATOR).first()
-            or User.objects.get_or_create(username=LOCAL_OPERATOR, defaults=rights)[0]
-        )
+        return local_account()
     except (DatabaseError, NexusError) as error:
         known = error if isinstance(error, NexusError) else store().failure(error)
         problem = known.message if known else "The store refuses to be written; the hub's log has the cause."
         request.store_problem = problem  # type: ignore[attr-defined]
-        return User(username=LOCAL_OPERATOR, **rights)
+        return User(username=LOCAL_OPERATOR, **LOCAL_RIGHTS)

@@ -12,7 +12,8 @@ from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id
 from coordination.toolset import COORDINATION
-from core.apps import in_words, nexus_apps
+from core.apps import bells, in_words, nexus_apps
+from core.clock import now
 from core.operations import runner
 from core.operations.caller import Caller, of_operator
 from core.operations.registry import Toolset
@@ -22,14 +23,21 @@ from dashboard.forms.base import OperationForm
 View = Callable[..., HttpResponse]
 
 
-def render(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
-    """A page in the admin's frame."""
-    return TemplateResponse(request, f"dashboard/{template}.html", {**frame(request), "title": title, **context})
+def render(request: HttpRequest, template: str, title: str, *, about: str = "", **context: Any) -> TemplateResponse:
+    """A page in the admin's frame; `about` is what the thing is called that it shows, for the browser's tab."""
+    shown = {**frame(request), "title": title, "about": about, **context}
+    return TemplateResponse(request, f"dashboard/{template}.html", shown)
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
     """What the admin's frame shows. `cursor` is the newest event the page can know of: where its live part starts."""
-    return {"cursor": newest_event_id(), **admin.site.each_context(request)}
+    cursor, moment, ring = newest_event_id(), now(), bells()
+    return {
+        "cursor": cursor,
+        "bell": sum(bell.waiting(moment) for bell in ring),
+        "bell_types": [type for bell in ring for type in bell.types],
+        **admin.site.each_context(request),
+    }
 
 
 def framed(view: Callable[..., Any]) -> Callable[..., Any]:

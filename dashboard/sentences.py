@@ -66,6 +66,12 @@ def quiet_types() -> list[str]:
     return sorted(type for type, sentence in sentences().items() if sentence.quiet)
 
 
+def telling(events: Sequence[Event]) -> list[Event]:
+    """Those of the events that are no mere signs of life."""
+    quiet = quiet_types()
+    return [event for event in events if event.type not in quiet]
+
+
 def lines(events: Sequence[Event]) -> list[Line]:
     """Each event with its sentence. One query for each kind of thing whose names events do not hold."""
     names = {

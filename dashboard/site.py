@@ -11,6 +11,8 @@ from django.shortcuts import redirect
 from django.urls import URLPattern
 from unfold.sites import UnfoldAdminSite
 
+from core.access import runs_others_programs
+
 
 class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships no types
     """Every page is behind `admin_view`: a login, or a direct local request (see middleware)."""
@@ -28,6 +30,13 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
         from dashboard.pages.home import home
 
         return home(request)
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        """The login; it says what opens it where to be on this machine is not enough."""
+        answer: HttpResponseBase = super().login(
+            request, {**(extra_context or {}), "runs_others_programs": runs_others_programs()}
+        )
+        return answer
 
     def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """End a login, where there is one."""

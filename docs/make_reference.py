@@ -16,10 +16,12 @@ django.setup()
 from django.core.management.base import CommandParser  # noqa: E402  # the apps first
 from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 
+from control import websocket as pool_websocket  # noqa: E402
+from control.rpc import stream as pool_stream  # noqa: E402
 from coordination.log import websocket  # noqa: E402
 from coordination.log.sse import stream  # noqa: E402
 from core import overview  # noqa: E402
-from core.operations.registry import TOOLSETS  # noqa: E402
+from core.operations.registry import TOOLSETS, operations  # noqa: E402
 from core.operations.toolsets import default  # noqa: E402
 from docs import reference_pages  # noqa: E402
 from mcp_bridge import reading  # noqa: E402
@@ -31,6 +33,8 @@ FOLDER = BASE_DIR / "docs" / "reference"
 VIEWS = {
     "GET /api/v1/stream": stream,
     "WebSocket /ws/events/": websocket,
+    "GET /agent/{agent_id}/stream": pool_stream,
+    "WebSocket /ws/pool/{agent_id}/": pool_websocket,
     "GET /healthz": health.alive,
     "GET /readyz": health.ready,
     "GET /metrics": health.measured,
@@ -78,6 +82,7 @@ def pages() -> dict[str, str]:
                 (prompt.name, prompt.description or "", [argument.name for argument in prompt.arguments or ()])
                 for prompt in reading.prompts(choice)
             ],
+            [each.name for each in operations() if each.wait is not None and each.wait.deferrable],
         ),
         "commands.md": reference_pages.commands(parsers()),
     }

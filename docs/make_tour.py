@@ -1,6 +1,6 @@
 """Makes the pictures of docs/tour.md: a hub, a day of a team of twelve on it, and Chromium looking on.
 
-Run `.venv/bin/python docs/make_tour.py` in a checkout with the development environment and Debian's chromium.
+Run `.venv/bin/python -m docs.make_tour` in a checkout with the development environment and Debian's chromium.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -22,7 +23,18 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "tour"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+RUNNERS = """
+[runners.stage]
+kind = "rehearsal"
+script = [
+  { when = "tests", wait = 600 },
+  { when = "digest", say = "The key is the **digest** now, and a test says so.", call = [
+    { operation = "coordination.agent_list", arguments = {} } ] },
+  { say = "The first nine bytes. *reader* takes the digest instead." },
+]
+"""
 LARGE, NARROW, WIDE = (1280, 800), (400, 800), (2560, 1200)
+expect.set_options(timeout=60_000)  # a bound against hanging: five seconds are short on a loaded machine
 
 
 def main() -> None:
@@ -32,11 +44,18 @@ def main() -> None:
         home = f"{room}/home"  # which the day makes
         subprocess.run([sys.executable, "-m", "benchmarks.day", "--home", home], check=True, cwd=ROOT)  # noqa: S603  # our own
         with hub(home) as url, sync_playwright() as playwright:
-            look(playwright.chromium.launch(executable_path=chromium, args=FLAGS), url, home)
+            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+            events = window(browser, url, LARGE, "light")
+            events.goto("/admin/events/")
+            take(events, "events")  # of the day, before what an operator does here
+            discussed(home)
+            planned(url, home)
+            pooled(url, home)
+            look(browser, url)
 
 
-def look(browser: Browser, url: str, home: str) -> None:
-    """Take every picture."""
+def look(browser: Browser, url: str) -> None:
+    """Take the other pictures."""
     for name, size, path in (
         ("home", LARGE, "/admin/"),
         ("home-dark", LARGE, "/admin/"),
@@ -54,18 +73,17 @@ def look(browser: Browser, url: str, home: str) -> None:
         take(page, name)
         page.close()
     quiet(browser, url)
-    discussed(home)
     topics = window(browser, url, LARGE, "light")
     topics.goto("/admin/topics/")
     topics.get_by_role("link", name="cache-key").click()
     take(topics, "topic")
-    planned(url, home)
     plan = window(browser, url, LARGE, "light")
     plan.goto("/admin/plan/")
     plan.get_by_role("group", name="Plans").get_by_role("link", name="parser").click()
     take(plan, "plan")
     plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
     take(plan, "plan-drawing")
+    pool(window(browser, url, LARGE, "light"))
     browser.close()
 
 
@@ -80,8 +98,6 @@ def quiet(browser: Browser, url: str) -> None:
     light.goto("/admin/board/")
     light.get_by_role("region", name="In Progress").get_by_role("link").first.click()
     take(light, "handoff")
-    light.goto("/admin/events/")
-    take(light, "events")
     light.goto("/admin/agents/+new/")
     light.get_by_label("Agent id").fill("reviewer-1")
     light.get_by_role("button", name="Create agent and key").click()
@@ -96,6 +112,24 @@ def quiet(browser: Browser, url: str) -> None:
     light.keyboard.type("login", delay=30)
     expect(light.locator("#command-results-list li").first).to_be_visible()
     take(light, "search")
+
+
+def pool(page: Page) -> None:
+    """The pool, an agent of it, and what that one changed."""
+    page.goto("/admin/pool/")
+    take(page, "pool")
+    page.get_by_role("link", name="reader", exact=True).click()
+    expect(page.get_by_role("heading", name="Agent reader")).to_be_visible()
+    take(page, "pool-agent")
+    page.get_by_role("link", name="What it changed").click()
+    expect(page.get_by_role("heading", name="Worktree of reader")).to_be_visible()
+    take(page, "pool-worktree")
+
+
+def call(url: str, operation: str, toolset: str = "coordination", **arguments: object) -> dict[str, Any]:
+    """What an operation answers over REST."""
+    answer = httpx.post(f"{url}/api/v1/{toolset}/operations/{operation}", json=arguments, timeout=60)
+    return dict(answer.raise_for_status().json()["data"])
 
 
 def discussed(home: str) -> None:
@@ -120,12 +154,9 @@ def planned(url: str, home: str) -> None:
     root.mkdir()
 
     def do(operation: str, **arguments: object) -> None:
-        about = {"project_root": str(root), **arguments}
-        httpx.post(f"{url}/api/v1/planning/operations/{operation}", json=about).raise_for_status()
+        call(url, operation, "planning", project_root=str(root), **arguments)
 
-    httpx.post(
-        f"{url}/api/v1/operations/workspace_resolve", json={"project_root": str(root), "display_name": "parser"}
-    ).raise_for_status()
+    call(url, "workspace_resolve", project_root=str(root), display_name="parser")
     issues = ["Which grammar do we take?", "Where is the cache?"]
     do("plan_start", topic="A parser of its own", issues=issues, research_summary="Three parsers were compared.")
     decision = "**PEG**: it is short, and its errors name the place."
@@ -146,6 +177,35 @@ def planned(url: str, home: str) -> None:
         do("task_update", id=number, status=status)
 
 
+def pooled(url: str, home: str) -> None:
+    """A lead and two agents below it, of which one changed files in its worktree and one asks for permission."""
+    shop = Path(home) / "shop"
+    shop.mkdir(exist_ok=True)  # where the day played
+    (shop / "cache.py").write_text("def key(body):\n    return body[:9]\n")
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    for words in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "-m", "Begin"]):
+        subprocess.run(["git", *words], cwd=shop, check=True)  # noqa: S603, S607  # our own
+
+    def do(operation: str, **arguments: object) -> None:
+        call(url, operation, "control", **arguments)
+
+    def send(agent_id: str, content: str, **more: object) -> None:
+        do("pool_send", agent_id=agent_id, content=content, **more)
+
+    do("pool_create_agent", agent_id="lead", preset="trusted", cwd=str(shop), wake_on=["mail", "topic"])
+    below: dict[str, object] = {"parent_agent_id": "lead", "cwd": str(shop)}
+    do("pool_create_agent", agent_id="reader", worktree=True, wake_on=["mail"], wake_tokens=200_000, **below)
+    do("pool_create_agent", agent_id="tester", preset="worker", **below)
+    (place,) = (Path(home) / "worktrees").iterdir()
+    (place / "cache.py").write_text("from hashlib import sha256\n\n\ndef key(body):\n    return sha256(body)\n")
+    (place / "test_cache.py").write_text("from cache import key\n\n\ndef test_key():\n    assert len(key(b'')) == 32\n")
+    send("lead", "Which key does the cache have?")
+    send("reader", "Take the **digest** as key.")
+    send("tester", "Run the tests.", timeout_seconds=0)
+    permission = {"kind": "permission", "title": "Delete cache.bin?", "subject": "rm cache.bin"}
+    do("ask_operator", agent_id="reader", detail="It was written with the old key.", timeout_seconds=0, **permission)
+
+
 @contextmanager
 def hub(home: str) -> Iterator[str]:
     """A hub over a throwaway home, on a free port."""
@@ -153,7 +213,9 @@ def hub(home: str) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    with nexus("serve", "--port", str(port), "--home", home) as server:
+    (Path(home) / "runners.toml").write_text(RUNNERS)
+    present = ("--session-stale-ttl-seconds", "1200")  # all but the one who left: nobody acts while pictures are taken
+    with nexus("serve", "--control", "--port", str(port), "--home", home, *present) as server:
         while True:
             try:
                 if httpx.get(f"{url}/readyz").status_code == 200:

@@ -225,15 +225,14 @@ def errors(codes: Sequence[ErrorCode]) -> str:
 def settings() -> str:
     """Every setting."""
     rows = []
-    for name, field in TABLE.items():
-        meta = field.metadata
-        values = listed(meta["choices"]) or (f"from {meta['minimum']}" if meta["minimum"] is not None else "")
-        if meta["minimum"] is not None and meta["maximum"] not in UNBOUNDED:
-            values = f"{meta['minimum']}–{meta['maximum']}"
+    for name, declared in TABLE.items():
+        values = listed(declared.choices) or (f"from {declared.minimum}" if declared.minimum is not None else "")
+        if declared.minimum is not None and declared.maximum not in UNBOUNDED:
+            values = f"{declared.minimum}–{declared.maximum}"
         default = (
             ""
-            if field.default is None
-            else code(json.dumps(field.default) if isinstance(field.default, bool) else field.default)
+            if declared.default is None
+            else code(json.dumps(declared.default) if isinstance(declared.default, bool) else declared.default)
         )
         rows.append(
             [
@@ -241,8 +240,8 @@ def settings() -> str:
                 code(flag(name)),
                 default,
                 values,
-                "at once" if meta["live"] else "at start",
-                meta["help"],
+                "at once" if declared.live else "at start",
+                declared.help,
             ]
         )
     return page(
@@ -314,6 +313,7 @@ def mcp(
     texts: Mapping[str, str],
     resources: Iterable[tuple[str, str]],
     prompts: Iterable[tuple[str, str, list[str]]],
+    tasks: Iterable[str],
 ) -> str:
     """What an MCP client finds beside the operations; `texts` are the pages themselves, by title."""
     return page(
@@ -330,6 +330,8 @@ def mcp(
             + table(
                 ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
             ),
+            "## Tasks\n\nWhere these wait, a client that declares the extension `io.modelcontextprotocol/tasks` is "
+            f"answered with a [task](../how-to/long-calls.md): {listed(tasks)}.",
             "## What agents are told\n\nThe instructions of the server, and the pages of reference.",
             *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),
         ],

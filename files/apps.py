@@ -25,13 +25,14 @@ class FilesConfig(NexusAppConfig):
     name = "files"
 
     def ready(self) -> None:
-        from coordination import renewal
+        from coordination import debts, renewal
         from coordination.log.emit import committed
 
         import_module("files.toolset")  # which names what declares its operations
         renewal.register(
             "files", lambda agent_id, moment: import_module("files.services.holding").renew(agent_id, moment)
         )
+        debts.register("question", lambda agents, moment: import_module("files.debts").owed(agents, moment))
         committed.connect(settle)
 
     def streams(self) -> Mapping[str, str]:

@@ -4,7 +4,6 @@ one holds it."""
 from __future__ import annotations
 
 import os
-import shlex
 
 from core.harness_events import HANDLERS, NOTHING, Happening, HarnessEvent, Said, edits_files
 
@@ -15,6 +14,8 @@ ENVIRONMENT = "CLAUDE_ENV_FILE"  # where Claude Code reads, at these, what its s
 def handle(what: Happening) -> Said:
     """Tell of an edit of what another agent holds, or refuse it. Raises Unreadable."""
     if what.event in STARTS and (file := os.environ.get(ENVIRONMENT)):
+        import shlex  # most calls are of other points
+
         with open(file, "a") as exports:  # noqa: PTH123
             exports.write(f"export NEXUS_AGENT_ID={shlex.quote(what.caller)}\n")  # so that git's hooks know it
     if what.event is not HarnessEvent.PRE_TOOL_USE or what.settings.guard_edits == "off":

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 from core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import Action, DoctorCheck, ExportKind, Figure, ImpossibleState, NeedKind, Sentence, Thing
+    from core.contributions import (
+        Action,
+        DoctorCheck,
+        ExportKind,
+        Figure,
+        ImpossibleState,
+        NeedKind,
+        Sentence,
+        Thing,
+        WakeKind,
+    )
 
 TYPES = (
     *("created", "claimed", "started", "blocked", "extended", "expired", "timed_out"),
@@ -20,11 +30,12 @@ class HandoffsConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import debts, renewal
-        from handoffs.debts import owed
+        from handoffs.debts import owed, verdicts
         from handoffs.leases import renew
 
         renewal.register("handoffs", renew)
         debts.register("handoff", owed)
+        debts.register("verdict", verdicts)
         super().ready()
 
     def streams(self) -> Mapping[str, str]:
@@ -83,6 +94,11 @@ class HandoffsConfig(NexusAppConfig):
             "handoff_approve": "nexus handoffs accept",
             "handoff_send_back": "nexus handoffs return",
         }
+
+    def wake_kinds(self) -> Sequence[WakeKind]:
+        from handoffs.waking import WAKES
+
+        return (WAKES,)
 
     def needs(self) -> Sequence[NeedKind]:
         from handoffs.attention import KINDS

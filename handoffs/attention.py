@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 from coordination import debts
@@ -17,14 +18,14 @@ from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
-from handoffs.models import Handoff, HandoffQuerySet, HandoffStatus
+from handoffs.models import HELD, Handoff, HandoffQuerySet, HandoffStatus
 from handoffs.verification import OPERATOR
 from inbox.picture import Picture
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
 EXAMINED = 200  # open handoffs looked at, the oldest
-NAMED = 3  # agents that a line names
+NAMED = 3  # agents, or debts of one, that a line names
 
 
 class Verdict(NamedTuple):
@@ -90,36 +91,39 @@ def _returned(picture: Picture, each: int) -> Found:
 
 def _leases(picture: Picture, each: int) -> Found:
     ending = monitoring.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
+    count = ending.count()
     needs = [
         Need(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
-        for row in ending[:each]
+        for row in (ending[:each] if count else ())
     ]
-    return Found(ending.count(), needs)
+    return Found(count, needs)
+
+
+def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
+    """Agents that are there, do nothing, and owe for long: by agent what they owe, oldest first. For `Picture.once`."""
+    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
+    owed = groupby(debts.overdue(patience()), key=lambda debt: debt.agent_id)
+    return {agent_id: list(its) for agent_id, its in owed if agent_id in there}
 
 
 def _debts(picture: Picture, each: int) -> Found:
-    """Agents that are there, do nothing, and owe work they took."""
-    there = {state.agent_id for state in picture.agents if state.presence is not Presence.OFFLINE}
-    by_agent: dict[str, list[Debt]] = {}
-    for debt in debts.overdue(patience()):
-        if debt.agent_id in there:
-            by_agent.setdefault(debt.agent_id, []).append(debt)
+    found = picture.once(debtors)
     needs = [
-        Need(f"{agent_id} owes and does nothing", _owed(owed), agent_id, since=owed[0].since)
-        for agent_id, owed in list(by_agent.items())[:each]
+        Need(f"{agent_id} owes and does nothing", _owed(its), agent_id, since=its[0].since)
+        for agent_id, its in list(found.items())[:each]
     ]
-    return Found(len(by_agent), needs)
+    return Found(len(found), needs)
 
 
 def _owed(owed: Sequence[Debt]) -> str:
-    """The oldest debt, whom it is owed to, and how many more there are."""
-    first, more = owed[0], len(owed) - 1
-    to = f" to {first.to}" if first.to else ""
-    return f"{first.what[:120]}{to}{f', and {more} more' if more else ''}"
+    """The oldest debts, each with whom it is owed to, and how many more there are."""
+    told = [f"{debt.kind} {debt.what[:120]}{f' to {debt.to}' if debt.to else ''}" for debt in owed[:NAMED]]
+    return "; ".join([*told, f"{len(owed) - NAMED} more"] if len(owed) > NAMED else told)
 
 
 def _missed(picture: Picture, each: int) -> Found:
-    missed = Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)
+    may_be = (HandoffStatus.EXPIRED, HandoffStatus.OPEN, *HELD)  # as it is stored
+    missed = _here(Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)).filter(status__in=may_be)
     rows = _light(missed).filter(deadline_at__gte=picture.moment - RECENT).order_by("deadline_at")
     found = list(rows[:EXAMINED])
     again = Event.objects.filter(handoff_id__in=[row.pk for row in found], type="handoff.reoffered")
@@ -198,13 +202,17 @@ def _listed(names: Sequence[str]) -> str:
 
 def _open(picture: Picture) -> list[Handoff]:
     """The open handoffs that are looked at, oldest first; those whose deadline has passed are open no more."""
-    rows = _light(Handoff.objects.open()).exclude(deadline_at__lt=picture.moment)
-    return list(rows.order_by("created_event_id")[:EXAMINED])
+    rows = _here(Handoff.objects.open()).only("title", "target", "created_at", "updated_at")
+    return list(rows.exclude(deadline_at__lt=picture.moment).order_by("created_event_id")[:EXAMINED])
 
 
 def _rows(status: HandoffStatus) -> HandoffQuerySet:
-    here = Workspace.objects.values("pk")  # by their indexes, and not through all that was ever settled
-    return _light(Handoff.objects.filter(status=status, workspace__in=here)).order_by("updated_at")
+    return _light(_here(Handoff.objects.filter(status=status))).order_by("updated_at")
+
+
+def _here(rows: HandoffQuerySet) -> HandoffQuerySet:
+    """In any workspace: by the indexes of these, and not through all that was ever settled."""
+    return rows.filter(workspace__in=Workspace.objects.values("pk"))
 
 
 def _light(rows: HandoffQuerySet) -> HandoffQuerySet:
@@ -216,7 +224,9 @@ def _patience() -> timedelta:
 
 
 def _found(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:
-    return Found(rows.count(), [Need(row.title, said(row), row.pk, since=row.updated_at) for row in rows[:each]])
+    count = rows.count()
+    shown = rows[:each] if count else []
+    return Found(count, [Need(row.title, said(row), row.pk, since=row.updated_at) for row in shown])
 
 
 def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, int], Found], *actions: str,

@@ -1,16 +1,21 @@
-"""Handoffs that agents hold, and word of what is owed to those who wait for it."""
+"""Handoffs that agents hold or are to check, and word of what is owed to those who wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from coordination import debts
 from coordination.debts import Debt
+from coordination.models import Workspace
 from core.clock import iso, now
 from core.database import write
+from core.operations.caller import OPERATOR_AGENT
 from handoffs.config import HandoffSettings
-from handoffs.models import DebtNotice, Handoff
+from handoffs.models import DebtNotice, Handoff, HandoffStatus
+from handoffs.verification import CREATOR, named_agent
 from inbox import services as mail
 
 MOST = 1_000
@@ -21,12 +26,30 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     rows = Handoff.objects.held().filter(lease_expires_at__gte=moment)
     if agents is not None:
         rows = rows.filter(claimed_by__in=agents)
+    else:  # by the leases of each workspace, and not through all that was ever made
+        rows = rows.filter(workspace__in=Workspace.objects.values("pk"))
     columns = ("claimed_by", "handoff_id", "title", "from_agent_id", "claimed_at", "updated_at", "workspace_id")
     for holder, handoff_id, title, creator, claimed_at, updated_at, workspace_id in rows.order_by(
         "created_event_id"
     ).values_list(*columns)[:MOST]:
         to = creator if creator != holder else None
         yield Debt(str(holder), "handoff", handoff_id, title, to, claimed_at or updated_at, workspace_id)
+
+
+def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+    """Whether a result counts, where one agent alone is to say so, to whoever brought it."""
+    # By the workspaces' states, and not through all handoffs.
+    rows = Handoff.objects.filter(workspace__in=Workspace.objects.values("pk"), status=HandoffStatus.SUBMITTED)
+    if agents is not None:
+        named = [f"agent:{agent_id}" for agent_id in agents]
+        rows = rows.filter(Q(verifier__in=named) | Q(verifier=CREATOR, from_agent_id__in=agents))
+    columns = ("handoff_id", "title", "verifier", "from_agent_id", "claimed_by", "updated_at", "workspace_id")
+    for handoff_id, title, verifier, creator, doer, since, workspace_id in rows.order_by(
+        "created_event_id"
+    ).values_list(*columns)[:MOST]:
+        agent_id = creator if verifier == CREATOR else named_agent(verifier)
+        if agent_id not in (None, doer, OPERATOR_AGENT):  # else an operator says it
+            yield Debt(agent_id, "verdict", handoff_id, title, doer, since, workspace_id)
 
 
 def tell_creditors() -> None:
@@ -64,7 +87,7 @@ def _tell(debt: Debt) -> None:
         from_agent_id=debt.agent_id,
         recipient=debt.to,
         subject=f"{debt.agent_id} owes you the {debt.key}: {debt.what[:120]}",
-        body=f"It took this at {iso(debt.since)}, has not brought it, and did nothing for {seconds} seconds or more. "
+        body=f"It has this since {iso(debt.since)}, has not brought it, and did nothing for {seconds} seconds or more. "
         "Ask it with message_create, or have an operator look.",
         moment=moment,
     )

@@ -8,45 +8,34 @@ from datetime import datetime
 from django.db.models import DateTimeField, Exists, F, OuterRef, Subquery, TextField
 from django.db.models.functions import Cast
 
-from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within
+from coordination.log.selectors import ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
 from core.contributions import Figure, Sample
 from core.database.functions import Seconds
-from handoffs.models import STREAM, Handoff, HandoffStatus
-
-PIECE = 50_000  # ids of the log that are looked through at once, and then twice as many
+from handoffs.models import Handoff, HandoffStatus
 
 
 def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
-    """How long after its creation a handoff was first claimed, where that was within the window. A piece of the log
-    after the other, so that a long window costs no more than what is taken of it."""
+    """How long after its creation a handoff was first claimed, where that was within the window."""
     first, beyond = ids_within(since, until)
-    here = Event.objects.filter(workspace_id__in=Workspace.objects.values("pk"), stream=STREAM, type="handoff.claimed")
-    if agent_id is not None:
-        here = here.filter(actor_agent_id=agent_id)
-    before = Event.objects.filter(handoff_id=OuterRef("handoff_id"), event_id__lt=OuterRef("event_id"))
+    claims = Event.objects.filter(type="handoff.claimed")
+    earlier = claims.filter(handoff_id=OuterRef("handoff_id"), event_id__lt=OuterRef("event_id"))
     handoff = Handoff.objects.filter(pk=OuterRef("handoff_id"))
     created = Subquery(handoff.values("created_at"), output_field=DateTimeField())
-    claims = (
-        here.filter(~Exists(before.filter(type="handoff.claimed")))
+    found = (
+        claims.filter(~Exists(earlier), Exists(handoff), event_id__gte=first, event_id__lt=beyond)
         .annotate(about=Cast(Subquery(handoff.values("target")), TextField()))
         .annotate(waited=Seconds(F("created_at")) - Seconds(created))
-        .filter(waited__isnull=False)
-        .order_by(NEWEST_OF_STREAMS)
+        .order_by("-event_id")
         .values_list("event_id", "actor_agent_id", "about", "waited")
     )
-    found: list[Sample] = []
-    piece = PIECE
-    while first < beyond and len(found) < limit:
-        low = max(first, beyond - piece)
-        rows = claims.filter(event_id__gte=low, event_id__lt=beyond)[: limit - len(found)]
-        found += [
-            Sample(str(event_id), actor, stored_strategy(target), _length(waited))
-            for event_id, actor, target, waited in rows
-        ]
-        beyond, piece = low, 2 * piece
-    return found
+    if agent_id is not None:
+        found = found.filter(actor_agent_id=agent_id)
+    return [
+        Sample(str(event_id), actor, stored_strategy(target), _length(waited))
+        for event_id, actor, target, waited in found[:limit]
+    ]
 
 
 def _done(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
@@ -59,9 +48,11 @@ def _done(since: datetime, until: datetime, limit: int, agent_id: str | None) ->
     )
     if agent_id is not None:
         done = done.filter(claimed_by=agent_id)
+    newest = done.order_by("-updated_at").values("pk")[:limit]  # by their index alone: only these rows are read
     took = Seconds(F("updated_at")) - Seconds(F("created_at"))
-    rows = done.order_by("-updated_at").values_list("pk", "claimed_by", Cast("target", TextField()), took)
-    return [Sample(pk, holder, stored_strategy(target), _length(took)) for pk, holder, target, took in rows[:limit]]
+    rows = Handoff.objects.filter(pk__in=newest).order_by("-updated_at")
+    found = rows.values_list("pk", "claimed_by", Cast("target", TextField()), took)
+    return [Sample(pk, holder, stored_strategy(target), _length(took)) for pk, holder, target, took in found]
 
 
 def _length(seconds: float) -> float:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, QuerySet
 
+from coordination.models import Workspace
 from handoffs.models import Handoff, HandoffStatus
 
 
@@ -26,11 +27,18 @@ def counts(*, workspace_id: str | None = None) -> dict[str, int]:
 
 
 def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
-    """The handoffs that are not settled, oldest first."""
-    rows = Handoff.objects.live()
+    """The handoffs that are not settled, oldest first: who has to do with each, and its state."""
+    rows = Handoff.objects.live().only("title", "status", "from_agent_id", "claimed_by")
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
-    return list(rows.select_related("workspace").defer("payload").order_by("created_event_id")[:limit])
+    return list(rows.order_by("created_event_id")[:limit])
+
+
+def offered_by(agent_id: str, limit: int) -> list[Handoff]:
+    """The handoffs that an agent made and that are not settled, oldest first."""
+    here = Workspace.objects.values("pk")  # by their index, and not through all that was ever settled
+    rows = Handoff.objects.live().filter(from_agent_id=agent_id, workspace__in=here)
+    return list(rows.only("title", "status", "claimed_by", "target").order_by("created_event_id")[:limit])
 
 
 def waiting(moment: datetime, limit: int) -> list[Handoff]:

@@ -1,19 +1,19 @@
 """The timeline of a window with more steps than one picture takes: each handoff as it waited and as it was held last,
-from its row, and summed up by the database. What is short is counted by the cell that it begins in."""
+from its row. What is short is counted by the cell that it begins in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import accumulate
 from typing import NamedTuple
 
-from django.db.models import Case, Count, DateTimeField, F, Q, QuerySet, Sum, Value, When
-from django.db.models.functions import Coalesce, Greatest, Least
+from django.db.models import Case, DateTimeField, F, Q, QuerySet, When
 
 from core.clock import now
-from core.database.functions import Seconds, Whole
+from core.database.functions import Seconds
+from core.database.prepared import Select, Slot
+from core.spans import Levels, Timed, Window, moment, told_and_counted
 from handoffs.models import HELD, LIVE, Handoff, HandoffStatus
 from handoffs.spans import Doing, Span
 
@@ -37,20 +37,14 @@ class Outline:
     waited: list[float]
 
 
-def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell: timedelta, parts: int) -> Outline:
-    """What went on in a window: who held what, and how many waited in each of so many equal parts of it."""
-    still = min(until, now())
-    rows = Handoff.objects.filter(Q(status__in=LIVE) | Q(updated_at__gte=since), created_at__lt=still)
-    if workspace_id:
-        rows = rows.filter(workspace_id=workspace_id)
-    spans, counted = _held(rows, since, still, cell.total_seconds())
-    return Outline(spans, counted, _waited(rows, since, still, (until - since).total_seconds() / parts, parts))
+# Who has or had it last, its id; in seconds since 1970 from when to when; since when and until when it waited.
+Row = tuple[str | None, str, float | None, float, float, float | None]
 
-
+# Until when it was held last, and until it was claimed last it waited, or until it was settled; one that is open waits
+# still.
 _END_OF_CLAIM = Case(
     When(status__in=HELD, then=F("lease_expires_at")), default=F("updated_at"), output_field=DateTimeField()
 )
-# It waits until it is claimed last, or else settled; one that is open still does.
 _END_OF_WAIT = Case(
     When(status=HandoffStatus.OPEN, then=None),
     When(claimed_at__isnull=False, then=F("claimed_at")),
@@ -59,47 +53,39 @@ _END_OF_WAIT = Case(
 )
 
 
-def _held(rows: QuerySet[Handoff], since: datetime, still: datetime, cell: float) -> tuple[list[Span], list[Counted]]:
-    """The claims that last: those that are seen by themselves, and how many of the others begin in each cell."""
-    start = Greatest(Seconds(F("claimed_at")), Value(since.timestamp()))
-    lasted = Least(Seconds(_END_OF_CLAIM), Value(still.timestamp())) - start
-    held = rows.annotate(end=_END_OF_CLAIM).filter(claimed_by__isnull=False, claimed_at__lt=still, end__gt=since)
-    held = held.annotate(lasted=lasted)
-    longest = held.filter(lasted__gte=cell / 2).order_by("-lasted")
-    told = list(longest.values_list("pk", "claimed_by", "claimed_at", "end", "lasted")[: LONG + 1])
-    if len(told) > LONG:  # what lasted as long as the first that is left out is counted with it
-        shortest = told[-1][-1]
-        told = [row for row in told if row[-1] > shortest]
-        short = held.filter(lasted__lte=shortest)
+# As numbers, and of all at once: to make times of them takes many times as long, and so does to sort them there.
+_TIMES = [Seconds(each) for each in (F("claimed_at"), _END_OF_CLAIM, F("created_at"), _END_OF_WAIT)]
+
+
+def _touching() -> QuerySet[Handoff, Row]:
+    going_on = Q(status__in=LIVE) | Q(updated_at__gte=Slot("since"))
+    return Handoff.objects.filter(going_on, created_at__lt=Slot("still")).values_list("claimed_by", "pk", *_TIMES)
+
+
+_all = Select(_touching)
+_of_workspace = Select(lambda: _touching().filter(workspace_id=Slot("workspace_id")))
+
+
+def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell: timedelta, parts: int) -> Outline:
+    """What went on in a window: who held what, and how many waited in each of so many equal parts of it."""
+    still = min(until, now())
+    if workspace_id:
+        rows = _of_workspace(workspace_id=workspace_id, since=since, still=still)
     else:
-        short = held.filter(lasted__lt=cell / 2)
-    counts = short.values_list("claimed_by", Whole(start / Value(cell))).annotate(Count("pk")).order_by()
-    spans = [
-        Span(pk, Doing.CLAIMED, holder, claimed_at, end if end <= still else None, 0)
-        for pk, holder, claimed_at, end, _ in told
-    ]
-    return spans, [Counted(*row) for row in counts]
+        rows = _all(since=since, still=still)
+    window, waiting = Window(since.timestamp(), still.timestamp(), cell.total_seconds()), Levels(parts)
+    held = _held(rows, window, waiting, (until - since).total_seconds() / parts)
+    told, counted = told_and_counted(held, window, LONG)
+    spans = [Span(key, Doing.CLAIMED, holder, moment(start), window.ended(end), 0) for holder, key, start, end in told]
+    return Outline(spans, [Counted(*of, many) for of, many in counted.items()], waiting.averages())
 
 
-def _waited(rows: QuerySet[Handoff], since: datetime, still: datetime, width: float, parts: int) -> list[float]:
-    """How many waited on average, from where their waits began and ended."""
-    first = Value(since.timestamp())
-    start = (Greatest(Seconds(F("created_at")), first) - first) / Value(width)
-    last = Value((still - since).total_seconds() / width)
-    end = Coalesce(Least((Seconds(F("end")) - first) / Value(width), last), last)
-    waiting = rows.annotate(end=_END_OF_WAIT).filter(Q(end=None) | Q(end__gt=since))
-    edges = waiting.values_list(Whole(start), Whole(end)).annotate(Count("pk"), starts=Sum(start), ends=Sum(end))
-    return levels(edges.order_by(), parts)
-
-
-def levels(edges: Iterable[tuple[int, int, int, float, float]], parts: int) -> list[float]:
-    """How many there were at once, on average, in each part, from: in which part they began, in which they ended, how
-    many they were, and the sums of where they began and ended, in parts."""
-    within, after = [0.0] * (parts + 1), [0] * (parts + 2)
-    for began, ended, count, starts, ends in edges:
-        within[began] += count * (began + 1) - starts
-        after[began + 1] += count
-        ended = min(ended, parts)
-        within[ended] -= count * (ended + 1) - ends
-        after[ended + 1] -= count
-    return [max(0.0, level + part) for level, part in zip(accumulate(after[:parts]), within, strict=False)]
+def _held(rows: Iterable[Row], window: Window, waiting: Levels, part: float) -> Iterator[Timed[str]]:
+    """The claims that touch a window; how each handoff waited is added to the others, in parts of so many seconds."""
+    since, still, _ = window
+    for holder, key, claimed, ended, created, claimable in rows:
+        end = still if claimable is None or claimable > still else claimable
+        if end > since:
+            waiting.add((created - since if created > since else 0.0) / part, (end - since) / part)
+        if holder is not None and claimed is not None and claimed < still and ended > since:
+            yield holder, key, claimed, ended

@@ -70,6 +70,11 @@ class Span(NamedTuple):
     event_id: int
     ended_by: str | None = None
 
+    @property
+    def key(self) -> str:
+        """What it is of."""
+        return self.handoff_id
+
 
 def spans(steps: Iterable[Step], lapsed: Mapping[str, datetime] | None = None) -> list[Span]:
     """The spans that steps make, which come in the order of the log; those of several handoffs may be mixed.

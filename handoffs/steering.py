@@ -9,7 +9,7 @@ from typing import Any
 from coordination.ids import new_id
 from coordination.lookups import agent_exists
 from coordination.models import Event
-from coordination.routing import Strategy, Target
+from coordination.routing import Strategy, Target, in_words
 from coordination.services import workspaces
 from core.clock import now
 from core.database import write
@@ -22,6 +22,7 @@ from handoffs.config import HandoffSettings
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record
+from handoffs.titles import in_quotes
 from handoffs.work import work
 
 UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
@@ -122,7 +123,7 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
         if again is not None:
             raise NexusError(
                 Code.INVALID_TRANSITION,
-                f"It was offered again already, as {again.payload['as']}.",
+                f"{in_quotes(former.title)} was offered again already{_as_it_is(again.payload['as'], moment)}.",
                 {"status": former.status, "as": again.payload["as"]},
             )
         handoff = Handoff(
@@ -145,6 +146,16 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
         record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
         notices.offered(handoff, moment)
     return handoff
+
+
+def _as_it_is(handoff_id: str, moment: datetime) -> str:
+    """To whom a handoff is offered and what became of it, as a sentence goes on; nothing of one that was pruned."""
+    handoff = Handoff.objects.filter(pk=handoff_id).first()
+    if handoff is None:
+        return ""
+    state = selectors.state_at(handoff, moment).lower().replace("_", " ")
+    holder = f", with {handoff.claimed_by}" if handoff.claimed_by else ""
+    return f" to {in_words(handoff.target, spoken=True)[:200]}, and is {state}{holder}"
 
 
 def _recorded(handoff_id: str) -> datetime:

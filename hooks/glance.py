@@ -38,6 +38,10 @@ SELECT 'message ' || message_id FROM message_deliveries
 WHERE recipient_agent_id = :agent AND status = 'delivered'
 UNION ALL
 SELECT 'handoff ' || handoff_id FROM handoffs WHERE claimed_by = :agent AND lease_expires_at >= :now
+UNION ALL
+SELECT 'verdict ' || handoff_id FROM workspaces CROSS JOIN handoffs USING (workspace_id)
+WHERE status = 'SUBMITTED' AND claimed_by <> :agent
+  AND (verifier = 'agent:' || :agent OR (verifier = 'creator' AND from_agent_id = :agent))
 LIMIT 1000
 """
 TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"

@@ -7,13 +7,12 @@ reason. Gemini CLI and Cursor: the same idea under their own names. `text`: any 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 from core.harness_events import HarnessEvent, Said
 from hooks import points
@@ -33,8 +32,7 @@ PLANNING = "--planning"  # in the command of a hook that is called at every poin
 MAX_ID = 255
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call of the hook, whatever harness it comes from."""
 
     client: str
@@ -45,7 +43,7 @@ class Call:
     name: str | None = None  # what the client calls the point of its session
     point: HarnessEvent | None = None  # what that means to those whom `core.harness_events` calls
     planning: bool = False  # act on this project's plan, whether or not there is one yet
-    payload: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    payload: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,6 +121,8 @@ def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
 
 def derived_id(client: str, root: str) -> str:
     """The agent of a harness that was given no id: the same for every session of that harness in that project."""
+    import hashlib  # a twentieth of the time of a hook that was given an id and finds nothing
+
     place = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
     name = "".join(letter for letter in Path(root).name if letter.isprintable())
     return f"{client}@{name[: MAX_ID - 50]}-{place}"

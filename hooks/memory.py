@@ -6,30 +6,37 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core import files
 from hooks.harness import Call
 from hooks.signal_files import private_directory
 
 
-@dataclass
 class Told:
-    """What the agent was told, and what need not be looked at before."""
+    """What the agent was told, and what need not be looked at before; unix times."""
 
-    signal: int | None = None  # the signal file's time when the store was last looked at
-    look_by: float = 0.0  # unix time: look at the store by then, signal or not, for what time alone changes
-    refresh_by: float = 0.0  # unix time: refresh the session by then
-    told: list[str] = field(default_factory=list)  # waiting messages and handoffs it has been told of
-    pressed: list[str] = field(default_factory=list)  # those it was kept from stopping for
-    owed: list[str] = field(default_factory=list)  # what it owed when it last stopped, and was told of
+    def __init__(
+        self,
+        *,
+        signal: int | None = None,
+        look_by: float = 0.0,
+        refresh_by: float = 0.0,
+        told: Sequence[str] = (),
+        pressed: Sequence[str] = (),
+        owed: Sequence[str] = (),
+    ) -> None:
+        self.signal = signal  # the signal file's time when the store was last looked at
+        self.look_by = look_by  # look at the store by then, signal or not, for what time alone changes
+        self.refresh_by = refresh_by  # refresh the session by then
+        self.told = told  # waiting messages and handoffs it has been told of
+        self.pressed = pressed  # those it was kept from stopping for
+        self.owed = owed  # what it owed when it last stopped, and was told of
 
 
-@dataclass
-class Credentials:
+class Credentials(NamedTuple):
     """The session that the hook holds open for its agent."""
 
     session_id: str
@@ -83,7 +90,7 @@ def told(home: Path, call: Call) -> Told:
 
 def keep_told(home: Path, call: Call, memory: Told) -> None:
     """Remember, in one step: another call of the hook sees the old memory or the new."""
-    _save(_file(home, call, "told.json"), asdict(memory))
+    _save(_file(home, call, "told.json"), vars(memory))
 
 
 def credentials(home: Path, call: Call) -> Credentials | None:
@@ -96,4 +103,4 @@ def credentials(home: Path, call: Call) -> Credentials | None:
 
 def keep_credentials(home: Path, call: Call, session: Credentials) -> None:
     """Remember the session."""
-    _save(_file(home, call, "session.json"), asdict(session))
+    _save(_file(home, call, "session.json"), session._asdict())

@@ -79,8 +79,8 @@ def dead_letter_forward(p: DeadLetterForward, caller: Caller) -> LetterRow:
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_park(p: DeadLetter, caller: Caller) -> LetterRow:
-    """Take a requeue back while nobody pulled the letter, or an acknowledgement within a minute: it is a dead letter
-    again."""
+    """Take a requeue back while nobody pulled the letter, or an acknowledgement by an operator within a minute: it is a
+    dead letter again."""
     return _row(dead_letters.park(delivery_id=p.delivery_id, operator=_operator(caller)))
 
 

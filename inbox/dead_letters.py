@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
 
 from coordination.ids import new_id
 from coordination.log.emit import emit
+from coordination.log.selectors import first_event_at
 from coordination.lookups import agent_exists
-from coordination.models import Agent, Stream
+from coordination.models import Agent, Event, Stream
 from coordination.routing import Strategy, Visibility
 from core.clock import now
 from core.database import write
@@ -43,7 +45,7 @@ def requeue(*, delivery_id: str, operator: str) -> Delivery:
     """Put a dead letter back into its inbox, with all its hand-outs. Raises NOT_FOUND, INVALID_TRANSITION."""
     moment = now()
     with write():
-        letter = _change(delivery_id, "requeue", status=DeliveryStatus.UNREAD, attempts=0, delivered_at=None)
+        letter = _change(delivery_id, "requeue", status=DeliveryStatus.UNREAD, attempts=0)
         _tell("requeued", letter, operator, moment)
     return letter
 
@@ -80,22 +82,34 @@ def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
 def park(*, delivery_id: str, operator: str) -> Delivery:
     """Take a requeue or an acknowledgement back: the letter is a dead letter again.
 
-    Raises NOT_FOUND; INVALID_TRANSITION where it was pulled since, or acknowledged longer ago than UNDONE_WITHIN.
+    Raises NOT_FOUND; INVALID_TRANSITION where it never was one, was pulled since, or was acknowledged longer ago than
+    UNDONE_WITHIN.
     """
     moment = now()
-    unpulled = Q(status=DeliveryStatus.UNREAD, attempts=0)
-    settled = Q(status=DeliveryStatus.READ, attempts__gte=MAX_ATTEMPTS, read_at__gte=moment - UNDONE_WITHIN)
+    taken_back = Q(status=DeliveryStatus.UNREAD, attempts=0, delivered_at__isnull=False)  # new mail was never delivered
     with write():
+        if _acknowledged_since(moment - UNDONE_WITHIN, delivery_id):
+            taken_back |= Q(status=DeliveryStatus.READ, attempts__gte=MAX_ATTEMPTS)
         letter = _change(
             delivery_id,
             "park",
-            unpulled | settled,
+            taken_back,
             status=DeliveryStatus.PARKED,
             attempts=MAX_ATTEMPTS,
             read_at=None,
         )
         _tell("parked", letter, operator, moment)
     return letter
+
+
+def _acknowledged_since(moment: datetime, delivery_id: str) -> bool:
+    """Whether the last that an operator did with a letter is to settle it, at a moment or after it: its recipient may
+    have settled it as well, and one that was forwarded is settled, too."""
+    first = first_event_at(moment)
+    acts = Event.objects.filter(event_id__gte=first or 0, type__startswith="message.")
+    acts = acts.annotate(told=Cast("payload", TextField())).filter(told__contains=delivery_id)  # on every store
+    last = acts.order_by("-event_id").first() if first is not None else None
+    return last is not None and last.type == "message.acknowledged"
 
 
 def _change(delivery_id: str, verb: str, from_state: Q = PARKED, /, **columns: Any) -> Delivery:

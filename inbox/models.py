@@ -38,11 +38,11 @@ class Message(models.Model):
 
     class Meta:
         db_table = "messages"
-        indexes = [
-            models.Index(fields=["workspace", "created_at"], name="messages_by_workspace"),
+        indexes = [  # ids rise with time, and pages of mail go by them
+            models.Index(fields=["workspace", "message_id"], name="messages_by_workspace"),
             models.Index(fields=["from_agent_id", "created_at"], name="messages_by_sender"),
             models.Index(
-                fields=["channel", "created_at"], name="messages_by_channel", condition=Q(channel__isnull=False)
+                fields=["channel", "message_id"], name="messages_by_channel", condition=Q(channel__isnull=False)
             ),
             models.Index(fields=["parent"], name="messages_by_parent", condition=Q(parent__isnull=False)),
             models.Index(fields=["message_id"], name="messages_to_nobody", condition=Q(recipients_count=0)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Count, F, Min, Q, QuerySet, Value
+from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
@@ -16,7 +16,7 @@ from coordination.models import Agent
 from core.database.functions import Seconds, Whole
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
-NEWEST = 5_000  # messages a traffic map looks at, so that its cost has a ceiling
+NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
 SENDS = 2_000  # and a timeline, which tells of each when it was
 
 IN_IT = (DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED, DeliveryStatus.PARKED)  # mail that is not yet done with
@@ -76,8 +76,7 @@ def per_minute(moment: datetime, minutes: int = 60) -> list[int]:
     return [counted.get(i, 0) for i in range(minutes)]
 
 
-@dataclass(frozen=True)
-class Flow:
+class Flow(NamedTuple):
     """What went from one agent to another within a window, and how much of it is unread."""
 
     sender: str
@@ -87,22 +86,25 @@ class Flow:
 
 
 def flows(since: datetime, moment: datetime, *, workspace_id: str | None = None) -> list[Flow]:
-    """The traffic between agents since a moment, busiest first, from the newest messages of that time."""
-    recent = Message.objects.filter(pk__gte=id_floor("msg", since)).order_by("-message_id")
+    """The traffic between agents since a moment, busiest first, from the newest that reached an agent in that time."""
+    lapsed = Q(deliveries__status=DeliveryStatus.DELIVERED, deliveries__lease_expires_at__lt=moment)
+    waits = Case(When(Q(deliveries__status=DeliveryStatus.UNREAD) | lapsed, then=1), default=0)
+    newest = _reached(since, workspace_id).values_list("from_agent_id", "deliveries__recipient_id", waits)[:NEWEST]
+    sent: Counter[tuple[str, str]] = Counter()
+    unread: Counter[tuple[str, str]] = Counter()
+    for sender, recipient, waiting in newest:
+        sent[sender, recipient] += 1
+        unread[sender, recipient] += waiting
+    found = (Flow(*pair, messages, unread[pair]) for pair, messages in sent.items())
+    return sorted(found, key=lambda flow: (-flow.messages, flow.sender, flow.recipient))
+
+
+def _reached(since: datetime, workspace_id: str | None) -> QuerySet[Message]:
+    """The messages since a moment with each agent that they reached, newest first."""
+    rows = Message.objects.filter(pk__gte=id_floor("msg", since), deliveries__recipient__isnull=False)
     if workspace_id:
-        recent = recent.filter(workspace_id=workspace_id)
-    newest = recent.values("pk")[:NEWEST]
-    rows = (
-        Delivery.objects.filter(message__in=newest)
-        .values_list("message__from_agent_id", "recipient_id")
-        .annotate(sent=Count("pk"), unread=Count("pk", filter=Q(status=DeliveryStatus.UNREAD) | _lapsed(moment)))
-        .order_by()
-    )
-    return sorted((Flow(*row) for row in rows), key=lambda flow: (-flow.messages, flow.sender, flow.recipient))
-
-
-def _lapsed(moment: datetime) -> Q:
-    return Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=moment)
+        rows = rows.filter(workspace_id=workspace_id)
+    return rows.order_by("-message_id")
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ def _filtered(wanted: MailFilter) -> QuerySet[Message]:
         rows = rows.filter(from_agent_id=wanted.sender_id)
     if wanted.lane == "nobody":
         rows = rows.filter(recipients_count=0)
+    elif wanted.lane == DeliveryStatus.READ:  # most of all mail there ever was: of the newest, not a list of all
+        rows = rows.filter(Exists(Delivery.objects.filter(message=OuterRef("pk"), status=wanted.lane)))
     elif wanted.lane in DeliveryStatus.values:
         rows = rows.filter(pk__in=Delivery.objects.filter(status=wanted.lane).values("message_id"))
     return rows
@@ -214,14 +218,10 @@ Send = tuple[str, str, datetime]  # from whom, to whom, when
 
 
 def sends(since: datetime, until: datetime, *, workspace_id: str | None = None) -> tuple[list[Send], bool]:
-    """Who sent to whom when, of the newest messages of a window; and whether there were more."""
-    rows = Message.objects.filter(pk__gte=id_floor("msg", since), pk__lt=id_floor("msg", until))
-    if workspace_id:
-        rows = rows.filter(workspace_id=workspace_id)
-    rows = rows.order_by("-message_id")
-    newest = {pk: (sender, at) for pk, sender, at in rows.values_list("pk", "from_agent_id", "created_at")[:SENDS]}
-    reached = Delivery.objects.filter(message_id__in=list(newest)).values_list("message_id", "recipient_id")
-    return [(newest[pk][0], to, newest[pk][1]) for pk, to in reached], len(newest) == SENDS
+    """Who sent to whom when, of the newest that reached an agent within a window; and whether there were more."""
+    rows = _reached(since, workspace_id).filter(pk__lt=id_floor("msg", until))
+    found = list(rows.values_list("from_agent_id", "deliveries__recipient_id", "created_at")[:SENDS])
+    return found, len(found) == SENDS
 
 
 def sent_between(sender: str, recipient: str, since: datetime, until: datetime, limit: int) -> list[Delivery]:

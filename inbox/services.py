@@ -192,6 +192,17 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
     return count, until
 
 
+def end_leases_in(*, agent_id: str, message_ids: Iterable[str], seconds: int) -> int:
+    """Let the leases that still run end so many seconds from now, sooner or later than they would; how many.
+
+    For who pulled on an agent's behalf: what was settled meanwhile stays settled.
+    """
+    moment = now()
+    with write():
+        held = Delivery.objects.of(agent_id).leased(moment).filter(message_id__in=list(message_ids))
+        return held.update(lease_expires_at=moment + timedelta(seconds=seconds))
+
+
 def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | None:
     if delivery is None:
         return lanes.why_not_extendable(None, None, moment)

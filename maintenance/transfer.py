@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps
@@ -68,7 +68,7 @@ def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
         store_file.partial_file(destination) as partial,
     ):
         try:
-            rows = _transfer(replace(target, db_path=partial), target.place, progress)
+            rows = _transfer(target.replaced(db_path=partial), target.place, progress)
             store_file.one_file(partial)
             store_file.publish(partial, destination)
         finally:

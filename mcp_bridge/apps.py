@@ -1,12 +1,47 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from core.apps import NexusAppConfig
+
+if TYPE_CHECKING:
+    from core.contributions import Action, ImpossibleState, RetentionLane
 
 
 class McpBridgeConfig(NexusAppConfig):
     name = "mcp_bridge"
 
+    def ready(self) -> None:
+        from coordination.toolset import COORDINATION
+
+        COORDINATION.administered_in("mcp_bridge.administration")
+        super().ready()
+
     def check_settings(self) -> None:
         from mcp_bridge.choices import of_setting
 
         of_setting()
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from mcp_bridge.history import LANES
+
+        return LANES
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from mcp_bridge.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"mcp_tasks": "updated_at"}
+
+    def metrics(self) -> Iterable[Any]:
+        from mcp_bridge.metrics import collect
+
+        return collect()
+
+    def actions(self) -> Sequence[Action]:
+        from mcp_bridge.actions import ACTIONS
+
+        return ACTIONS

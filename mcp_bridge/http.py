@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -49,6 +50,7 @@ class McpEndpoint:
     def __init__(self) -> None:
         self._sessions: asyncio.Task[None] | None = None
         self._manager: StreamableHTTPSessionManager | None = None
+        self._streaming: StreamableHTTPSessionManager | None = None
         self._started = asyncio.Lock()
         self._used: dict[str, dict[str, None]] = {}  # by agent, its sessions, the one used last at the end
 
@@ -59,12 +61,14 @@ class McpEndpoint:
                 return
             server = build_server(_caller, _choice)
             server.get_tool_input_schema = lambda name: None  # no tool has header parameters; else each call lists all
-            # One JSON body per call: a call has no notifications of its own, and subscriptions keep their stream.
+            # One JSON body per call: but for those that wait, a call has no notifications of its own, and subscriptions
+            # keep their stream.
             manager = StreamableHTTPSessionManager(server, json_response=True)
+            streaming = StreamableHTTPSessionManager(server)
             ready = asyncio.get_running_loop().create_future()
-            self._sessions = asyncio.create_task(_hold(manager, ready))
+            self._sessions = asyncio.create_task(_hold(manager, streaming, ready))
             await ready
-            self._manager = manager
+            self._manager, self._streaming = manager, streaming
 
     async def stop(self) -> None:
         """End every session."""
@@ -77,9 +81,7 @@ class McpEndpoint:
             caller = await aidentify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
             assert caller.agent_id is not None
             named = _named(scope)
-            choice = named or await waiting.in_thread(
-                waiting.AUTHENTICATION, partial(choices.of_agent, caller.agent_id)
-            )
+            choice = named or await _stored(caller.agent_id)
         except NexusError as error:
             outcome = Outcome(error=error)
             if outcome.status == 401 and _is_browser(scope):
@@ -90,11 +92,12 @@ class McpEndpoint:
             await Response(body, outcome.status, headers, "application/json")(scope, receive, send)
             return
         await self.start()
-        assert self._manager is not None
+        assert self._manager is not None and self._streaming is not None
+        serving = self._streaming if _may_stream(scope, choice) else self._manager
         # The SDK holds a session to the agent that opened it, and to the choice in its URL; the key goes no further.
         subject = ",".join(toolset.name for toolset in named) if named else None
         token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
-        await self._manager.handle_request(
+        await serving.handle_request(
             {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice},
             receive,
             self._noting_session(caller.agent_id, self._manager, send),
@@ -123,8 +126,19 @@ def _is_browser(scope: Scope) -> bool:
     return scope["method"] in ("GET", "HEAD") and "text/html" in Headers(scope=scope).get("accept", "")
 
 
-async def _hold(manager: StreamableHTTPSessionManager, ready: asyncio.Future[None]) -> None:
-    async with manager.run():
+def _may_stream(scope: Scope, choice: Choice) -> bool:
+    """Whether a request of the current protocol calls what may wait, and its client takes notices of that."""
+    headers = Headers(scope=scope)
+    if headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS or headers.get("mcp-method") != "tools/call":
+        return False
+    operation = toolsets.find_tool(choice, headers.get("mcp-name", ""))
+    return operation is not None and operation.wait is not None and "text/event-stream" in headers.get("accept", "")
+
+
+async def _hold(
+    manager: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager, ready: asyncio.Future[None]
+) -> None:
+    async with manager.run(), streaming.run():
         ready.set_result(None)
         await asyncio.Event().wait()
 
@@ -141,6 +155,10 @@ def _choice(context: Context) -> Choice:
     request: Any = context.request
     choice: Choice = request.scope[CHOICE]
     return choice
+
+
+async def _stored(agent_id: str) -> Choice:
+    return await waiting.in_thread(waiting.AUTHENTICATION, partial(choices.of_agent, agent_id))
 
 
 def _named(scope: Scope) -> Choice | None:

@@ -19,7 +19,6 @@ from mcp.shared.subscriptions import (
     ToolsListChanged,
 )
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     SERVER_INFO_META_KEY,
     CallToolRequestParams,
@@ -41,7 +40,9 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from core.leaving import while_there
 from core.operations.caller import Caller
+from core.operations.deferred import NotKept
 from core.operations.errors import NexusError, invalid, not_found
 from core.operations.registry import TOOLSETS, Toolset
 from core.operations.replies import Outcome, Reply
@@ -50,8 +51,13 @@ from core.operations.toolsets import Choice, add, default, find_tool
 from core.operations.validation import validated
 from core.version import package_version
 from core.waiting import AUTHENTICATION, in_thread
-from mcp_bridge import reading
+from mcp_bridge import reading, tasks
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
+from mcp_bridge.errors import as_mcp
+from mcp_bridge.extension import Tasks, created, declared, install
+from mcp_bridge.following import listened
+from mcp_bridge.models import Task
+from mcp_bridge.progress import told
 from mcp_bridge.subscriptions import Hearing, ListenBus, ResourceBus
 from mcp_bridge.tools import result, tool, tools, wire
 
@@ -86,20 +92,25 @@ def build_server(
         more = [tool(enabling(chosen, lambda toolset: None))] if offered(chosen) else []
         return ListToolsResult(tools=[*tools(chosen), *more])
 
-    async def perform(ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
+    async def perform(ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
         chosen = choice(ctx)
         operation = find_tool(chosen, name)
         if operation is not None:
             toolset = operation.toolset
+            if operation.wait is not None and operation.wait.deferrable and declared(ctx):
+                with contextlib.suppress(NotKept):  # the call is made as if nothing had been declared
+                    return toolset.reply, await tasks.begin(operation, caller_of(ctx), arguments)
             performing = aperform(toolset, caller_of(ctx), name, arguments)
-            waits = operation.wait is not None and ctx.request is not None
-            return toolset.reply, await (_while_connected(ctx.request, performing) if waits else performing)
+            if operation.wait is not None:
+                performing = told(ctx, name, _while_connected(ctx.request, performing))
+            return toolset.reply, await performing
         if name == ENABLE and len(TOOLSETS) > 1:
             return chosen[0].reply, await enable(ctx, chosen, arguments)
         return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
-        return result(*await perform(ctx, params.name, params.arguments))
+        reply, done = await perform(ctx, params.name, params.arguments)
+        return result(reply, done) if isinstance(done, Outcome) else cast(CallToolResult, created(done))
 
     async def call_tool_at_once(ctx: Context, call_next: CallNext) -> HandlerResult:
         """A plain call is answered on the wire's terms: the SDK would check it twice and copy the result four times."""
@@ -115,10 +126,11 @@ def build_server(
             return await call_next(ctx)
         return as_sent(ctx, *await perform(ctx, name, arguments))
 
-    def as_sent(ctx: Context, reply: Reply, outcome: Outcome) -> dict[str, Any]:
-        answer = wire(reply, outcome)
+    def as_sent(ctx: Context, reply: Reply, done: Outcome | Task) -> dict[str, Any]:
+        answer = wire(reply, done) if isinstance(done, Outcome) else created(done)
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            answer |= {"resultType": "complete", "_meta": {SERVER_INFO_META_KEY: server.server_info_stamp}}
+            answer.setdefault("resultType", "complete")
+            answer["_meta"] = {SERVER_INFO_META_KEY: server.server_info_stamp}
         return answer
 
     async def enable(ctx: Context, chosen: Choice, arguments: dict[str, Any] | None) -> Outcome:
@@ -142,12 +154,12 @@ def build_server(
 
     async def tell(ctx: Context, connection: str | None, toolset: Toolset) -> None:
         """That the lists are longer now: to a session by itself, else to those who listen for this connection."""
-        told: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
+        changes: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
             (toolset.tools, ToolsListChanged(), ctx.session.send_tool_list_changed),
             (toolset.prompts, PromptsListChanged(), ctx.session.send_prompt_list_changed),
             (toolset.references, ResourcesListChanged(), ctx.session.send_resource_list_changed),
         ]
-        for any_of, event, send in told:
+        for any_of, event, send in changes:
             if any_of and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 bus.tell(connection, event)
             elif any_of:
@@ -204,13 +216,15 @@ def build_server(
         caller, uris = caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
         await _check_own(choice(ctx), uris, caller)
         await _started(bus)
-        return await ListenBus(bus, caller, uris).listen(ctx, params)
+        return await listened(ctx, params, caller, ListenBus(bus, caller, uris).listen)
 
     async def introduce(ctx: Context, call_next: CallNext) -> HandlerResult:
         """What a client is told when it connects, which follows its choice."""
         answer = await call_next(ctx)
         if ctx.method not in ("initialize", "server/discover") or not isinstance(answer, dict):
             return answer
+        if ctx.method == "initialize":
+            answer["capabilities"].pop("extensions", None)  # of the current protocol, all of them
         if ctx.method == "initialize" and len(TOOLSETS) > 1:
             for name in ("tools", "prompts", "resources"):
                 answer["capabilities"][name]["listChanged"] = True
@@ -231,25 +245,17 @@ def build_server(
         on_unsubscribe_resource=unsubscribe,
         on_subscriptions_listen=listen_to,
     )
+    install(server, Tasks(caller_of))
     server.middleware += [call_tool_at_once, introduce]
     return server
 
 
 async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
     """The outcome of a call that waits, given up when its HTTP client hangs up: the SDK itself would wait on."""
-    call = asyncio.ensure_future(performing)
-    leaving = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({call, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return call.result() if call.done() else Outcome(error=invalid("The client hung up."))  # nobody reads this
-    finally:
-        call.cancel()
-        leaving.cancel()
-
-
-async def _disconnected(request: Any) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    if request is None:
+        return await performing
+    left = Outcome(error=invalid("The client hung up."))  # which nobody reads
+    return await while_there(request.receive, performing) or left
 
 
 async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:
@@ -267,7 +273,7 @@ async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> Non
     try:
         await in_thread(AUTHENTICATION, partial(check_credential, caller))
     except Exception as error:
-        raise _as_mcp(error) from None
+        raise as_mcp(error) from None
 
 
 async def _started(bus: ResourceBus) -> None:
@@ -275,9 +281,4 @@ async def _started(bus: ResourceBus) -> None:
     try:
         await bus.start()
     except Exception as error:
-        raise _as_mcp(error) from None
-
-
-def _as_mcp(error: Exception) -> MCPError:
-    known = documented(error)
-    return MCPError(INTERNAL_ERROR, known.message, {"code": known.code.value, **known.details})
+        raise as_mcp(error) from None

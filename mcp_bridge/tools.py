@@ -9,9 +9,8 @@ from mcp_types import CallToolResult, Tool, ToolAnnotations
 
 from core.operations.registry import Operation
 from core.operations.replies import Outcome, Reply
+from core.operations.schemas import parameters_schema
 from core.operations.toolsets import Choice
-
-Schema = dict[str, Any]
 
 
 @cache
@@ -39,43 +38,5 @@ def tool(operation: Operation[Any]) -> Tool:
         hints = ToolAnnotations(
             destructive_hint=operation.destructive, idempotent_hint=operation.idempotent or None, open_world_hint=False
         )
-    return Tool(
-        name=operation.name, description=operation.description, input_schema=_schema(operation), annotations=hints
-    )
-
-
-def _schema(operation: Operation[Any]) -> Schema:
-    """The parameter model's JSON schema, without what costs an agent's context and tells it nothing."""
-    full = operation.params.model_json_schema()
-    schema: Schema = {"type": "object"}
-    definitions = full.get("$defs", {})
-    if properties := full.get("properties"):
-        schema["properties"] = {name: _short(part, definitions) for name, part in properties.items()}
-    if required := full.get("required"):
-        schema["required"] = required
-    if not operation.accepts_anything:
-        schema["additionalProperties"] = False
-    return schema
-
-
-def _short(part: Schema, definitions: dict[str, Schema]) -> Schema:
-    """One parameter: null and the null default are implied by not being required, bounds are the runner's to tell."""
-    if reference := part.get("$ref"):
-        part = definitions[reference.rsplit("/", 1)[-1]]
-        return {"type": "object", "properties": {name: {} for name in part["properties"]}}
-    short: Schema = {}
-    options = [_short(option, definitions) for option in part.get("anyOf", []) if option.get("type") != "null"]
-    if len(options) == 1:
-        short = options[0]
-    elif options:
-        types = [option["type"] for option in options]
-        short = {
-            "type": types,
-            **{name: value for option in options for name, value in option.items() if name == "items"},
-        }
-    for keyword in ("type", "enum", "const", "items", "description"):
-        if keyword in part:
-            short[keyword] = _short(part[keyword], definitions) if keyword == "items" else part[keyword]
-    if part.get("default") is not None:
-        short["default"] = part["default"]
-    return short
+    schema = parameters_schema(operation.params, accepts_anything=operation.accepts_anything)
+    return Tool(name=operation.name, description=operation.description, input_schema=schema, annotations=hints)

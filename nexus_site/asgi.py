@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,6 +32,8 @@ from core.database import store  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
+
+log = logging.getLogger(__name__)
 
 DJANGO_THREADS = 8
 LEFT_SECONDS = 1  # for what serves a client to end once that left
@@ -77,6 +80,9 @@ class Hub:
         self.django = Django(DJANGO_THREADS)
         self.health = Django(1)  # behind no page
         self.mcp = McpEndpoint()
+        self.endpoints = [endpoint for app in nexus_apps() for endpoint in app.endpoints()]
+        addresses = (address for app in nexus_apps() for address in app.addresses())
+        self.alone = {address.port: address.application for address in addresses if address.application is not None}
         self.websockets = AuthMiddlewareStack(
             URLRouter([*(route for app in nexus_apps() for route in app.websocket_routes()), re_path("", refuse)])  # type: ignore[arg-type]
         )
@@ -85,6 +91,8 @@ class Hub:
         match scope["type"]:
             case "lifespan":
                 await self.lifespan(receive, send)
+            case _ if own := self.alone.get((scope.get("server") or (None, None))[1]):
+                await own(scope, receive, send)
             case "websocket":
                 await self.websockets(scope, receive, send)
             case _ if scope["path"] == "/mcp" or scope["path"].startswith("/mcp/"):
@@ -92,7 +100,8 @@ class Hub:
             case _ if scope["path"].rstrip("/") in HEALTH:
                 await self.health(scope, receive, send)
             case _:
-                await self.django(scope, receive, send)
+                beside = next((each.application for each in self.endpoints if each.serves(scope)), self.django)
+                await beside(scope, receive, send)
 
     async def lifespan(self, receive: Any, send: Any) -> None:
         """Startup brings the store to this version; shutdown lets every parked wait answer."""
@@ -104,11 +113,14 @@ class Hub:
             store().guard()
             for app in nexus_apps():
                 await waiting.in_thread(waiting.SLOW, app.on_start)
+                await waiting.in_thread(waiting.SLOW, app.on_serve)
             await self.mcp.start()
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
+        for task in tasks:
+            task.add_done_callback(_tell_of_failure)
         gc.freeze()  # what is there stays: a client's heap of JSON must not have all of it searched for garbage
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -116,7 +128,13 @@ class Hub:
             task.cancel()
         waiting.waiter().close()
         await self.mcp.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)  # each bounds its own end
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _tell_of_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("What the server does beside its requests has failed; restart it.", exc_info=error)
 
 
 metrics.observe_calls()

@@ -6,12 +6,14 @@ import contextlib
 import gc
 import os
 import sys
+from collections import deque
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from core.config import TABLE, Resolved, flag, resolve
+from core.config import TABLE, Resolved, flag, parse, resolve
 from core.operations.errors import Code, NexusError
 
 # An app is added here, by its line. Earlier ones know nothing of later ones.
@@ -24,6 +26,7 @@ APPS = [
     "topics",
     "planning",
     "files",
+    "control",
     "mcp_bridge",
     "maintenance",
     "nexus_site",
@@ -33,7 +36,7 @@ AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
-    *("plan", "tasks", "files", "guard"),
+    *("plan", "tasks", "files", "guard", "rpc"),
 }
 
 LOGGING = {
@@ -56,23 +59,38 @@ _flags: dict[str, str] = {}
 def take_flags(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Split a command's arguments into the settings' flags (by setting name) and the rest.
 
-    Takes `--flag value` and `--flag=value`. Raises CONFIG_ERROR for a flag with no value.
+    Takes `--flag value` and `--flag=value`, and some flags without a value. Raises CONFIG_ERROR for another that has
+    none.
     """
     names = {flag(name): name for name in declared()}
     flags: dict[str, str] = {}
     rest: list[str] = []
-    pending = iter(arguments)
-    for argument in pending:
+    pending = deque(arguments)
+    while pending:
+        argument = pending.popleft()
         head, equals, value = argument.partition("=")
         if head not in names:
             rest.append(argument)
             continue
-        if not equals:
-            value = next(pending, "--")
+        if not equals and not _is_value(names[head], pending):
+            value = declared()[names[head]].bare
+        elif not equals:
+            value = pending.popleft() if pending else "--"
             if value.startswith("--"):
                 raise NexusError(Code.CONFIG_ERROR, f"{head} needs a value.", {"setting": names[head]})
         flags[names[head]] = value
     return flags, rest
+
+
+def _is_value(name: str, pending: Sequence[str]) -> bool:
+    """Whether what comes after a setting's flag is its value; it always is where the flag cannot stand alone."""
+    if declared()[name].bare is None:
+        return True
+    try:
+        parse(name, pending[0] if pending else "", name)
+    except NexusError:
+        return False
+    return True
 
 
 @cache
@@ -127,7 +145,7 @@ def _main(argv: list[str]) -> None:
         sys.exit(f"[nexus] {error.code}: {error.message}")
     choose_settings(command)
     if command == "runmcp":
-        gc.set_threshold(5_000, 10, 1000)  # what is imported stays: a search for garbage in all of it finds none
+        gc.disable()  # until it serves: what is imported stays, and a search for garbage in all of it finds none
 
     import django
     from django.core.management import execute_from_command_line, get_commands, load_command_class
@@ -176,6 +194,7 @@ def _hooked(arguments: list[str]) -> bool:
 
     if not entry.is_call(arguments):
         return False
+    gc.disable()  # it ends before there is garbage worth a search
 
     def start_django() -> None:
         import logging
@@ -184,9 +203,11 @@ def _hooked(arguments: list[str]) -> bool:
         _populate()
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
-    for module in (f"{app}.{name}" for app in APPS for name in ("glance", "harness_events")):
+    for module in (f"{app}.{name}" for app in APPS for name in ("glances", "harness_events")):
         if find_spec(module):
             import_module(module)
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
     entry.main(lambda: configure(arguments), start_django)
+    if "django" not in sys.modules:
+        os._exit(0)  # a tenth of the call's time is to take Python apart in order, and nothing is open
     return True

@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     *launch.APPS,
     "dashboard",
 ]
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "dashboard.login.ByToken"]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.middleware.ContentSecurityPolicy",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import ExportKind, NeedKind, Sentence, Thing
+    from core.contributions import ExportKind, NeedKind, Sentence, Thing, WakeKind
 
 
 class PlanningConfig(NexusAppConfig):
@@ -61,6 +61,11 @@ class PlanningConfig(NexusAppConfig):
             "task_add": "nexus tasks add",
             "task_update": "nexus tasks update",
         }
+
+    def wake_kinds(self) -> Sequence[WakeKind]:
+        from planning.waking import WAKES
+
+        return (WAKES,)
 
     def needs(self) -> Sequence[NeedKind]:
         from planning.attention import KINDS

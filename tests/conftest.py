@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +29,7 @@ from coordination.toolset import run
 from core.operations.caller import Caller
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
-from tests.postgres import SERVER
+from tests.postgres import SERVER, database_of
 from topics import connections
 
 Call = Callable[..., dict[str, Any]]
@@ -38,7 +37,7 @@ Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
 OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
-REAL_PROCESSES = ("acceptance", "browser")  # the folders of tests that drive them
+REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -120,6 +119,8 @@ def furnish(tmp_path_factory: pytest.TempPathFactory) -> Furnish:
     assert "Traceback" not in nexus(made, "agents", "list").stderr
 
     def copy(home: Path) -> Path:
+        if SERVER:
+            database_of(home.resolve(), SERVER, like=made.resolve())
         return Path(shutil.copytree(made, home))
 
     return copy
@@ -179,7 +180,7 @@ def configure(settings: Settings) -> Callable[..., None]:
     """Change Nexus's own settings for one test: `configure(trust_mode="strict")`."""
 
     def change(**values: Any) -> None:
-        settings.NEXUS = replace(settings.NEXUS, **values)
+        settings.NEXUS = settings.NEXUS.replaced(**values)
 
     return change
 

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from dataclasses import replace
 
 from tests.postgres import SERVER, url
 
@@ -17,7 +16,7 @@ from nexus_site.settings import *  # noqa: F403
 from nexus_site.settings import NEXUS
 
 # No test cuts the power, so a commit to a file need not wait for the disk.
-DATABASES = {"default": store_of(NEXUS).django_settings(replace(NEXUS, durability="full" if SERVER else "normal"))}
+DATABASES = {"default": store_of(NEXUS).django_settings(NEXUS.replaced(durability="full" if SERVER else "normal"))}
 DATABASES["default"]["TEST"] = {"NAME": NAME if SERVER else NEXUS.database}
 # Nor does anybody guess a password here: a hash that takes half a second protects nothing.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing
+    from core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing, WakeKind
 
 
 class TopicsConfig(NexusAppConfig):
@@ -77,6 +77,11 @@ class TopicsConfig(NexusAppConfig):
         from topics.triggers import TRIGGERS
 
         return TRIGGERS[vendor]
+
+    def wake_kinds(self) -> Sequence[WakeKind]:
+        from topics.waking import WAKES
+
+        return (WAKES,)
 
     def news(self) -> Sequence[News]:
         from topics.news import NEWS

@@ -56,6 +56,10 @@ def emit(
         created_at=moment,
     )
     insert(event)
-    transaction.on_commit(announce_commit)
-    transaction.on_commit(partial(committed.send_robust, Event, event=event))
+    transaction.on_commit(partial(_tell, event))
     return event
+
+
+def _tell(event: Event) -> None:
+    committed.send_robust(Event, event=event)
+    announce_commit()  # last: who waits sees what came of it, too

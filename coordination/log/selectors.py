@@ -28,6 +28,9 @@ def newest_event_id(**where: str) -> int:
     return newest[0] if newest else 0
 
 
+_after = Select(lambda: Event.objects.filter(event_id__gt=Slot("event_id")).order_by("event_id"))
+
+
 @cache
 def _newest(columns: tuple[str, ...]) -> Select[tuple[int]]:
     return Select(lambda: _events_with(columns).order_by("-event_id").values_list("event_id"))
@@ -128,7 +131,7 @@ def _columns(filters: Mapping[str, str]) -> dict[str, str]:
 
 def events_after(event_id: int, limit: int) -> Sequence[Event]:
     """The next events of the whole log, in order."""
-    return list(Event.objects.filter(event_id__gt=event_id).order_by("event_id")[:limit])
+    return _after(limit, event_id=event_id)
 
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:

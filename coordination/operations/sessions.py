@@ -73,7 +73,7 @@ def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
 
 class ClosedSession(SessionRow):
     closed_at: Time | None
-    owes: Annotated[list[DebtRow], Field(description="What the agent took and has not brought.")]
+    owes: Annotated[list[DebtRow], Field(description="What the agent took and has not brought, or was asked.")]
 
 
 @operation(SessionRef, *SESSION_ERRORS, idempotent=True)

@@ -1,4 +1,5 @@
-"""Agents' API keys: issued by an operator, shown once, kept as a hash (docs/explanation/trust.md)."""
+"""Agents' API keys: issued by an operator, or lent to a process that acts as the agent; shown once, kept as a hash
+(docs/explanation/trust.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import secrets
 from datetime import datetime
 
 from coordination.lookups import agent_exists
-from coordination.models import AgentKey
+from coordination.models import AgentKey, LentKey
 from coordination.services import agents, audit
 from core.clock import now
 from core.database import write
@@ -26,7 +27,7 @@ def issue(*, agent_id: str, operator: str) -> str:
 
 def replace(agent_id: str, moment: datetime) -> tuple[str, bool]:
     """Make a key inside the caller's transaction; the key, and whether it replaced another."""
-    key = f"nxs_{secrets.token_hex(24)}"
+    key = _new()
     _, created = AgentKey.objects.update_or_create(
         agent_id=agent_id,
         defaults={"key_hash": agents.hash_secret(key), "is_active": True, "created_at": moment},
@@ -34,10 +35,41 @@ def replace(agent_id: str, moment: datetime) -> tuple[str, bool]:
     return key, not created
 
 
+def lend(*, agent_id: str) -> str:
+    """A key for a process of an agent, beside the one that it may have. Raises NOT_FOUND for an unknown agent."""
+    key = _new()
+    with write():
+        if not agent_exists(agent_id):
+            raise not_found("agent", agent_id)
+        LentKey.objects.create(key_hash=agents.hash_secret(key), agent_id=agent_id, created_at=now())
+    return key
+
+
+def take_back(key: str) -> None:
+    """A lent key is none any more."""
+    with write():
+        LentKey.objects.filter(pk=agents.hash_secret(key)).delete()
+
+
+def take_back_all(*, agent_id: str) -> None:
+    """All that an agent's processes were lent are keys no more."""
+    with write():
+        LentKey.objects.filter(agent_id=agent_id).delete()
+
+
+def retire(*, agent_id: str, operator: str) -> None:
+    """Deactivate an agent's key where it has one, and what was lent of them; they are not theirs to use any more."""
+    with write():
+        take_back_all(agent_id=agent_id)
+        if AgentKey.objects.filter(agent_id=agent_id, is_active=True).exists():
+            set_active(agent_id=agent_id, active=False, operator=operator)
+
+
 def set_active(*, agent_id: str, active: bool, operator: str) -> AgentKey:
     """Deactivate a key, or take it back into service; the key itself stays what it was.
 
-    What is so already changes nothing. Raises NOT_FOUND for an agent without a key.
+    What its processes were lent ends with its deactivation. What is so already changes nothing. Raises NOT_FOUND for an
+    agent without a key.
     """
     moment = now()
     with write():
@@ -47,7 +79,13 @@ def set_active(*, agent_id: str, active: bool, operator: str) -> AgentKey:
         if key.is_active != active:
             key.is_active = active
             key.save(update_fields=["is_active"])
+            if not active:
+                take_back_all(agent_id=agent_id)
             audit.record(
                 operator, "agent.key_reactivated" if active else "agent.key_deactivated", moment, agent_id=agent_id
             )
     return key
+
+
+def _new() -> str:
+    return f"nxs_{secrets.token_hex(24)}"

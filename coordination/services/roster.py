@@ -1,7 +1,8 @@
-"""Agents as operators manage them: made with a key, changed, deleted."""
+"""Agents as operators manage them: made with a key, changed, gone, deleted."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from coordination.lookups import agent_exists
@@ -60,8 +61,21 @@ def delete(*, agent_id: str, operator: str) -> int:
         if not Agent.objects.filter(pk=agent_id).update(deleted_at=moment, updated_at=moment):
             raise not_found("agent", agent_id)
         AgentKey.objects.filter(agent_id=agent_id).delete()
-        active = list(Session.objects.filter(agent_id=agent_id, status=SessionStatus.ACTIVE))
-        for session in active:
-            sessions.end(session, "agent deleted", moment, operator)
+        keys.take_back_all(agent_id=agent_id)
+        closed = _end_sessions(agent_id, "agent deleted", moment, operator)
         audit.record(operator, "agent.deleted", moment, agent_id=agent_id)
+    return closed
+
+
+def leave(*, agent_id: str, moment: datetime) -> None:
+    """Inside a transaction: who bore this identity is no more, and from now on present nowhere; its mail waits for who
+    bears it next."""
+    _end_sessions(agent_id, "agent ended", moment)
+    Agent.objects.filter(pk=agent_id).update(last_seen_at=None)
+
+
+def _end_sessions(agent_id: str, reason: str, moment: datetime, operator: str | None = None) -> int:
+    active = list(Session.objects.filter(agent_id=agent_id, status=SessionStatus.ACTIVE))
+    for session in active:
+        sessions.end(session, reason, moment, operator)
     return len(active)

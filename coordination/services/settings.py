@@ -6,7 +6,6 @@ change was made, elsewhere with the first call a second later.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -47,7 +46,7 @@ def apply() -> None:
         return
     changed = {name for name, _ in stored.items() ^ _applied.items() if name in TABLE and source(name, {}) == "default"}
     values = {name: _value(name, stored) for name in changed}
-    settings.NEXUS = dataclasses.replace(settings.NEXUS, **values)
+    settings.NEXUS = settings.NEXUS.replaced(**values)
     _applied = stored
 
 
@@ -83,7 +82,7 @@ def source(name: str, stored: Mapping[str, str]) -> str:
 
 def shown(name: str) -> Any:
     """The value in force, without what of it is secret."""
-    value, tell = getattr(settings.NEXUS, name), TABLE[name].metadata["shown"]
+    value, tell = getattr(settings.NEXUS, name), TABLE[name].shown
     return value if value is None or tell is None else tell(value)
 
 
@@ -106,20 +105,22 @@ def described() -> list[SettingRow]:
     """Every setting: value in force, source, whether it can be edited and why not, bounds, and what it means."""
     stored = dict(StoredSetting.objects.values_list("name", "value"))
     listed: list[SettingRow] = []
-    for name, field in TABLE.items():
-        meta, value, origin = field.metadata, shown(name), source(name, stored)
+    for name, declared in TABLE.items():
+        value, origin = shown(name), source(name, stored)
         listed.append(
             {
                 "name": name,
                 "value": value if isinstance(value, int | str | None) else str(value),
-                "default": field.default if isinstance(field.default, int | str | None) else str(field.default),
+                "default": declared.default
+                if isinstance(declared.default, int | str | None)
+                else str(declared.default),
                 "source": origin,
                 "pinned": origin in ("flag", "environment"),
-                "applies": "at once" if meta["live"] else "at start",
-                "description": meta["help"],
-                "minimum": meta["minimum"],
-                "maximum": None if meta["minimum"] is None or meta["maximum"] == LARGEST else meta["maximum"],
-                "choices": list(meta["choices"]) or None,
+                "applies": "at once" if declared.live else "at start",
+                "description": declared.help,
+                "minimum": declared.minimum,
+                "maximum": None if declared.minimum is None or declared.maximum == LARGEST else declared.maximum,
+                "choices": list(declared.choices) or None,
                 "flag": flag(name),
                 "variable": variable(name),
             }
@@ -142,7 +143,7 @@ def _check_editable(name: str) -> None:
     if started != "default":
         by = flag(name) if started == "flag" else variable(name)
         raise NexusError(Code.CONFIG_ERROR, f"{by} pins this setting; change or drop it there.", {"setting": name})
-    if not TABLE[name].metadata["live"]:
+    if not TABLE[name].live:
         raise NexusError(
             Code.CONFIG_ERROR,
             f"{name} is read once, at start: start with {flag(name)} or {variable(name)}.",

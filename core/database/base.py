@@ -24,6 +24,16 @@ class CommitWatch(Protocol):
         """End the watch."""
 
 
+class Sole(Protocol):
+    """That this process is the only one of its kind over a store; it ends with the process, however that ends."""
+
+    def held(self) -> bool:
+        """Whether it still is: a server that was restarted has forgotten."""
+
+    def release(self) -> None:
+        """Let another be it."""
+
+
 class Store(Protocol):
     """The store in use; a module implements it."""
 
@@ -68,6 +78,12 @@ class Store(Protocol):
 
     def watch(self) -> CommitWatch:
         """Begin to watch for commits. Raises Django's errors, as queries do."""
+
+    def sole(self, kind: str) -> Sole | None:
+        """Become the only process of a kind over the store; None while another is.
+
+        Raises Django's errors, and OSError.
+        """
 
     def install(self, objects: Mapping[str, str]) -> None:
         """Make triggers anew, by name; a second time changes nothing."""

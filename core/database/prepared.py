@@ -7,6 +7,7 @@ to run.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache, lru_cache
@@ -60,9 +61,9 @@ class Select(Generic[Row]):
     def __call__(self, limit: int | None = None, /, **values: Any) -> list[Row]:
         sql, parameters, read = self._prepared(limit)
         on = connections[DEFAULT_DB_ALIAS]
-        with on.cursor() as cursor:
-            cursor.execute(sql, _bound(parameters, values, on))
-            rows = cursor.fetchall()
+        cursor = _cursor(on)
+        cursor.execute(sql, _bound(parameters, values, on))
+        rows = cursor.fetchall()
         return read(rows) if rows else []
 
     def first(self, **values: Any) -> Row | None:
@@ -126,11 +127,11 @@ class Update:
             self._statement = _settled(*query.get_compiler(connection=connection).as_sql())
         sql, parameters = self._statement
         changed, on = 0, connections[DEFAULT_DB_ALIAS]
-        with on.cursor() as cursor:
-            for values in bindings:
-                prepared = {slot: prepare(values[slot], on) for slot, prepare in self._preparations.items()}
-                cursor.execute(sql, _bound(parameters, {**values, **prepared}, on))
-                changed += cursor.rowcount
+        cursor = _cursor(on)
+        for values in bindings:
+            prepared = {slot: prepare(values[slot], on) for slot, prepare in self._preparations.items()}
+            cursor.execute(sql, _bound(parameters, {**values, **prepared}, on))
+            changed += cursor.rowcount
         return changed
 
 
@@ -140,15 +141,33 @@ def insert(*instances: Model) -> None:
         return
     sql, columns, key = _insertion(type(instances[0]))
     on = connections[DEFAULT_DB_ALIAS]
-    with on.cursor() as cursor:
-        for instance in instances:
-            given = instance.__dict__
-            cursor.execute(
-                sql, [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns]
-            )
-            if key is not None:
-                setattr(instance, key, cursor.fetchone()[0] if cursor.description else cursor.lastrowid)
-            instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
+    cursor = _cursor(on)
+    for instance in instances:
+        given = instance.__dict__
+        cursor.execute(sql, [given[name] if prepare is None else prepare(given[name], on) for name, prepare in columns])
+        if key is not None:
+            setattr(instance, key, cursor.fetchall()[0][0] if cursor.description else cursor.lastrowid)
+        instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
+
+
+class _Kept(threading.local):
+    """A thread's cursor, and the connection that it is of."""
+
+    of: Any = None
+    cursor: Any = None
+
+
+_kept = _Kept()
+
+
+def _cursor(on: BaseDatabaseWrapper) -> Any:
+    """The thread's cursor: to make one anew takes as long as a small statement. Whoever uses it reads all its rows."""
+    if on.connection is None or on.connection is not _kept.of or on.force_debug_cursor:
+        made = on.cursor()
+        if on.force_debug_cursor:
+            return made
+        _kept.of, _kept.cursor = on.connection, made
+    return _kept.cursor
 
 
 @cache

@@ -29,7 +29,7 @@ class Guard:
 
 def _must_be_operator(operation: Operation[Any], params: Any, caller: Caller) -> None:
     if caller.operator is None:
-        raise NexusError(Code.NOT_OWNER, f"{operation.name} is for operators.")
+        raise NexusError(Code.NOT_OWNER, f"{operation.name} is for operators.", {"rule": OPERATORS_ONLY.who})
 
 
 OPERATORS_ONLY = Guard("operators", _must_be_operator)
@@ -55,7 +55,12 @@ class Wait(Generic[P]):
     resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
     unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
     next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
+    # Told that the caller went away before it was answered, and what the call itself had answered.
+    abandoned: Callable[[P, Caller, Data], object] | None = None
     capped: bool = True  # by max_wait_timeout_seconds; without, the parameter itself refuses what is too long
+    # Whether it may be put aside instead of parked: another process goes on with it, from the arguments and from what
+    # the call answered; `finish` may then come twice.
+    deferrable: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class Operation(Generic[P]):
     destructive: bool = False
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
+    runs_program: bool = False  # what makes it slow is another program, which may take minutes
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     tool: bool = True  # whether agents get it as an MCP tool
     accepts_anything: bool = False  # a shim answers every call shape
@@ -169,6 +175,7 @@ class Toolset:
         idempotent: bool = False,
         destructive: bool = False,
         slow: bool | Callable[[P], bool] = False,
+        runs_program: bool = False,
         own_transaction: bool = False,
         tool: bool = True,
         accepts_anything: bool = False,
@@ -198,6 +205,7 @@ class Toolset:
                 idempotent=idempotent,
                 destructive=destructive,
                 slow=slow if callable(slow) else lambda params: slow,
+                runs_program=runs_program,
                 own_transaction=own_transaction,
                 tool=tool,
                 accepts_anything=accepts_anything,

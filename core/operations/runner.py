@@ -6,15 +6,16 @@ a bounded retry on a busy database. No exception and no library's text leaves he
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, connection
@@ -36,6 +37,11 @@ log = logging.getLogger(__name__)
 
 observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # told of every call: its outcome and seconds
 
+T = TypeVar("T")
+
+# Asked before every call, and each look of a wait, of who is no operator; one that raises refuses it.
+checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
+
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
 
 
@@ -55,21 +61,22 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
     def call() -> Data:
         operation = toolset.find(name)
         params = validated(operation, arguments)
-        _permit(caller, operation, params)
+        permit(caller, operation, params)
         data = _call(operation, params, caller)
         return async_to_sync(_wait)(caller, operation, params, data) if operation.wait else data
 
     started = time.perf_counter()
-    return _observed(toolset, name, started, _outcome(call))
+    return observed(toolset, name, started, _outcome(call))
 
 
 async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
     """Call an operation from an event loop: the store is used on a thread, a wait is parked without one."""
     started = time.perf_counter()
-    return _observed(toolset, name, started, await _aperform(toolset, caller, name, arguments))
+    return observed(toolset, name, started, await _aperform(toolset, caller, name, arguments))
 
 
-def _observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
+def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
+    """The outcome of a call that began then, by `time.perf_counter`, after whoever counts calls was told of it."""
     for observe in observers:
         observe(toolset, name, outcome, time.perf_counter() - started)
     return outcome
@@ -83,20 +90,51 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
             await reach(params)
 
         def call() -> Data:
-            _permit(caller, operation, params)
+            permit(caller, operation, params)
             return _call(operation, params, caller)
 
-        outcome = await waiting.in_thread(_pool(operation, params), partial(_outcome, call))
-        if operation.wait is None or outcome.data is None:
-            return outcome
-        return Outcome(await _wait(caller, operation, params, outcome.data))
+        calling = waiting.in_thread(pool_of(operation, params), partial(_outcome, call))
+        if operation.wait is not None and operation.wait.abandoned is not None:
+            return await _unless_abandoned(caller, operation, params, calling)
+        return await _waited(caller, operation, params, await calling)
     except Exception as error:
         return Outcome(error=documented(error))
 
 
-def _pool(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
+async def _waited(caller: Caller, operation: Operation[Any], params: Params, outcome: Outcome) -> Outcome:
+    if operation.wait is None or outcome.data is None:
+        return outcome
+    return Outcome(await _wait(caller, operation, params, outcome.data))
+
+
+async def _unless_abandoned(
+    caller: Caller, operation: Operation[Any], params: Params, calling: Coroutine[Any, Any, Outcome]
+) -> Outcome:
+    """The answer of an operation that wants to be told when its caller goes away, even in the middle of the call."""
+
+    def tell(called: asyncio.Task[Outcome]) -> None:
+        if called.cancelled() or (data := called.result().data) is None:
+            return
+
+        def told() -> Data:
+            abandoned(params, caller, data)
+            return data
+
+        waiting.WRITERS.submit(waiting.with_store, partial(_outcome, partial(retried, told)))
+
+    assert operation.wait is not None and operation.wait.abandoned is not None
+    abandoned, call = operation.wait.abandoned, asyncio.ensure_future(calling)
+    try:
+        return await _waited(caller, operation, params, await asyncio.shield(call))
+    except asyncio.CancelledError:
+        call.add_done_callback(tell)
+        raise
+
+
+def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
+    """The threads that a call is for."""
     if operation.slow(params):
-        return waiting.SLOW
+        return waiting.PROGRAMS if operation.runs_program else waiting.SLOW
     return waiting.READERS if operation.read_only else waiting.WRITERS
 
 
@@ -119,7 +157,7 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
             domain().refresh_settings()
             check(caller, operation, params)
             change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
-            return _retried(lambda: wait.look(position, caller)), change
+            return retried(lambda: wait.look(position, caller)), change
         except DatabaseError as error:
             if not store().is_busy(error):
                 raise
@@ -130,14 +168,14 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
         finish = wait.finish
         assert finish is not None
         try:
-            return _retried(lambda: finish(params, caller, performed))
+            return retried(lambda: finish(params, caller, performed))
         except DatabaseError as error:
             if not store().is_busy(error):
                 raise
             return performed
 
     position = wait.resume(params, data)
-    interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, params))  # it may look at a path
+    interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))  # it may look at a path
     async with waiting.waiter().park(interested) as parked:
         while True:
             found, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
@@ -163,7 +201,7 @@ def _seconds_until(moment: datetime | None) -> float:
     return max((moment - datetime.now(UTC)).total_seconds(), CoreSettings.current().poll_interval_ms / 1000)
 
 
-def _permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
+def permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
     """Identity first, then what the operation's guards ask; before all, that the store is still where it was."""
     store().check()
     domain().refresh_settings()
@@ -171,8 +209,15 @@ def _permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
 
 
 def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
+    """Raises what `check_identity` raises, and what a guard raises."""
+    check_identity(caller, operation, params)
+    for guard in operation.guards:
+        guard.check(operation, params, caller)
+
+
+def check_identity(caller: Caller, operation: Operation[Any], params: Params) -> None:
     """Raises NOT_OWNER where the connection acts as another agent or is bound no more, NOT_ALLOWED where an operator
-    keeps the agent from the verb, and what a guard raises."""
+    keeps the agent from the verb."""
     check_credential(caller)
     acting = getattr(params, operation.acts_as) if operation.acts_as else None
     if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
@@ -183,8 +228,9 @@ def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
         )
     if caller.operator is None and (agent_id := acting or caller.agent_id) is not None:
         domain().check_allowed(agent_id, operation)
-    for guard in operation.guards:
-        guard.check(operation, params, caller)
+    if caller.operator is None:
+        for look in checks:
+            look(caller, operation, params)
 
 
 def check_credential(caller: Caller) -> None:
@@ -197,10 +243,10 @@ def check_credential(caller: Caller) -> None:
 
 
 def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
-    return _retried(lambda: _perform(operation, params, caller))
+    return retried(lambda: _perform(operation, params, caller))
 
 
-def _retried(call: Callable[[], Data]) -> Data:
+def retried(call: Callable[[], T]) -> T:
     """The call, tried again while another process holds the store, and only while nothing of it was committed."""
     before = commits()
     for attempt in range(1, ATTEMPTS + 1):

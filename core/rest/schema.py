@@ -128,12 +128,12 @@ def add_operations(result: Schema, generator: Any, **kwargs: Any) -> Schema:
         path = f"/api/v1/{operation.toolset.name}/operations/{operation.name}"
         result["paths"][path] = {"post": _path(operation, schemas)}
     for name, shape in _shapes.items():
-        schemas[name] = _defined(json_schema(shape), schemas)
+        _defined({"$defs": {name: _defined(json_schema(shape), schemas)}}, schemas)
     return result
 
 
 def _defined(schema: Schema, schemas: Schema) -> Schema:
-    """A schema without the definitions that it brought, which go to the others."""
+    """A schema without its definitions, which go to the others. Raises ValueError for two of one name."""
     for name, part in schema.pop("$defs", {}).items():
         if schemas.setdefault(name, part) != part:
             raise ValueError(f"two shapes are called {name}")

@@ -55,16 +55,19 @@ def profile_of(agent: Agent) -> dict[str, str]:
 
 
 class LimitsForm(OperationForm):
-    """What an agent, or whoever has a role, may do at most; an empty field is what holds below."""
+    """What an agent, or whoever has a role, may do at most; an empty field shows what holds then."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, role: str | None = None, **options: Any) -> None:
+        """`role` is that of the agent whose limits they are."""
         super().__init__(*arguments, **options)
+        below = limits_of(LimitScope.ROLE, role) if role is not None else {}
         for name in limits.names():
-            below = str(limits.for_all(name) or "no limit")
-            widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": below})
+            holds = str(below.get(name, limits.for_all(name)) or "no limit")
+            widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": holds})
             self.fields[name] = NumberField(required=False, label=TITLES.get(name, name), widget=widget)
         for name, label in LISTS.items():
-            self.fields[name] = NamesField(required=False, label=label)
+            widget = forms.TextInput(attrs={"placeholder": below.get(name, "")})
+            self.fields[name] = NamesField(required=False, label=label, widget=widget)
 
     @property
     def numbers(self) -> list[forms.BoundField]:

@@ -10,6 +10,9 @@ from typing import Any, ClassVar
 from django import forms
 from django.http import QueryDict
 
+from control.models import PoolAgent
+from control.rules import Preset
+from control.wording import may_have_children
 from coordination.log.streams import streams
 from coordination.models import Channel, Workspace
 from core.apps import event_types
@@ -263,6 +266,37 @@ class TopicFilters(Filters):
     answer = _number()
     whole = _number()
     format = _hidden()
+
+
+class PoolFilters(Filters):
+    state = _choice(label="State", choices=[("living", "Living"), ("ended", "Ended")])
+    q = _words("Name, runner or directory")
+    page = _number()
+    preset = {"state": "living"}
+
+
+class NewPoolAgentFilters(Filters):
+    """Below which agent a new one stands; the newest that may have children are offered, and the one that is named."""
+
+    parent = _choice(label="Below")
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        living = PoolAgent.objects.living().order_by("-pool_agent_id")
+        trusted = [agent for agent in living.filter(preset=Preset.TRUSTED)[:OFFERED] if _has_room(agent)]
+        named = living.filter(agent_id=data.get("parent", "").replace("\x00", ""))
+        names = dict.fromkeys(agent.agent_id for agent in [*named, *trusted])
+        _offer(self.fields["parent"], [("", "nobody: no parent's ceiling"), *((name, name) for name in names)])
+
+
+def _has_room(agent: PoolAgent) -> bool:
+    return may_have_children(agent.permissions, agent.cwd)
+
+
+class TranscriptFilters(Filters):
+    before = _number()
+    after = _number()
+    whole = _number()
 
 
 class CycleFilters(PlaceFilters):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
-from coordination import presence
+from control import members
+from coordination import debts, presence
 from coordination.log.selectors import events_by, newest_event_id
 from coordination.models import Agent, AgentKey, Event, LimitScope, Session
 from coordination.routing import capability_set
@@ -18,15 +22,19 @@ from core.clock import now
 from dashboard.forms.agents import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
 from dashboard.page import form_only, operate, posted, render
+from dashboard.pages.roster import works
 from dashboard.pages.timeline import day_of
-from dashboard.sentences import lines
+from dashboard.sentences import lines, telling
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_monitoring
 from hooks.clients import APP_DATA, CLIENTS, snippet
 from hooks.setup import program, settings_flags
 from inbox import monitoring as inbox_monitoring
 
-SHOWN_SESSIONS, SHOWN_EVENTS = 10, 10
+SHOWN_SESSIONS, SHOWN_EVENTS, SHOWN_HANDOFFS = 10, 10, 10
+EXAMINED_EVENTS = 100  # among which those are found that are no mere signs of life
+# By kind of debt, the page that shows one.
+DEBTS = {"handoff": "handoff", "verdict": "handoff", "message": "mail", "task": "task", "question": "reservation"}
 ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "codex", "json")
 
 
@@ -36,10 +44,12 @@ def agents(request: HttpRequest) -> TemplateResponse:
     filters = AgentFilters(request.GET)
     words = filters.text("q").lower()
     inboxes = inbox_monitoring.inboxes(moment)
+    pool = members.names()
     keys = dict(AgentKey.objects.values_list("agent_id", "is_active"))
     rows = [
         {
             "state": state,
+            "in_pool": state.agent_id in pool,
             "capabilities": sorted(capability_set(state.agent.capabilities)),
             "inbox": inboxes.get(state.agent_id),
             "key": keys.get(state.agent_id),
@@ -76,7 +86,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
         saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.profile())
         if saved["ok"]:
             return redirect("admin:agent", agent_id)
-    return _agent(request, row, form, LimitsForm(initial=limits_of(LimitScope.AGENT, agent_id)))
+    return _agent(request, row, form, LimitsForm(initial=limits_of(LimitScope.AGENT, agent_id), role=row.role))
 
 
 @form_only(partial(redirect, "admin:agent"))
@@ -84,7 +94,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
 def limit(request: HttpRequest, agent_id: str) -> HttpResponse:
     """What an agent may do at most, and which verbs it may use."""
     row = _found(agent_id)
-    form = LimitsForm(request.POST)
+    form = LimitsForm(request.POST, role=row.role)
     if form.is_valid():
         saved = operate(request, "limits_update", "The limits are saved.", form, agent_id=agent_id, **form.given())
         if saved["ok"]:
@@ -103,16 +113,34 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
         "agent",
         f"Agent {plain(agent_id)}",
         agent=row,
+        in_pool=members.find(agent_id),
         state=state,
         form=form,
         limits=limits,
         key=AgentKey.objects.filter(agent_id=agent_id).first(),
         sessions=sessions,
         inbox=inbox_monitoring.inbox_of(agent_id, moment),
-        held=[h for h in handoffs_monitoring.live() if agent_id in (h.claimed_by, h.from_agent_id)][:SHOWN_EVENTS],
-        doings=lines(events_by(agent_id, SHOWN_EVENTS)),
+        calls=_waiting_calls(request, agent_id),
+        owes=[(debt, _page_of(debt)) for debt in debts.owed_by(agent_id)],
+        works=works(moment, agent_id)[agent_id],
+        offered=handoffs_monitoring.offered_by(agent_id, SHOWN_HANDOFFS),
+        doings=lines(telling(events_by(agent_id, EXAMINED_EVENTS))[:SHOWN_EVENTS]),
         day=day_of(agent_id, moment),
     )
+
+
+def _waiting_calls(request: HttpRequest, agent_id: str) -> list[dict[str, Any]]:
+    """The agent's calls over MCP that wait as tasks."""
+    envelope = operate(request, "mcp_task_list", "", agent_id=agent_id, limit=SHOWN_EVENTS)
+    rows = envelope["data"]["tasks"] if envelope["ok"] else []
+    return [{**row, **{at: datetime.fromisoformat(row[at]) for at in ("since", "until")}} for row in rows]
+
+
+def _page_of(debt: debts.Debt) -> str:
+    page = DEBTS[debt.kind]
+    if page == "mail":
+        return f"{reverse('admin:mail')}?{urlencode({'m': debt.identifier})}"
+    return reverse(f"admin:{page}", args=[debt.identifier])
 
 
 @form_only(partial(redirect, "admin:agent"))

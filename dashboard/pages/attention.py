@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.http import HttpRequest
+from django.http import HttpRequest, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
@@ -55,6 +55,12 @@ class Group:
 def attention(request: HttpRequest) -> TemplateResponse:
     """Everything that needs a person, grouped."""
     return render(request, "attention", "Needs a person", groups=needs(Picture(now()), LISTED))
+
+
+def bell(request: HttpRequest) -> JsonResponse:
+    """What the bell on every page tells: how many things an agent waits for."""
+    moment = now()
+    return JsonResponse({"waiting": sum(bell.waiting(moment) for bell in apps.bells())})
 
 
 def needs(picture: Picture, each: int = EACH) -> list[Group]:

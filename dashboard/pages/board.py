@@ -8,6 +8,7 @@ from functools import partial
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from control.timeline import woken_by
 from coordination.models import Event
 from core.clock import now
 from core.contributions import Action
@@ -21,6 +22,7 @@ from handoffs.actions import possible
 from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.selectors import state_at
 from handoffs.timeline import spans_of
+from handoffs.waking import WAKES
 
 CARDS = 40  # of each column; the list behind it has the rest
 COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)  # shown without cards, too
@@ -67,8 +69,8 @@ def board(request: HttpRequest) -> HttpResponse:
         possible(HandoffStatus.CANCELLED),
         f"status__in={','.join(SETTLED)}",
     )
-    context = {"columns": [*columns, settled], "shown": CARDS, "filters": filters, "moment": now()}
-    return render(request, "board", "Handoffs", **context)
+    columns.append(settled)
+    return render(request, "board", "Handoffs", columns=columns, shown=CARDS, filters=filters, moment=now())
 
 
 def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
@@ -93,6 +95,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         request,
         "handoff",
         "Handoff",
+        about=row.title,
         handoff=row,
         status=status,
         lapsed=row.lease_expires_at is not None and row.lease_expires_at < moment,
@@ -106,7 +109,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         ending=ending,
         ended=ended,
         reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
-        life=timeline.life(spans_of(handoff_id), moment),
+        life=timeline.life(spans_of(handoff_id), woken_by(WAKES.name, handoff_id), moment),
     )
 
 

@@ -58,7 +58,8 @@ def reservation(request: HttpRequest, reservation_id: str) -> HttpResponse:
             return redirect("admin:files")
     held = selectors.held(now()).filter(pk=reservation_id).exists()
     [title] = _titles([row])
-    return render(request, "reservation", "Reservation", reservation=row, title_of=title, held=held, form=form)
+    context = {"reservation": row, "title_of": title, "held": held, "form": form}
+    return render(request, "reservation", "Reservation", about=row.pattern, **context)
 
 
 def _titles(rows: Sequence[Reservation]) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
+from control import members
 from coordination import presence
 from coordination.presence import AgentState, Presence
 from core.clock import now
@@ -33,6 +35,9 @@ def graph(request: HttpRequest) -> TemplateResponse:
     flows = inbox_monitoring.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
     live = handoffs_monitoring.live(workspace_id=workspace_id)
     states = presence.agent_states(moment, workspace_id=workspace_id)
+    if not workspace_id:  # the hub runs them: they are there whenever they are called
+        pool = members.names()
+        states = [replace(state, presence=Presence.PRESENT) if state.agent_id in pool else state for state in states]
     activity: Counter[str] = Counter()
     for flow in flows:
         activity[flow.sender] += flow.messages

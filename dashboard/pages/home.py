@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
+from control import monitoring as pool_monitoring
+from control.config import ControlSettings
 from coordination.log.selectors import recent_events
 from core.clock import now
 from dashboard.forms.filters import RosterFilters
 from dashboard.page import render
 from dashboard.pages.attention import needs
-from dashboard.pages.roster import counted, roster
-from dashboard.sentences import Line, lines, quiet_types
+from dashboard.pages.roster import Row, counted, roster
+from dashboard.sentences import Line, lines, telling
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HELD, HandoffStatus
 from inbox import monitoring as inbox_monitoring
@@ -27,8 +31,6 @@ def home(request: HttpRequest) -> TemplateResponse:
     picture = Picture(now())
     filters = RosterFilters(request.GET)
     rows = roster(picture, filters.text("q"))
-    inboxes = picture.inboxes.values()
-    counts = handoffs_monitoring.counts()
     minutes = inbox_monitoring.per_minute(picture.moment)
     groups = needs(picture)
     return render(
@@ -39,14 +41,7 @@ def home(request: HttpRequest) -> TemplateResponse:
         rows=rows[:AGENTS],
         found=len(rows),
         agents=len(picture.agents),
-        counted=counted(rows),
-        unread=sum(inbox.unread for inbox in inboxes),
-        in_flight=sum(inbox.in_flight for inbox in inboxes),
-        parked=sum(inbox.parked for inbox in inboxes),
-        open=counts[HandoffStatus.OPEN],
-        held=sum(counts[status] for status in HELD),
-        blocked=counts[HandoffStatus.BLOCKED],
-        submitted=counts[HandoffStatus.SUBMITTED],
+        glance=_glance(rows, picture),
         waiting=handoffs_monitoring.waiting(picture.moment, LISTED),
         bars=_bars(minutes),
         last_hour=sum(minutes),
@@ -57,10 +52,47 @@ def home(request: HttpRequest) -> TemplateResponse:
     )
 
 
+@dataclass(frozen=True)
+class Figure:
+    """How many of what there are, and the page that lists them."""
+
+    word: str
+    count: int
+    page: str
+    query: str = ""
+    seldom: bool = False  # not told where there are none
+
+
+def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]:
+    """What there is, by kind of thing."""
+    agents, handoffs, inboxes = counted(rows), handoffs_monitoring.counts(), list(picture.inboxes.values())
+    groups = {
+        "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
+        "Handoffs": [
+            Figure("open", handoffs[HandoffStatus.OPEN], "board"),
+            Figure("held", sum(handoffs[status] for status in HELD), "board"),
+            Figure("blocked", handoffs[HandoffStatus.BLOCKED], "board"),
+            Figure("submitted", handoffs[HandoffStatus.SUBMITTED], "board", seldom=True),
+        ],
+        "Mail": [
+            Figure("unread", sum(inbox.unread for inbox in inboxes), "mail", "?lane=unread"),
+            Figure("in flight", sum(inbox.in_flight for inbox in inboxes), "mail", "?lane=delivered", seldom=True),
+            Figure("parked", sum(inbox.parked for inbox in inboxes), "mail", "?lane=parked", seldom=True),
+        ],
+    }
+    if ControlSettings.current().control:
+        pool = pool_monitoring.counts()
+        groups["Pool"] = [
+            Figure("living", pool.agents, "pool"),
+            Figure("at a turn", pool.running, "pool"),
+            Figure("waiting", pool.waiting, "pool", seldom=True),
+        ]
+    return [(title, [it for it in figures if it.count or not it.seldom]) for title, figures in groups.items()]
+
+
 def _latest() -> list[Line]:
     """The newest events as sentences, without signs of life."""
-    quiet = quiet_types()
-    return lines([event for event in recent_events(RECENT) if event.type not in quiet][:LISTED])
+    return lines(telling(recent_events(RECENT))[:LISTED])
 
 
 def _bars(minutes: list[int]) -> list[dict[str, int | float]]:

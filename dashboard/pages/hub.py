@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 
 from coordination.toolset import COORDINATION, run
+from core.apps import nexus_apps
 from core.config import CoreSettings
 from dashboard.forms.hub import ResetForm, RetentionForm, SettingsForm
 from dashboard.page import form_only, operate, operator, posted, render
@@ -82,7 +83,9 @@ def reset(request: HttpRequest) -> HttpResponse:
 
 def help(request: HttpRequest) -> TemplateResponse:
     """How to connect an agent, and what the pages and their words mean."""
-    return render(request, "help", "Help", mcp=request.build_absolute_uri("/mcp"), root=request.build_absolute_uri("/"))
+    pages = [page for app in nexus_apps() for page in app.pages() if page.title and page.name != "help"]
+    mcp, root = request.build_absolute_uri("/mcp"), request.build_absolute_uri("/")
+    return render(request, "help", "Help", mcp=mcp, root=root, pages=pages)
 
 
 def about(request: HttpRequest) -> TemplateResponse:

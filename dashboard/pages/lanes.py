@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from itertools import accumulate
+from typing import Protocol
 
-from handoffs.spans import Doing, Span
+from core.spans import Levels
 
 MARKS = 1_200  # of the whole picture
 NARROWEST = 0.25  # percent: about 3 px of 1200
@@ -62,6 +63,19 @@ class Window:
         return self.since + self.length * ((number * width - self.clock) / 100)
 
 
+class Span(Protocol):
+    """A time in which an agent was at something; `key` is the id of what it was at."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def doing(self) -> str: ...
+    @property
+    def start(self) -> datetime | None: ...  # None: from before what is known
+    @property
+    def end(self) -> datetime | None: ...  # None: still
+
+
 @dataclass(frozen=True)
 class Bar:
     """A span that is drawn by itself, on a track of its lane."""
@@ -81,7 +95,7 @@ class Block:
     width: float
     since: datetime
     until: datetime
-    counted: Mapping[Doing, int]
+    counted: Mapping[str, int]
     track: int
     y: int = 0
 
@@ -95,7 +109,7 @@ class Block:
         return sum(self.counted.values())
 
     @property
-    def doing(self) -> Doing:
+    def doing(self) -> str:
         """What most of them are."""
         return max(self.counted, key=lambda doing: self.counted[doing])
 
@@ -109,12 +123,12 @@ class Lane:
     blocks: list[Block] = field(default_factory=list)
     top: int = 0
 
-    @property
+    @cached_property
     def marks(self) -> list[Bar | Block]:
         """All that is drawn in it."""
         return [*self.bars, *self.blocks]
 
-    @property
+    @cached_property
     def tracks(self) -> int:
         """How many tracks it has."""
         return max((mark.track + 1 for mark in self.marks), default=0)
@@ -129,7 +143,8 @@ class Lane:
 
 
 Placed = tuple[float, float, Span]  # from, to
-Others = Callable[[float], Counter[int]]  # by how narrow, how many claims beside the spans begin in each cell
+Cells = Mapping[int, Counter[str]]  # by cell, how many there are of each doing
+Others = Callable[[float], Cells]  # by how narrow, how many spans beside those that are told begin in each cell
 
 
 def gathered_of(lanes: int) -> float:
@@ -147,12 +162,11 @@ def lanes(
     *,
     marks: int = MARKS,
     narrow: float = NARROWEST,
-    counted: Mapping[str | None, Mapping[int, int]] | None = None,
+    counted: Mapping[str | None, Cells] | None = None,
 ) -> list[Lane]:
     """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that.
 
-    What is narrower than `narrow` is gathered; `counted` has, by lane and cell, how many claims there are beside the
-    spans.
+    What is narrower than `narrow` is gathered; `counted` has, by lane and cell, how many there are beside the spans.
     """
     at_first = narrow
     placed = {
@@ -172,7 +186,7 @@ def lanes(
 def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
     """From left to right; of those that begin together the longest first."""
     placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
-    return sorted(placed, key=lambda place: (place[0], -place[1], place[2].handoff_id))
+    return sorted(placed, key=lambda place: (place[0], -place[1], place[2].key))
 
 
 def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> int:
@@ -181,11 +195,11 @@ def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: flo
     return len({int((first + x) // cell) for x, end, _ in placed if end - x < narrow} | others(narrow).keys())
 
 
-def _wider(counted: Mapping[int, int], at_first: float, narrow: float) -> Counter[int]:
+def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
     """What is counted by the cells that there were at first, by wider ones."""
-    found: Counter[int] = Counter()
+    found: dict[int, Counter[str]] = {}
     for number, count in counted.items():
-        found[number // int(narrow / at_first)] += count
+        found.setdefault(number // int(narrow / at_first), Counter()).update(count)
     return found
 
 
@@ -215,31 +229,22 @@ def _lane(name: str | None, placed: Sequence[Placed], others: Others, window: Wi
         found = gathered.get(number, [])
         since, until = window.cell_begins(number, cell), window.cell_begins(number + 1, cell)
         x, end = window.at(since, 0), window.at(until, 100)
-        if len(found) == 1 and not beside[number]:  # by itself, as wide as can be chosen
+        others_here = beside.get(number, Counter())
+        if len(found) == 1 and not others_here:  # by itself, as wide as can be chosen
             width = min(narrow, end - x)
             bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
         else:
-            doing = Counter(span.doing for span in found)
-            doing += Counter({Doing.CLAIMED: beside[number]})
+            doing = others_here + Counter(span.doing for span in found)
             blocks.append(Block(x, end - x, since, until, doing, len(free)))
     return Lane(name, bars, blocks)
 
 
 def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
     """How many spans there were at once, on average, in each of so many parts of the window."""
-    parts = [0.0] * (cells + 1)
-    whole = [0] * (cells + 2)  # where there is one more, and one less, from end to end of the cells
+    found = Levels(cells)
     for span in spans:
-        start, end = window.at(span.start, 0) * cells / 100, window.at(span.end, 100) * cells / 100
-        first, last = int(start), int(end)
-        if first == last:
-            parts[first] += end - start
-        else:
-            parts[first] += first + 1 - start
-            parts[last] += end - last
-            whole[first + 1] += 1
-            whole[last] -= 1
-    return [part + many for part, many in zip(parts[:cells], accumulate(whole), strict=False)]
+        found.add(window.at(span.start, 0) * cells / 100, window.at(span.end, 100) * cells / 100)
+    return found.averages()
 
 
 @dataclass(frozen=True)

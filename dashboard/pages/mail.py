@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -44,19 +46,22 @@ def mail(request: HttpRequest) -> TemplateResponse:
     if older is None and among and len(found) == FOUND:
         older = among[-1]  # there may be more beyond the hits that were looked at
     deliveries = monitoring.deliveries_for(letters)
+    alone = filters.is_valid() and filters.cleaned_data["alone"]
+    opened = _open(filters.text("m") or (letters[0].message_id if letters else ""))
     return render(
         request,
         "mail",
         "Mail",
+        about=opened["opened"].subject if alone and opened["opened"] else "",
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
         older=older,
         query=filters.query("m", "before", "alone"),
         here=filters.query("m", "alone"),
-        alone=filters.is_valid() and filters.cleaned_data["alone"],
+        alone=alone,
         filters=filters,
         lanes=LANES,
         wanted=wanted,
-        **_open(filters.text("m") or (letters[0].message_id if letters else "")),
+        **opened,
     )
 
 
@@ -65,7 +70,7 @@ def message(request: HttpRequest, message_id: str) -> HttpResponse:
     return redirect(f"{reverse('admin:mail')}?{urlencode({'m': message_id, 'alone': '1'})}")
 
 
-def _open(message_id: str) -> dict[str, object]:
+def _open(message_id: str) -> dict[str, Any]:
     """The message in the reading pane, with whom it reached and its thread."""
     message = Message.objects.select_related("workspace", "channel", "parent").filter(pk=message_id).first()
     if message is None:

@@ -234,6 +234,7 @@ def _shown(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
         request,
         "plan_issue",
         f"Issue {row.number}",
+        about=row.title,
         issue=row,
         known=known,
         asked=[(name, said, instances.get(name, "")) for name, said in _asked(row)],

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from django.urls import reverse
 
+from control import members, monitoring
 from coordination.presence import AgentState, Presence
 from handoffs.models import Handoff, HandoffStatus
 from inbox.monitoring import Inbox
@@ -49,6 +50,7 @@ class Row:
     state: AgentState
     inbox: Inbox
     doing: list[Doing]
+    in_pool: bool = False  # the hub runs it: it is there whenever it is called
 
     @property
     def shown(self) -> list[Doing]:
@@ -61,7 +63,7 @@ class Row:
     @property
     def standing(self) -> Standing:
         states = {doing.state for doing in self.doing}
-        away = self.state.presence is Presence.OFFLINE
+        away = self.state.presence is Presence.OFFLINE and not self.in_pool
         if states & {HandoffStatus.BLOCKED, "lapsed"} or (states and away):
             return Standing.STUCK
         if states:
@@ -74,22 +76,50 @@ class Row:
 def roster(picture: Picture, words: str = "") -> list[Row]:
     """Every agent, those first whom one should see soonest; with words, those that have them in their id, their role
     or the titles of their work."""
-    doing: dict[str, list[Doing]] = defaultdict(list)
-    for agent_id, thing in [*_held(picture.moment), *_planned()]:
-        doing[agent_id].append(thing)
-    rows = [Row(state, picture.inboxes.get(state.agent_id, Inbox()), doing[state.agent_id]) for state in picture.agents]
+    doing = works(picture.moment)
+    pool = members.names()
+    rows = [
+        Row(
+            state,
+            picture.inboxes.get(state.agent_id, Inbox()),
+            doing[state.agent_id],
+            in_pool=state.agent_id in pool,
+        )
+        for state in picture.agents
+    ]
     if words:
         rows = [row for row in rows if words.lower() in _searchable(row)]
     return sorted(rows, key=lambda row: (row.standing, -len(row.doing), -row.inbox.unread, row.state.agent_id))
+
+
+def works(moment: datetime, agent_id: str | None = None) -> Mapping[str, list[Doing]]:
+    """By agent, the things that it works on, the most pressing first: turns, then handoffs, then planned tasks. With an
+    agent, at least its own."""
+    doing: dict[str, list[Doing]] = defaultdict(list)
+    for name, thing in [*_turns(), *_held(moment, agent_id), *_planned()]:
+        doing[name].append(thing)
+    return doing
 
 
 def _searchable(row: Row) -> str:
     return " ".join([row.state.agent_id, row.state.agent.role or "", *(doing.title for doing in row.doing)]).lower()
 
 
-def _held(moment: datetime) -> Iterator[tuple[str, Doing]]:
+def _turns() -> Iterator[tuple[str, Doing]]:
+    """By agent of the pool, the turn that it is at."""
+    for turn in monitoring.running(LOOKED_AT):
+        title = f"turn: {turn.glimpse}"  # type: ignore[attr-defined]  # annotated
+        yield (
+            turn.agent.agent_id,
+            Doing(title, reverse("admin:pool_agent", args=[turn.agent.pk]), HandoffStatus.IN_PROGRESS),
+        )
+
+
+def _held(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
     """By holder, what it holds: what is in progress first, then the lease that ends soonest."""
     held = Handoff.objects.held().exclude(claimed_by=None).order_by("lease_expires_at")
+    if agent_id is not None:
+        held = held.filter(claimed_by=agent_id)
     order = (HandoffStatus.IN_PROGRESS, HandoffStatus.BLOCKED, HandoffStatus.CLAIMED)
     columns = ("claimed_by", "handoff_id", "title", "status", "lease_expires_at", "blocked_reason")
     rows = sorted(held.values_list(*columns)[:LOOKED_AT], key=lambda row: order.index(row[3]))

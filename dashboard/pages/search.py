@@ -17,6 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from control import monitoring
 from coordination.models import Agent, Artifact, Workspace
 from dashboard.forms.filters import SearchFilters, searched
 from dashboard.page import render
@@ -104,6 +105,7 @@ def _groups(words: str) -> Iterator[Group]:
     hits = search(words, limit=LOOKED)
     groups = (
         _group("Agents", _agents(words), "agents", q=words),
+        _group("Agents of the pool", _pool(words), "pool", q=words),
         _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
         _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
         _group("Topics", _topics(words), "topics", q=words),
@@ -128,6 +130,13 @@ def _agents(words: str) -> Iterator[Found]:
     for row in rows[: EACH + 1]:
         description = f"agent, {plain(row.role or 'no role')}"
         yield Found(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
+
+
+def _pool(words: str) -> Iterator[Found]:
+    for row in monitoring.named(words, EACH + 1):
+        state = "ended" if row.ended_at else "in the pool"
+        description = f"{state}, {row.preset}, runner {plain(row.runner)}"
+        yield Found(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
 
 
 def _workspaces(words: str) -> Iterator[Found]:

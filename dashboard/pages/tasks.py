@@ -65,6 +65,7 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         request,
         "task",
         f"Task {row.number}",
+        about=row.title,
         task=row,
         problem=problem,
         form=form,

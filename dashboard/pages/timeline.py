@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
+from control import timeline as at_work
+from control.models import Question
+from control.timeline import At, Stretch
 from coordination.models import Agent, Event
 from core.clock import iso, now
 from dashboard.forms.filters import TIMELINES, TimelineFilters
@@ -26,7 +32,9 @@ from inbox import monitoring as inbox_monitoring
 
 LANES = 60  # agents, those that did most; the page says how many it leaves out
 LISTED = 200  # spans in the table, the newest
+AROUND = 40  # entries behind the first of a turn that its page shows
 SHOWN_SENDS = 20
+LINE = 14  # px: the height of a line of a handoff's own timeline
 SHORTEST, LONGEST = timedelta(seconds=10), timedelta(days=92)
 LENGTHS = {
     "15m": timedelta(minutes=15),
@@ -42,6 +50,10 @@ WORDS = {
     Doing.WORKING: "in progress",
     Doing.BLOCKED: "blocked",
     Doing.CHECKING: "waits for a check",
+    At.TURN: "a turn",
+    At.FAILED: "a turn that failed",
+    At.INTERRUPTED: "a turn that was interrupted",
+    At.ASKING: "waits for a person",
 }
 ENDS = {
     "handoff.claimed": "when it was claimed",
@@ -63,7 +75,7 @@ ENDS = {
 
 def timeline(request: HttpRequest) -> TemplateResponse:
     """`?window=` ends now and moves on; `?since=&until=` stay; `?workspace= agent=` narrow it. `?span=`, `?step=` or
-    `?sender=&recipient=` is what is shown beside."""
+    `?sender=&recipient=` is what is shown beside. Turns of the pool are of no workspace."""
     filters = TimelineFilters(request.GET)
     moment = now()
     workspace_id = filters.place.workspace_id if filters.place else None
@@ -74,12 +86,16 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
     if agent_id := filters.text("agent"):
         found, sends = _of_agent(agent_id, found, sends)
+    work = at_work.Course([], [])
+    if workspace_id is None:
+        work = at_work.course(window.since, window.until, cell=cell, agent_id=agent_id)
     oldest = Event.objects.order_by("event_id").values_list("created_at", flat=True).first()
     query = filters.query("span", "step", "sender", "recipient", "sent_since", "sent_until")
     steps = marks.steps(window, workspace_id=workspace_id, agent_id=agent_id)
-    picture = _picture(found, narrow, sends, steps, window, moment, query)
-    rows = sorted(found.spans, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
-    titles = titles_of([*(span.handoff_id for span in rows), *picture.pop("drawn")])
+    picture = _picture(found, work, narrow, sends, steps, window, moment)
+    every: list[Span | Stretch] = [*found.spans, *work.stretches]
+    rows = sorted(every, key=lambda span: span.start or window.since, reverse=True)[:LISTED]
+    titles = titles_of([*rows, *picture.pop("drawn")])
     return render(
         request,
         "timeline",
@@ -90,8 +106,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         live=live,
         titles=titles,
         rows=rows,
-        unlisted=len(found.spans) - len(rows),
-        outlined=found.outline is not None,
+        unlisted=len(every) - len(rows),
+        outlined=found.outline is not None or work.counted,
         sends_cut=sends_cut,
         log_begins=oldest if oldest and oldest > window.since else None,
         unknown_until=window.at(oldest, 0),
@@ -119,10 +135,10 @@ def _of_agent(
     return Course(spans, outline), [send for send in sends if agent_id in send[:2]]
 
 
-def titles_of(handoff_ids: Iterable[str]) -> dict[str, str]:
-    """By handoff, what people call it."""
-    ids = list(set(handoff_ids))
-    found: dict[str, str] = {}
+def titles_of(spans: Sequence[lanes.Span]) -> dict[str, str]:
+    """By key, what people call what spans are of."""
+    ids = list({span.key for span in spans if isinstance(span, Span)})
+    found = dict(at_work.titles([span for span in spans if isinstance(span, Stretch)]))
     for start in range(0, len(ids), 500):
         found |= dict(Handoff.objects.filter(pk__in=ids[start : start + 500]).values_list("pk", "title"))
     return found
@@ -178,36 +194,40 @@ def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime
 
 def _picture(
     found: Course,
+    work: at_work.Course,
     narrow: float,
     sends: list[inbox_monitoring.Send],
     steps: list[Event],
     window: Window,
     moment: datetime,
-    query: str,
 ) -> dict[str, Any]:
-    by_lane: dict[str | None, list[Span]] = defaultdict(list)
-    for span in found.spans:
+    by_lane: dict[str | None, list[lanes.Span]] = defaultdict(list)
+    spans: list[Span | at_work.Stretch] = [*found.spans, *work.stretches]
+    for span in spans:
         by_lane[span.agent_id].append(span)
     waiting = by_lane.pop(None, [])
     did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
     did.update(str(step.actor_agent_id) for step in steps)
-    counted: dict[str | None, dict[int, int]] = defaultdict(dict)
-    for agent_id, cell, count in found.outline.counted if found.outline else []:
-        counted[agent_id][cell] = count
+    counted: dict[str | None, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    claims = [(each[0], Doing.CLAIMED, each[1], each[2]) for each in found.outline.counted] if found.outline else []
+    beginnings: list[tuple[str, str, int, int]] = [*claims, *work.counted]
+    for agent_id, doing, cell, count in beginnings:
+        counted[agent_id][cell][doing] += count
         did[agent_id] += 2 * count
     for sender, recipient, _ in sends:
         did[sender] += 1
         did[recipient] += 1
     busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
-    of_each: dict[str | None, list[Span]] = {name: by_lane.get(name, []) for name in busiest}
+    of_each: dict[str | None, list[lanes.Span]] = {name: by_lane.get(name, []) for name in busiest}
+    place = partial(lanes.lanes, window=window, narrow=narrow if counted else lanes.NARROWEST, counted=counted)
     if found.outline:
         crowd = found.outline.waited
-        drawn = lanes.lanes({None: [], **of_each}, window, narrow=narrow, counted=counted)
+        drawn = place({None: [], **of_each})
     else:
-        drawn = lanes.lanes({None: waiting, **of_each}, window)
+        drawn = place({None: waiting, **of_each})
         crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
         if crowd:
-            drawn = lanes.lanes({None: [], **of_each}, window)
+            drawn = place({None: [], **of_each})
     among = set(busiest)
     between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
     arrows, unsent = lanes.arrows(between, window)
@@ -221,19 +241,12 @@ def _picture(
         "steps": marks.marks(steps, window, drawn),
         "steps_cut": len(steps) == marks.MOST,
         "crowd": _crowd(crowd, drawn[0]),
-        "arrows": [_arrow(arrow, at, query) for arrow in arrows],
+        "arrows": [(arrow, at[arrow.sender].middle, at[arrow.recipient].middle) for arrow in arrows],
         "unsent": unsent,
         "left_out": len(did) - len(busiest),
-        "drawn": [bar.span.handoff_id for lane in drawn for bar in lane.bars],
+        "drawn": [bar.span for lane in drawn for bar in lane.bars],
         "nothing": not did and not any(crowd) and not waiting,
     }
-
-
-def _arrow(arrow: lanes.Arrow, at: Mapping[str | None, Lane], query: str) -> dict[str, Any]:
-    beside = {"sender": arrow.sender, "recipient": arrow.recipient}
-    beside |= {"sent_since": iso(arrow.since), "sent_until": iso(arrow.until)}
-    href = f"?{query}{'&' if query else ''}{urlencode(beside)}"
-    return {"arrow": arrow, "y1": at[arrow.sender].middle, "y2": at[arrow.recipient].middle, "href": href}
 
 
 def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
@@ -259,6 +272,8 @@ def _inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | N
         lasted = (span.end or moment) - span.start if span.start else None
         return {"kind": "span", "span": span, "handoff": row, "word": WORDS[span.doing], "lasted": lasted,
                 "ended": ENDS.get(span.ended_by or "", "")}  # fmt: skip
+    if chosen := filters.text("span"):
+        return _at_work(chosen, moment)
     if (step := filters.number("step")) is not None:
         event = Event.objects.filter(pk=step).first()
         return {"kind": "step", "line": lines([event])[0]} if event else {"kind": "gone"}
@@ -271,34 +286,77 @@ def _inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | N
     return None
 
 
-def life(spans: list[Span], moment: datetime) -> dict[str, Any] | None:
-    """The small timeline of one handoff: its spans on one line, each with how long it lasted."""
-    starts = [span.start for span in spans if span.start]
+def _at_work(key: str, moment: datetime) -> dict[str, Any]:
+    """What a turn was, or a question to people."""
+    if (found := at_work.turn(key)) is not None:
+        turn, _ = found
+        assert turn.started_at is not None
+        return {"kind": "turn", "turn": turn, "doing": at_work.doing(turn), "word": WORDS[at_work.doing(turn)],
+                "lasted": (turn.ended_at or moment) - turn.started_at}  # fmt: skip
+    question = Question.objects.filter(pk=key).first()
+    if question is None:
+        return {"kind": "gone"}
+    end = min(question.ended_at or moment, question.expires_at)
+    return {"kind": "asking", "question": question, "word": WORDS[At.ASKING], "lasted": end - question.asked_at,
+            "end": end if end < moment else None}  # fmt: skip
+
+
+def turn(request: HttpRequest, turn_id: str) -> HttpResponse:
+    """To a turn on its agent's page, where that has its transcript."""
+    found = at_work.turn(turn_id)
+    if found is None:
+        raise Http404
+    agent, position = found[0].agent, found[1]
+    address = reverse("admin:pool_agent", args=[agent.pk])
+    if position is None:
+        return redirect(address)
+    newest = agent.entries_made - position <= AROUND
+    before = "" if newest else f"?before={position + AROUND}"
+    return redirect(f"{address}{before}#e-{position}")
+
+
+def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str, Any] | None:
+    """The small timeline of one handoff: its spans on one line, on another the turns that it woke, each with how long
+    it lasted."""
+    lines: list[Sequence[Span | Stretch]] = [line for line in (spans, turns) if line]
+    every = [part for line in lines for part in line]
+    starts = [part.start for part in every if part.start]
     if not starts:
         return None
-    ends = [span.end or moment for span in spans]
+    ends = [part.end or moment for part in every]
     window = Window(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
     return {
         "window": window,
-        "parts": [
-            {
-                "span": span,
-                "word": WORDS[span.doing],
-                "x": window.at(span.start, 0),
-                "width": window.at(span.end, 100) - window.at(span.start, 0),
-                "lasted": (span.end or moment) - span.start if span.start else None,
-            }
-            for span in spans
+        "height": len(lines) * LINE,
+        "lines": [
+            [_part(part, window, moment, 1 + number * LINE) for part in line] for number, line in enumerate(lines)
         ],
+    }
+
+
+def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dict[str, Any]:
+    return {
+        "span": span,
+        "word": WORDS[span.doing],
+        "x": window.at(span.start, 0),
+        "width": window.at(span.end, 100) - window.at(span.start, 0),
+        "y": y,
+        "lasted": (span.end or moment) - span.start if span.start else None,
+        "page": reverse("admin:pool_turn", args=[span.key]) if isinstance(span, Stretch) else "",
     }
 
 
 def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
     """An agent's last day, as its lane."""
     window = Window(moment - timedelta(days=1), moment)
-    own = spans_with(agent_id, window.since)
-    drawn = lanes.lanes({agent_id: own}, window, marks=200)
-    spent: Counter[Doing] = Counter()
+    cell = window.length * (2 * lanes.NARROWEST / 100)
+    work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)
+    own: list[Span | Stretch] = [*spans_with(agent_id, window.since), *work.stretches]
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
+    for each in work.counted:
+        counted[each.cell][each.doing] += each.many
+    drawn = lanes.lanes({agent_id: own}, window, marks=200, counted={agent_id: counted})
+    spent: Counter[Doing | At] = Counter()
     for span in own:
         started, ended = max(span.start or window.since, window.since), min(span.end or moment, moment)
         spent[span.doing] += int((ended - started).total_seconds())
@@ -309,7 +367,7 @@ def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
         "height": drawn[0].height,
         "ticks": lanes.ticks(window),
         "ticked": "clock",
-        "titles": titles_of(bar.span.handoff_id for bar in drawn[0].bars),
+        "titles": titles_of([bar.span for bar in drawn[0].bars]),
         "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],
         "words": WORDS,
     }

@@ -32,7 +32,8 @@ def webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
     if listed is None:
         raise Http404
     waiting = selectors.undelivered(webhook_id, SHOWN)
-    return render(request, "webhook", "Webhook", listed=listed, webhook=listed.webhook, waiting=waiting)
+    row = listed.webhook
+    return render(request, "webhook", "Webhook", about=row.url, listed=listed, webhook=row, waiting=waiting)
 
 
 def _act(request: HttpRequest, webhook_id: str) -> HttpResponse:

@@ -1,19 +1,23 @@
-"""The marks of the timeline as SVG: in Python, because a template takes many times as long for a thousand of them."""
+"""What the timeline has many of, marks as SVG and rows: in Python, because a template takes many times as long."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from html import escape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from django import template
-from django.urls import reverse
-from django.utils.html import escape, format_html, format_html_join
+from django.urls import get_script_prefix, reverse
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from control.timeline import At
 from core.clock import iso
-from dashboard.pages.lanes import Arrow, Bar, Block, Lane
-from dashboard.templatetags.nexus import clock, plain
+from dashboard.pages.lanes import Arrow, Bar, Block, Lane, Span
+from dashboard.templatetags.nexus import clock, name, plain, when
+from handoffs.spans import Span as HandoffSpan
 
 register = template.Library()
 
@@ -26,6 +30,18 @@ BAR = (
 BLOCK = (
     '<a class="block {}" id="block-{}-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" '
     'height="11" rx="1" fill-opacity="{:.2f}"/><title>{} span{} here{}: zoom in</title></a>'
+)
+ARROW = (
+    '<a href="{}" data-swap="inspect" tabindex="-1"><line class="hit" {}/><line class="sent" stroke-width="{:.1f}" {} '
+    'marker-end="url(#sent)"/><title>{}</title></a>'
+)
+CROWD = (
+    '<rect class="crowd" x="{:.3f}%" width="{:.3f}%" y="{:.1f}" height="{:.1f}">'
+    "<title>{:.1f} waited, on average</title></rect>"
+)
+ROW = (
+    '<tr><td><a href="{}">{}</a></td><td data-label="Was">{}</td><td data-label="With">{}</td>'
+    '<td data-label="From">{}</td><td data-label="To">{}</td></tr>'
 )
 
 
@@ -47,16 +63,35 @@ def _bar(bar: Bar, titles: Mapping[str, str], words: Mapping[Any, str], by: str,
     span = bar.span
     begun = f"from {clock(span.start)}" if span.start else "from before"
     ended = f"to {clock(span.end)}" if span.end else "still"
-    if query is None:
-        href = reverse("admin:handoff", args=[span.handoff_id])
-    else:
-        href = f"?{query}{'&' if query else ''}span={quote(span.handoff_id)}.{span.event_id}"
-    title = f"{plain(titles.get(span.handoff_id, span.handoff_id))}: {words[span.doing]}{by}, {begun} {ended}"
+    href = page_of(span) if query is None else f"?{query}{'&' if query else ''}span={quote(chosen_by(span))}"
+    title = f"{plain(titles.get(span.key, span.key))}: {words[span.doing]}{by}, {begun} {ended}"
     return BAR.format(
-        span.doing, escape(f"{span.handoff_id}-{span.event_id}-{span.doing}"), escape(href),
+        span.doing, escape(f"{chosen_by(span)}-{span.doing}"), escape(href),
         "" if query is None else ' data-swap="inspect" data-mark="span"',
         bar.x, bar.width, bar.y, escape(title),
     )  # fmt: skip
+
+
+def chosen_by(span: Span) -> str:
+    """What `?span=` names it by: a turn or a question by its id, what a handoff was by the event that began it."""
+    return f"{span.handoff_id}.{span.event_id}" if isinstance(span, HandoffSpan) else span.key
+
+
+def page_of(span: Span) -> str:
+    """The page of what it is of."""
+    if isinstance(span, HandoffSpan):
+        return _page("admin:handoff", span.key)
+    return _page("admin:question" if span.doing == At.ASKING else "admin:pool_turn", span.key)
+
+
+def _page(route: str, identifier: str) -> str:
+    return f"{_before_id(route, get_script_prefix())}{quote(identifier)}/"
+
+
+@cache
+def _before_id(route: str, prefix: str) -> str:
+    """The address of a page up to the id: to ask for each takes longer than all else about its mark."""
+    return reverse(route, args=["-"]).removesuffix("-/")
 
 
 def _block(block: Block, top: int, nearer: str, swaps: str, whose: str) -> str:
@@ -67,16 +102,47 @@ def _block(block: Block, top: int, nearer: str, swaps: str, whose: str) -> str:
     )  # fmt: skip
 
 
-@register.simple_tag
-def arrow(sent: Arrow, start: float, end: float, href: str) -> SafeString:
-    """Sends from one lane to another, as a link to the messages."""
-    line = format_html('x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"', f"{sent.x:.3f}", round(start), round(end))
-    return format_html(
-        '<a href="{}" data-swap="inspect" tabindex="-1"><line class="hit" {}/><line class="sent" stroke-width="{}" {} '
-        'marker-end="url(#sent)"/><title>{} → {}: {} message{}</title></a>',
-        href, line, f"{min(4.0, 1 + sent.count**0.5 / 3):.1f}", line, plain(sent.sender), plain(sent.recipient),
-        sent.count, "" if sent.count == 1 else "s",
-    )  # fmt: skip
+@register.simple_tag(takes_context=True)
+def arrows(context: template.Context) -> SafeString:
+    """Sends from one lane to another, as links to the messages."""
+    kept = f"{context['query']}&" if context.get("query") else ""
+    return SafeString("".join(_arrow(kept, *drawn) for drawn in context.get("arrows") or ()))
+
+
+def _arrow(kept: str, sent: Arrow, start: float, end: float) -> str:
+    line = f'x1="{sent.x:.3f}%" x2="{sent.x:.3f}%" y1="{start:.0f}" y2="{end:.0f}"'
+    href = (
+        f"?{kept}sender={quote_plus(sent.sender)}&recipient={quote_plus(sent.recipient)}"
+        f"&sent_since={iso(sent.since)}&sent_until={iso(sent.until)}"
+    )
+    title = f"{plain(sent.sender)} → {plain(sent.recipient)}: {sent.count} message{'' if sent.count == 1 else 's'}"
+    return ARROW.format(escape(href), line, min(4.0, 1 + sent.count**0.5 / 3), line, escape(title))
+
+
+@register.simple_tag(takes_context=True)
+def crowd(context: template.Context) -> SafeString:
+    """How many waited, in each part of the window."""
+    return SafeString("".join(
+        CROWD.format(each["x"], each["width"], each["y"], each["height"], each["many"])
+        for each in context.get("crowd") or ()
+    ))  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def spans(context: template.Context) -> SafeString:
+    """The rows of the table of spans."""
+    titles, words = context["titles"], context["words"]
+    return SafeString("".join(
+        ROW.format(
+            escape(page_of(span)),
+            escape(plain(titles.get(span.key) or span.key)),
+            words[span.doing],
+            name(span.agent_id) if span.agent_id else "–",
+            when(span.start) if span.start else "before",
+            when(span.end) if span.end else "still",
+        )
+        for span in context["rows"]
+    ))  # fmt: skip
 
 
 @register.simple_tag(takes_context=True)

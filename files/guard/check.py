@@ -88,9 +88,9 @@ def _agent(environ: Mapping[str, str]) -> str | None:
 
 def _staged(here: Repository) -> list[str]:
     """The paths that the commit changes, both of a rename; of a merge those that are not as one side has them."""
-    paths = _names("diff", "--cached", *NAMES_ALONE)
+    paths = _names("diff", "--cached", *NAMES)
     for side in here.merged():
-        theirs = set(_names("diff", "--cached", *NAMES_ALONE, side))
+        theirs = set(_names("diff", "--cached", *NAMES, side))
         paths = [path for path in paths if path in theirs]
     return paths
 
@@ -110,15 +110,15 @@ def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
         if not revisions:
             return []
         listed = "\n".join([*revisions, ""]).encode()
-        return _names("log", *EVERY_COMMIT, *NAMES_ALONE, "--stdin", "--not", "--remotes", text=listed)
+        return _names("log", *EVERY_COMMIT, *NAMES, "--stdin", "--not", "--remotes", text=listed)
 
     return changed
 
 
 # Whatever the repository's own configuration has git show beside, or leave out.
 EVERY_COMMIT = ("--format=", "-c", "--root", "--no-show-signature", "--ignore-missing")
-NAMES_ALONE = (
-    "--name-only",
+NAMES = (
+    "--raw",
     "-z",
     "--no-renames",
     "--no-relative",
@@ -126,13 +126,22 @@ NAMES_ALONE = (
     "--no-ext-diff",
     "--no-color",
 )
+SUBMODULE = "160000"  # its mode
 
 
 def _names(*arguments: str, text: bytes | None = None) -> list[str]:
+    """The paths that git tells of, a submodule's with a slash at its end."""
     done = _run(["git", *arguments], input=text, capture_output=True)
     if done.returncode:
         raise Unreadable(f"git {arguments[0]} failed: {os.fsdecode(done.stderr)[:300]}")
-    return [name for name in os.fsdecode(done.stdout).split("\0") if name]
+    told = iter([each for each in os.fsdecode(done.stdout).split("\0") if each])
+    # Modes and the like come first, then the path; of a submodule whatever is in it changes.
+    return [f"{path}/" if _moves(about) else path for about, path in zip(told, told, strict=True)]
+
+
+def _moves(about: str) -> bool:
+    """Whether git tells of a submodule, by one of the modes between the colons and the hashes."""
+    return SUBMODULE in about and SUBMODULE in about.lstrip(":").split()
 
 
 def _run(command: list[str], **how: Any) -> Any:

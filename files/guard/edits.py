@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from core.harness_events import Happening
-from files.guard import repository, words
+from files.guard import repository
 from files.guard.holdings import Conflict, opened
 from files.guard.repository import Repository
 
@@ -20,7 +20,11 @@ def told(what: Happening) -> str:
         for here, paths in _by_repository(what).items():
             projects = store.projects(here)
             conflicts += store.conflicts(here, projects, what.caller, paths) if projects else []
-    return words.edit(what.caller, conflicts, stopped=settings.guard_edits == "stop") if conflicts else ""
+    if not conflicts:
+        return ""
+    from files.guard import words  # as nearly never
+
+    return words.edit(what.caller, conflicts, stopped=settings.guard_edits == "stop")
 
 
 def _by_repository(what: Happening) -> dict[Repository, list[str]]:

@@ -63,7 +63,15 @@ class Held:
         self._by_place[place].append(holding)
 
     def of(self, name: str) -> Iterator[Holding]:
-        """What a file is held with, by its path relative to the project's root."""
+        """What a file is held with, by its path relative to the project's root; with a slash at its end it is a
+        directory, whose whole content is meant: what holds any name in it, or its own."""
+        if name.endswith("/"):
+            yield from self._of(name[:-1])
+            yield from self._of(f"{name}*")
+        else:
+            yield from self._of(name)
+
+    def _of(self, name: str) -> Iterator[Holding]:
         composed = unicodedata.normalize("NFC", name)
         for place in patterns.places(name):
             here = self._by_place.get(place)

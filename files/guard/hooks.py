@@ -65,6 +65,9 @@ def top(repository: str) -> str:
 def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
     """What git says; the empty string where it fails and `wrong` is None. Raises CONFIG_ERROR."""
     environ = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    here = _named(repository)
+    if not Path(repository).is_dir():
+        raise _refused(f"There is no directory {here}")
     try:
         done = subprocess.run(  # noqa: S603  # no shell, and the path is no argument
             ["git", *arguments],  # noqa: S607  # the git of the person's path
@@ -75,11 +78,18 @@ def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
             timeout=PATIENCE_SECONDS,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise _refused(f"git cannot be asked in {repository} ({type(error).__name__})") from None
+        raise _refused(f"git cannot be started in {here} ({type(error).__name__})") from None
     if done.returncode and wrong is not None:
         said = os.fsdecode(done.stderr).strip().partition("\n")[0].removeprefix("fatal: ")
-        raise _refused(f"{repository} is in no git repository that can be used ({said})")
+        raise _refused(f"{here} is in no git repository that can be used ({said})")
     return os.fsdecode(done.stdout).removesuffix("\n")
+
+
+def _named(repository: str) -> str:
+    try:
+        return os.path.abspath(repository)  # noqa: PTH100  # `.` tells nobody anything
+    except OSError:
+        return "the working directory, which is gone,"
 
 
 def command(name: str, store: str, unreadable: str, flags: str, kept: str = "''") -> str:

@@ -42,7 +42,7 @@ class MyHandoff(TypedDict):
 
 class Mine(TypedDict):
     handoffs: list[MyHandoff]
-    owes: Annotated[list[DebtRow], Field(description="What else you took and have not brought: mail, tasks.")]
+    owes: Annotated[list[DebtRow], Field(description="What else you owe: mail, tasks, verdicts, answers.")]
 
 
 @operation(HandoffMine, *IN_WORKSPACE, Code.NOT_OWNER, acts_as="agent_id", read_only=True)

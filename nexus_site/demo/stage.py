@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,13 @@ class Stage:
     leave: Callable[[Iterable[str], str], str]  # the agents and their project: takes them out, and tells what stays
 
 
+def own_store(home: Path) -> CoreSettings:
+    """The settings of a throwaway home: a file in it is the store, never the team's own."""
+    return CoreSettings.current().replaced(home=home, db_path=None, database_url=None)
+
+
 def throwaway(home: Path) -> Stage:
-    """Each agent starts a server process of its own, as a harness does, over a file: never in the team's own store."""
-    config = replace(CoreSettings.current(), home=home, db_path=None, database_url=None)
+    """Each agent starts a server process of its own, as a harness does."""
     environment = {name: value for name, value in os.environ.items() if name not in THEIR_STORE}
 
     def transport(agent_id: str) -> Any:
@@ -52,7 +56,7 @@ def throwaway(home: Path) -> Stage:
         )
 
     told = "Each agent has a server process of its own, over a throwaway home."
-    return Stage(told, partial(instead, config), transport, lambda agents, project: "")
+    return Stage(told, partial(instead, own_store(home)), transport, lambda agents, project: "")
 
 
 def hub(holder: Holder) -> Stage:

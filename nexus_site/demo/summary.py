@@ -25,11 +25,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows of the table, and who won how many handoffs."""
+    """The rows of the table, and what is said below it."""
 
     lines: list[Line]
-    winners: Counter[str]
-    lost_races: int
+    remarks: list[str]
 
     @property
     def sound(self) -> bool:
@@ -42,9 +41,7 @@ class Summary:
         for line in self.lines:
             mark = "✓" if line.expected == line.found else "✗"
             rows.append(f"{mark:2}{line.what:34}{line.expected:>10}{line.found:>8}")
-        rows += [f"  {winner} won {count}" for winner, count in sorted(self.winners.items())]
-        rows.append(f"  {self.lost_races} claims came second and were told so")
-        return "\n".join(rows)
+        return "\n".join([*rows, *(f"  {remark}" for remark in self.remarks)])
 
 
 def newest_event() -> int:
@@ -63,6 +60,7 @@ def account(project_root: str, score: Score, seen_claims: dict[str, list[str]], 
     events = Event.objects.filter(event_id__gt=started_after).count()
     last = newest_event()
     handoffs = len(score.handoffs)
+    winners = Counter(winner for _, winner in score.wins)
     # On PostgreSQL a transaction that was undone burns its ids.
     unbroken = [Line("events, without a gap", last - started_after, events)] if connection.vendor == "sqlite" else []
     return Summary(
@@ -75,6 +73,8 @@ def account(project_root: str, score: Score, seen_claims: dict[str, list[str]], 
             Line("claims seen by the viewer", handoffs, sum(map(len, seen_claims.values()))),
             *unbroken,
         ],
-        Counter(winner for _, winner in score.wins),
-        score.lost_races,
+        [
+            *(f"{winner} won {count}" for winner, count in sorted(winners.items())),
+            f"{score.lost_races} claims came second and were told so",
+        ],
     )

@@ -15,12 +15,31 @@ SILENT = {"session.heartbeat"}
 STREAMS = ("workspace", "handoff")
 
 
+class Lines:
+    """Lines with the time since the first and the colour of who acts."""
+
+    def __init__(self, write: Callable[[str], object], *, colour: bool) -> None:
+        self._write, self._colour = write, colour
+        self._started: float | None = None
+
+    def tell(self, actor: str, what: str) -> None:
+        """Who did what."""
+        self.say(actor, f"{actor:<14}", f" {what}")
+
+    def say(self, actor: str, coloured: str, rest: str = "") -> None:
+        """One line, of which a part is in the actor's colour."""
+        moment = time.monotonic()
+        self._started = self._started or moment
+        if self._colour:
+            coloured = f"\033[{COLOURS.get(actor, 37)}m{coloured}\033[0m"
+        self._write(f"{moment - self._started:6.2f} s  {coloured}{rest}")
+
+
 class Timeline:
     """Follows both streams of the log over MCP, as any viewer would."""
 
-    def __init__(self, viewer: Agent, write: Callable[[str], object], *, colour: bool) -> None:
-        self.viewer, self.write, self.colour = viewer, write, colour
-        self.started = time.monotonic()
+    def __init__(self, viewer: Agent, tell: Callable[[str, str], None]) -> None:
+        self.viewer, self.tell = viewer, tell
         self.claims: dict[str, list[str]] = {}
         self.cursors: dict[str, int] = {}  # by stream, where following it begins
 
@@ -52,13 +71,6 @@ class Timeline:
         if event["type"] in SILENT:
             return
         self.tell(event["actor_agent_id"] or "-", _told(event))
-
-    def tell(self, actor: str, what: str) -> None:
-        """Print one line of the timeline."""
-        name = f"{actor:<14}"
-        if self.colour:
-            name = f"\033[{COLOURS.get(actor, 37)}m{name}\033[0m"
-        self.write(f"{time.monotonic() - self.started:6.2f} s  {name} {what}")
 
 
 def _told(event: dict[str, Any]) -> str:

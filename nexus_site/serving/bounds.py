@@ -12,8 +12,8 @@ from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
-from core.limits import most_values, values_in
-from core.operations.errors import Code, NexusError
+from core.limits import TooMuch, most_values, values_in
+from core.operations.errors import NexusError
 from core.operations.parameters import whole_number
 from core.operations.replies import failure
 
@@ -24,13 +24,6 @@ BODY_SECONDS = 30  # for the whole body to arrive
 SEND_SECONDS = 60  # for a client to take enough of a response that the next piece may be sent
 PIECE_BYTES = 64 * 1024  # of a response at once: a server keeps all of what it is handed until the client takes it
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what the client did not take is forgotten by the system, too
-
-
-class _Refused(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = Code.CONTENT_TOO_LARGE if status == 413 else Code.VALIDATION_ERROR
 
 
 class Bounded:
@@ -61,7 +54,7 @@ class Bounded:
 
         try:
             await self.application(scope, _bounded(scope, receive), watched_send)
-        except _Refused as refusal:
+        except TooMuch as refusal:
             if not started:
                 await answer_json(send, refusal.status, failure(NexusError(refusal.code, str(refusal))))
         except TimeoutError:
@@ -80,20 +73,20 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
         if complete:
             return await receive()
         if declared.isdigit() and whole_number(declared.decode(), MAX_BODY_BYTES) is None:
-            raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
+            raise TooMuch(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
         try:
             async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            raise _Refused(408, f"The request's body did not arrive within {BODY_SECONDS} seconds.") from None
+            raise TooMuch(408, f"The request's body did not arrive within {BODY_SECONDS} seconds.") from None
         if message["type"] == "http.request":
             left -= len(message.get("body", b""))
             values_left -= values_in(message.get("body", b""))
             complete = not message.get("more_body", False)
         if left < 0:
-            raise _Refused(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
+            raise TooMuch(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
         if values_left < 0:
-            raise _Refused(413, "The request's body holds more values than any call takes.")
+            raise TooMuch(413, "The request's body holds more values than any call takes.")
         return message
 
     return bounded

@@ -9,7 +9,7 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobahn.exception import Disconnected
@@ -21,12 +21,14 @@ from twisted.logger import globalLogBeginner
 from zope.interface import implementer
 
 from core import waiting
+from core.operations.errors import Code, NexusError
 from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES
 
 reactor: Any = installed_reactor  # its interfaces do not tell what an asyncio reactor has
 reactor.seconds = time.monotonic  # its timers follow the date: set back an hour, they would all stall for that long
 
 REQUEST_SECONDS = BODY_SECONDS + 10  # for a whole request, head and body, to arrive
+MAX_HEADER_BYTES = 64 * 1024  # of a request's head; an endpoint may take fewer, and says so
 MAX_FRAME_BYTES = 64 * 1024  # of a client's WebSocket message: filters and cursors are small
 MAX_UNREAD_FRAMES = 64  # messages of one client that the application has not taken yet
 CLOSE_SECONDS = 60  # for a slow WebSocket reader to take what it was told
@@ -113,6 +115,8 @@ class Factory(HTTPFactory):  # type: ignore[misc]
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = Request
+        channel = protocol._channel  # which has no other way to tell its bounds
+        channel.totalHeadersSize = channel.MAX_LENGTH = MAX_HEADER_BYTES
         connect = protocol.makeConnection
 
         def connected(transport: Any) -> None:
@@ -149,12 +153,12 @@ class Outgoing:
 
 
 class HubServer(Server):  # type: ignore[misc]
-    """Serves `application` on a listening socket; `ready` is called once it takes connections."""
+    """Serves `application` on listening sockets; `ready` is called once it takes connections."""
 
-    def __init__(self, application: Any, listening: socket.socket, ready: Callable[[], None]) -> None:
-        super().__init__(application, ["the socket"], server_name="nexus", application_close_timeout=CLOSE_SECONDS)
+    def __init__(self, application: Any, listening: Sequence[socket.socket], ready: Callable[[], None]) -> None:
+        super().__init__(application, ["the sockets"], server_name="nexus", application_close_timeout=CLOSE_SECONDS)
         self.outgoing: set[Outgoing] = set()
-        self.socket = listening
+        self.sockets = listening
         self.ready = ready
         self.failed: BaseException | None = None
 
@@ -186,15 +190,17 @@ class HubServer(Server):  # type: ignore[misc]
     async def _serve(self) -> None:
         lifespan = Lifespan(self.application)
         await lifespan.startup()
-        family, fileno = self.socket.family, self.socket.fileno()
-        port = reactor.adoptStreamPort(fileno, family, self.http_factory)
-        self.socket.close()  # the reactor has its own
+        ports = []
+        for listening in self.sockets:
+            ports.append(reactor.adoptStreamPort(listening.fileno(), listening.family, self.http_factory))
+            listening.close()  # the reactor has its own
         reactor.callLater(1, self.application_checker)
         reactor.callLater(2, self.timeout_checker)
         reactor.callLater(TAKE_SECONDS, self._drop_who_takes_nothing)
         self.ready()
         await self.stopping.wait()
-        port.stopListening()
+        for port in ports:
+            port.stopListening()
         waiting.waiter().close()
         await self._drained()
         await lifespan.shutdown()
@@ -242,11 +248,11 @@ class Lifespan:
         self.task = asyncio.ensure_future(application(scope, self.incoming.get, self.outgoing.put))
 
     async def startup(self) -> None:
-        """Raises RuntimeError when the application does not start."""
+        """Raises CONFIG_ERROR when the application does not start."""
         await self.incoming.put({"type": "lifespan.startup"})
         answer = await self.outgoing.get()
         if answer["type"] != "lifespan.startup.complete":
-            raise RuntimeError(answer.get("message", "the application did not start"))
+            raise NexusError(Code.CONFIG_ERROR, answer.get("message") or "The application did not start.")
 
     async def shutdown(self) -> None:
         await self.incoming.put({"type": "lifespan.shutdown"})

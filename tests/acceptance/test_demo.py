@@ -2,37 +2,96 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.acceptance.hub import Hub
-from tests.acceptance.processes import nexus
+from control.runners.rehearsal import NOTE
+from coordination.models import Event
+from nexus_site.demo import pool
+from nexus_site.demo.agent import DemoFailure
+from nexus_site.demo.timeline import Lines
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub
+from tests.acceptance.pool import until
+from tests.acceptance.processes import environment, nexus
 from tests.postgres import SERVER, url
 
 
-def test_it_plays_in_a_throwaway_home_and_loses_nothing(tmp_path: Path) -> None:
-    played = nexus(tmp_path / "home", "demo", "--rounds", "3", "--pause", "0.02")
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A person's own home, which no hub serves and which is not there yet; neither is its store."""
+    return tmp_path_factory.mktemp("own") / "home"
+
+
+@pytest.fixture(scope="module")
+def played(own: Path) -> subprocess.CompletedProcess[str]:
+    """A play, whole."""
+    store = {"NEXUS_DATABASE_URL": url("nexus_tests_that_is_not_there")} if SERVER else {"NEXUS_DB_PATH": f"{own}.db"}
+    played = nexus(own, "demo", "--rounds", "3", "--pause", "0.02", NEXUS_POOL_WAKE_DEPTH="1", **store)
     assert played.returncode == 0, played.stdout + played.stderr
-    assert "✗" not in played.stdout and played.stdout.count("✓") == 7
+    return played
+
+
+def test_it_plays_in_a_throwaway_home_and_loses_nothing(played: subprocess.CompletedProcess[str], own: Path) -> None:
+    assert "✗" not in played.stdout and played.stdout.count("✓") == 7 + 9
     assert "demo-reviewer  reads from demo-worker" in played.stdout
-    assert not (tmp_path / "home" / "nexus.db").exists(), "one's own home is left alone"
+    assert list(own.parent.iterdir()) == [], "one's own home and store are left alone"
 
 
-@pytest.mark.sqlite
-def test_it_leaves_the_teams_store_alone_where_no_hub_serves_it(tmp_path: Path) -> None:
-    played = nexus(
-        tmp_path / "home", "demo", "--rounds", "1", "--pause", "0.02", NEXUS_DB_PATH=str(tmp_path / "our.db")
-    )
-    assert played.returncode == 0, played.stdout + played.stderr
-    assert not (tmp_path / "our.db").exists()
+def test_it_shows_a_pool_that_works_by_mail_and_closes(played: subprocess.CompletedProcess[str]) -> None:
+    told = played.stdout.partition("a pool.")[2]
+    for worker in ("demo-worker-1", "demo-worker-2"):
+        for line in (
+            f"demo-planner created {worker} in the pool, worker",
+            f"{worker} is woken by mail of demo-planner",
+            f"demo-planner is woken by mail of {worker}",
+            f"demo-planner wrote JSON to {worker}",
+            f"{worker} answered: {NOTE} It is built, and reads JSON.",
+            f"{worker} ended: destroyed",
+        ):
+            assert line in told, told
+    assert "demo-planner marked demo-planner as done" in told
+    assert told.count("answered: ") == told.count(f"answered: {NOTE}") >= 8
 
 
-@pytest.mark.skipif(not SERVER, reason="needs a PostgreSQL server")
-def test_it_leaves_the_teams_database_alone_where_no_hub_serves_it(tmp_path: Path) -> None:
-    address = url("nexus_tests_that_is_not_there")
-    played = nexus(tmp_path / "home", "demo", "--rounds", "1", "--pause", "0.02", NEXUS_DATABASE_URL=address)
-    assert played.returncode == 0, played.stdout + played.stderr
+def test_it_tells_why_its_hub_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runners.toml").write_text("[[")
+    monkeypatch.setattr(pool, "RUNNERS", tmp_path / "runners.toml")
+    with pytest.raises(DemoFailure, match=r"hub did not start: .*is no TOML"):
+        pool.play(tmp_path / "home", tmp_path, 0, Lines(lambda line: None, colour=False))
+
+
+def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
+    told: list[str] = []
+    about = {"agent_id": "demo-planner", "pool_agent_id": "pool_1"}
+    events = [
+        Event(type="turn.started", actor_agent_id="demo-planner", payload=about),
+        Event(type="turn.failed", actor_agent_id="demo-planner", payload={**about, "why": "No idea."}),
+    ]
+    with pytest.raises(DemoFailure, match="demo-planner failed: No idea"):
+        pool.tell(events, Lines(told.append, colour=False))
+    assert [line.split(" s  ")[1] for line in told] == ["demo-planner began a turn"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "manage.py"), "demo", "--rounds", "1", "--pause", "1"],
+        env=environment(tmp_path / "home", PYTHONUNBUFFERED="1", TMPDIR=str(tmp_path)),  # a kill leaves its place
+        text=True,
+        stdout=subprocess.PIPE,
+    ) as playing:
+        assert playing.stdout is not None
+        assert next((line for line in playing.stdout if "demo-planner began a turn" in line), None)
+        begun = psutil.Process(playing.pid).children(recursive=True)
+        playing.send_signal(number)
+        assert playing.wait(START_SECONDS) == code
+    assert begun
+    until(lambda: not any(process.is_running() for process in begun))
 
 
 def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import sys
@@ -17,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from files.patterns import overlap
 from tests.acceptance.log import opened
-from tests.acceptance.processes import ROOT, environment
+from tests.acceptance.processes import ROOT, Raw, environment
 from tests.conftest import Furnish
 
 AGENTS, TURNS, KILLED = 10, 12, 3
@@ -51,6 +50,22 @@ async def race(agent: Client, name: str, project: str, told: list[dict[str, Any]
             assert (await agent.call_tool("files_release", mine)).structured_content["ok"]
 
 
+def die(home: Path, name: str, project: str, told: list[dict[str, Any]]) -> None:
+    """The same in a process that is killed with most of what it was asked still before it."""
+    luck = random.Random(name)
+    mine = {"project_root": project, "agent_id": name}
+    with Raw(home, "--toolsets", "files") as server:
+        server.greet()
+        for turn in range(1, 100):
+            wanted = {"paths": luck.sample(GLOBS, 2), "all_or_nothing": luck.random() < 0.5, "seconds": 3600}
+            name, more = ("files_reserve", wanted) if turn % 2 else ("files_release", {})
+            asked = {"method": "tools/call", "params": {"name": name, "arguments": {**mine, **more}}}
+            server.write(json.dumps({"jsonrpc": "2.0", "id": turn, **asked}).encode())
+        for _ in range(luck.randint(1, 30)):
+            body = server.read()["result"]["structuredContent"]
+            told += body["data"].get("reservations", []) if body["ok"] else []
+
+
 def changes(home: Path) -> Iterator[tuple[str, str, list[str], bool]]:
     """What happened to reservations, in the order of the log: what, to whom, of which patterns, and how."""
     with opened(home) as store:
@@ -72,21 +87,9 @@ async def test_ten_processes_never_hold_one_file_twice_although_some_are_killed(
         async with Client(stdio_client(server)) as agent:
             await race(agent, f"agent-{number}", project, told)
 
-    async def die(number: int) -> None:
-        """The same in a process that is killed in the middle of it, whatever it is about to write."""
-        program = [str(ROOT / "manage.py"), "files", "reserve", *GLOBS[number : number + 2], "--as", f"killed-{number}"]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *program, "--project-root", project, "--wait", "20", env=environment(home),
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), random.Random(number).uniform(1, 3))
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
     await asyncio.gather(
-        *(live(number) for number in range(AGENTS - KILLED)), *(die(number) for number in range(KILLED))
+        *(live(number) for number in range(AGENTS - KILLED)),
+        *(asyncio.to_thread(die, home, f"killed-{number}", project, told) for number in range(KILLED)),
     )
 
     held: list[tuple[str, str, bool]] = []  # whose, of which pattern, exclusive

@@ -30,11 +30,10 @@ def nexus(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedP
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(home: Path) -> Path:
     """A home whose store holds an event for each of the last 40 days."""
-    assert nexus(tmp_path, "status").returncode == 0
     now = datetime.now(UTC).replace(tzinfo=None)
-    with opened(tmp_path) as store:
+    with opened(home) as store:
         store.execute("INSERT INTO workspaces VALUES ('w', NULL, '/w', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)")
         for days in range(40, 0, -1):
             store.execute(
@@ -42,7 +41,7 @@ def home(tmp_path: Path) -> Path:
                 f" VALUES ('w', 'workspace', 'note', '{{}}', 'public', {VALUE})",
                 [str(now - timedelta(days=days))],
             )
-    return tmp_path
+    return home
 
 
 def notes(home: Path) -> int:

@@ -22,8 +22,9 @@ def refused(*flags: str) -> str:
     command = [sys.executable, "manage.py", "serve", *flags]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
     assert ended.returncode == 1, ended.stdout
-    assert "Traceback" not in ended.stderr
-    return ended.stderr
+    said: str = ended.stderr
+    assert "Traceback" not in said
+    return said
 
 
 def test_it_prints_urls_that_answer_as_soon_as_it_prints_them(hub: Hub) -> None:

@@ -20,6 +20,7 @@ from websockets.sync.client import connect
 
 from benchmarks.follower import follow
 from tests.acceptance.hub import START_SECONDS, Hub, beside
+from tests.acceptance.processes import nexus
 from tests.acceptance.test_crash import follow as read_stream
 from tests.acceptance.test_crash import send
 from tests.hooks.test_webhooks import Receiver, receiver
@@ -33,10 +34,18 @@ HANDOFFS = 10
 FLAGS = ("--reaper", "--max-wait-timeout-seconds", "120", "--handoff-lease-ttl-seconds", "1")
 
 
+@pytest.fixture(scope="module")
+def migrated(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose database is an empty store."""
+    home = tmp_path_factory.mktemp("migrated")
+    assert nexus(home, "agents", "list", NEXUS_DATABASE_URL=database_of(home, cluster.url)).stdout == "none\n"
+    return home
+
+
 @pytest.fixture
-def database(cluster: Cluster, tmp_path: Path) -> str:
+def database(cluster: Cluster, migrated: Path, tmp_path: Path) -> str:
     """The URL of a database of this test's own."""
-    return database_of(tmp_path, cluster.url)
+    return database_of(tmp_path, cluster.url, like=migrated)
 
 
 @pytest.fixture

@@ -195,11 +195,13 @@ def topics_over_rest(url: str) -> Does:
     return do
 
 
-def over_rest(url: str, path: str = "operations") -> Does:
-    """Operations called over a hub's REST, as the operator of this machine."""
+def over_rest(url: str, path: str = "operations", token: str = "") -> Does:
+    """Operations called over a hub's REST, as the operator: of this machine, or by the token of the hub's run."""
+    headers = {"x-api-key": token} if token else {}
 
     def do(operation: str, /, **arguments: Any) -> dict[str, Any]:
-        envelope = httpx.post(f"{url}/api/v1/{path}/{operation}", json=arguments, timeout=START_SECONDS).json()
+        answer = httpx.post(f"{url}/api/v1/{path}/{operation}", json=arguments, headers=headers, timeout=START_SECONDS)
+        envelope = answer.json()
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data

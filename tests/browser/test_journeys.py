@@ -363,3 +363,20 @@ def test_it_sends_once_what_is_sent_twice(page: Page, team: Ids, do: Does) -> No
     expect(page.get_by_role("article", name="Message").get_by_role("heading", name="Only once")).to_be_visible()
     subjects = [message["subject"] for message in do("inbox_peek", agent_id="reviewer", limit=500)["messages"]]
     assert subjects.count("Only once") == 1
+
+
+def test_it_shows_at_once_what_can_be_done_with_what_is_chosen(page: Page, team: Ids, do: Does) -> None:
+    work = {"from_agent_id": "planner", "visibility": "public", "target": {"strategy": "role", "role": "sweeper"}}
+    for number in range(20):
+        do("handoff_create", project_root=team["root"], **work, payload="sweep", title=f"Sweep {number}")
+    for width in (400, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto("/admin/board/")
+        cancel = page.get_by_role("group", name="Open").get_by_role("button", name="Cancel…")
+        expect(cancel).to_be_hidden()
+        page.get_by_label("Choose Sweep 19").check()
+        expect(cancel).to_be_in_viewport(ratio=1)
+        page.get_by_label("Choose Sweep 3", exact=True).check()
+        expect(cancel).to_be_in_viewport(ratio=1)
+    cancel.click()
+    expect(page.get_by_role("heading", name="Cancel: 2 handoffs")).to_be_visible()

@@ -40,8 +40,9 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as demo:
         expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
+        demo.terminate()  # what else it plays does not come to this page
         output, _ = demo.communicate(timeout=START_SECONDS)
-    assert demo.returncode == 0, output
+    assert "Traceback" not in output, output
     page.goto("/admin/")
     minutes = page.locator(".nx-bars title").filter(has_text=re.compile(r"^[1-9]\d* messages?, [01] min ago"))
     expect(minutes).not_to_have_count(0)  # the last minute's, or the one's before where it ended meanwhile

@@ -40,6 +40,8 @@ PAGES = {
     "plan_cycle": "/admin/plan/cycles/{cycle}/",
     "task": "/admin/plan/tasks/{task}/",
     "task_new": "/admin/plan/{workspace}/task/",
+    "questions": "/admin/questions/",
+    "question": "/admin/questions/{question}/",
     "files": "/admin/files/",
     "files_ended": "/admin/files/?state=ended&q=zzz",
     "reservation": "/admin/files/{reservation}/",
@@ -67,7 +69,11 @@ PAGES = {
 @pytest.fixture(scope="module")
 def team(team: Ids, hub: Hub) -> Ids:
     """The team, some of whose work needs a person."""
-    return {**team, **scene.trouble(scene.over_rest(hub.url), Path(team["root"]))}
+    control = scene.over_rest(hub.url, "control/operations")
+    asks = {"title": "May I run the build?", "detail": "make -j2 all\n" + "word/" * 60, "subject": "run make"}
+    asked = control("ask_operator", agent_id="planner", kind="permission", **asks, timeout_seconds=0)
+    trouble = scene.trouble(scene.over_rest(hub.url), Path(team["root"]))
+    return {**team, **trouble, "question": asked["question_id"]}
 
 
 def test_it_gives_a_screen_reader_nothing_serious_to_stumble_over_and_fits_a_narrow_and_a_wide_window(

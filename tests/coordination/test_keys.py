@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from coordination.models import Agent, AgentKey, Event, Session
+from coordination.services import keys
 from coordination.services.agents import agent_of_key, hash_secret
 from coordination.toolset import COORDINATION, run
 from core.operations.caller import Caller
+from core.operations.errors import NexusError
 from inbox.models import Delivery
 from tests.conftest import Call
 
@@ -55,6 +57,28 @@ def test_it_lets_the_old_key_die_with_the_new_one(ana: str) -> None:
     new = deed("agent_key_issue", agent_id="ana")["api_key"]
     assert agent_of_key(ana) is None
     assert agent_of_key(new) == "ana"
+
+
+def test_a_lent_key_stands_beside_its_agents_own(ana: str) -> None:
+    lent, other = keys.lend(agent_id="ana"), keys.lend(agent_id="ana")
+    assert {agent_of_key(key) for key in (ana, lent, other)} == {"ana"}
+    keys.take_back(lent)
+    assert [agent_of_key(key) for key in (ana, lent, other)] == ["ana", None, "ana"]
+    new = deed("agent_key_issue", agent_id="ana")["api_key"]
+    assert [agent_of_key(key) for key in (ana, new, other)] == [None, "ana", "ana"]
+    with pytest.raises(NexusError):
+        keys.lend(agent_id="nobody")
+
+
+@pytest.mark.parametrize("deactivated", [True, False], ids=["deactivated", "deleted"])
+def test_a_lent_key_ends_with_the_right_to_have_one(ana: str, deactivated: bool) -> None:
+    lent = keys.lend(agent_id="ana")
+    if deactivated:
+        deed("agent_key_set_active", agent_id="ana", active=False)
+        deed("agent_key_set_active", agent_id="ana", active=True)
+    else:
+        deed("agent_delete", agent_id="ana")
+    assert agent_of_key(lent) is None
 
 
 def test_it_gives_a_registered_agent_its_first_key(call: Call) -> None:

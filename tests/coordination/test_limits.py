@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -149,7 +148,7 @@ def test_it_counts_no_handoff_whose_deadline_has_passed(call: Call, project: str
 
 
 def test_an_agents_limit_goes_over_its_roles_and_that_over_the_one_for_all(project: str, settings: Any) -> None:
-    settings.NEXUS = replace(settings.NEXUS, limit_recipients=1)
+    settings.NEXUS = settings.NEXUS.replaced(limit_recipients=1)
     by_bob = partial(sending, project, from_agent_id="bob", target={"strategy": "mixed", "rules": [
         {"strategy": "direct", "agent_id": "ana"}, {"strategy": "direct", "agent_id": "cleo"}]})  # fmt: skip
     refusal(by_bob())

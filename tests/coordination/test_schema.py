@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +249,7 @@ def test_it_refuses_a_reference_to_nothing(committed: None, rows: Any, model: ty
 @pytest.mark.parametrize(("durability", "synchronous"), [("full", 2), ("normal", 1)])
 def test_it_opens_every_connection_the_same_way(db: None, tmp_path: Path, durability: str, synchronous: int) -> None:
     assert settings.NEXUS.durability == "full", "where nothing is said"
-    config = replace(settings.NEXUS, db_path=tmp_path / "nexus.db", durability=durability)
+    config = settings.NEXUS.replaced(db_path=tmp_path / "nexus.db", durability=durability)
     opened = ConnectionHandler({DEFAULT_DB_ALIAS: store().django_settings(config)})[DEFAULT_DB_ALIAS]
     with opened.cursor() as cursor:
         found = {

@@ -59,7 +59,7 @@ def test_it_has_a_variable_a_flag_and_a_sentence_for_every_setting() -> None:
     assert variable("trust_mode") == "NEXUS_TRUST_MODE"
     assert flag("trust_mode") == "--trust-mode"
     assert {*NUMBERS, "home", "db_path", "trust_mode", "auto_prune_on_start"} <= set(TABLE)
-    assert all(field.metadata["help"].endswith(".") for field in TABLE.values())
+    assert all(field.help.endswith(".") for field in TABLE.values())
 
 
 def test_it_prefers_the_flag_to_the_environment_to_the_default() -> None:
@@ -78,8 +78,8 @@ def test_it_does_not_let_a_good_flag_excuse_what_it_overrides() -> None:
 
 @pytest.mark.parametrize("name", sorted(NUMBERS))
 def test_it_holds_each_number_to_its_bounds_inclusively(name: str) -> None:
-    minimum, maximum = NUMBERS[name][1], TABLE[name].metadata["maximum"]
-    assert TABLE[name].metadata["minimum"] == minimum
+    minimum, maximum = NUMBERS[name][1], TABLE[name].maximum
+    assert TABLE[name].minimum == minimum
     assert maximum <= LARGEST
     for text in (str(minimum), str(maximum)):
         assert getattr(resolved({variable(name): text}), name) == int(text)
@@ -217,5 +217,5 @@ def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
     for name, field in TABLE.items():
         assert flag(name) in ended.stdout
         assert variable(name) in ended.stdout.replace("\n", "")
-        assert field.metadata["help"].split()[0] in ended.stdout
+        assert field.help.split()[0] in ended.stdout
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.models import Value
+from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Agent
 from core.database.prepared import Select, Slot, Update
@@ -44,3 +45,22 @@ def test_it_writes_a_word_into_the_statement_and_binds_the_rest(agents: None) ->
     assert "'plain'" in sql, "a partial index is found at once, and not with every call"
     assert bound == ["it's", "agent-0"]
     assert Agent.objects.get(pk="agent-0").role == "it's"
+
+
+def test_it_makes_no_cursor_anew_while_the_connection_lasts(agents: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Select(lambda: Agent.objects.filter(pk=Slot("agent")).values_list("pk"))
+    assert found(agent="agent-0")
+    monkeypatch.setattr(connection, "create_cursor", None)
+    assert found(agent="agent-1") == [("agent-1",)]
+    monkeypatch.undo()
+    with CaptureQueriesContext(connection) as queries:
+        assert found(agent="agent-2") and found(agent="agent-3")
+    assert len(queries) == 2, "a connection that is listened to tells of each"
+
+
+@pytest.mark.usefixtures("committed")
+def test_it_goes_on_with_another_connection_when_one_was_closed(agents: None) -> None:
+    found = Select(lambda: Agent.objects.filter(pk=Slot("agent")).values_list("pk"))
+    for number in range(2):
+        assert found(agent=f"agent-{number}") == [(f"agent-{number}",)]
+        connection.close()

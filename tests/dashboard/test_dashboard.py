@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +26,10 @@ from core.clock import now
 from core.operations.caller import Caller
 from dashboard.pages import events
 from dashboard.urls import pages
+from files.models import Reservation
+from handoffs.models import Handoff
+from inbox.models import Message
+from planning.models import Issue, Task
 from tests.browser import scene
 
 LOCAL = {"host": "127.0.0.1:8420"}
@@ -61,6 +66,9 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
+        "/admin/questions/",
+        *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
+        *(f"/admin/pool/{ids['pool_agent']}/{which}" for which in ("tail/?after=0", "worktree/")),
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
         *("/admin/figures/", "/admin/figures/?hours=720&agent=planner"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
@@ -82,6 +90,25 @@ def test_it_answers_every_page_without_a_login_on_this_machine(team: Ids, browse
     assert {url: browser.get(url).status_code for url in addresses(team)} == dict.fromkeys(addresses(team), 200)
 
 
+def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Client) -> None:
+    Message.objects.filter(pk=team["message"]).update(subject="a\u202eb")
+    pattern = Reservation.objects.get(pk=team["reservation"]).pattern
+    titles = {
+        f"/admin/board/{team['open']}/": f"{Handoff.objects.get(pk=team['open']).title} | Handoff",
+        f"/admin/files/{team['reservation']}/": f"{pattern} | Reservation",
+        f"/admin/webhooks/{team['webhook']}/": "https://example.com/nexus | Webhook",
+        f"/admin/plan/tasks/{team['task']}/": f"{Task.objects.get(pk=team['task']).title} | Task",
+        f"/admin/plan/issues/{team['issue']}/": f"{Issue.objects.get(pk=team['issue']).title} | Issue",
+        f"/admin/mail/?m={team['message']}&alone=1": "a⟨U+202E⟩b | Mail",
+        f"/admin/topics/{team['topic']}/": "Topic ",
+        "/admin/agents/planner/": "Agent planner",
+        "/admin/board/": "Handoffs",
+    }
+    for path, begins in titles.items():
+        found = re.search(r"<title>\s*(.*?)\s*</title>", browser.get(path).text, re.DOTALL)
+        assert found is not None and " ".join(unescape(found[1]).split()).startswith(begins), path
+
+
 def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     from django.contrib import admin
 
@@ -98,6 +125,8 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "event_export",
     }
     acts |= {"act", "message"}
+    acts |= {"bell", "question"}
+    acts |= {"pool_cancel", "pool_compact", "pool_end", "pool_turn", "pool_merge", "pool_keep", "pool_discard"}
     acts |= {"plan_issue_new", "plan_issue_change", "task_status"}
     acts |= {"topic_join", "topic_close", "topic_rename", "topic_export", "topic_message"}
     paths = [url.removeprefix("/admin/") for url in opened]
@@ -493,3 +522,17 @@ async def test_it_makes_an_export_while_it_is_taken_and_no_further(
         pieces: Any = aiter(answer)
         assert await anext(pieces)
         assert len(made) <= 10, "the rest is made when it is asked for"
+
+
+def test_it_lists_an_agents_handoffs_however_many_older_ones_others_have(team: Ids, browser: Client) -> None:
+    model = Handoff.objects.get(pk=team["claimed"])
+    Handoff.objects.bulk_create(
+        Handoff(
+            handoff_id=f"hnd_{number}", workspace=model.workspace, from_agent_id="other", title="Other work",
+            target=model.target, visibility="public", created_event_id=-number, created_at=model.created_at,
+            updated_at=model.created_at,
+        )
+        for number in range(1, 502)
+    )  # fmt: skip
+    page = browser.get(f"/admin/agents/{model.claimed_by}/").content.decode()
+    assert re.search(rf'<div class="nx-cut">\s*<a href="/admin/board/{model.pk}/">', page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,25 @@ def test_it_sets_an_agents_limits_and_takes_them_back(team: Ids, browser: Client
 
     browser.post(page, {})
     assert not AgentLimits.objects.exists()
+
+
+def test_it_shows_in_an_agents_empty_fields_what_its_role_and_all_are_held_to(
+    team: Ids, browser: Client, configure: Callable[..., None]
+) -> None:
+    configure(limit_recipients=9)
+    role = Agent.objects.get(pk="builder-1").role
+    browser.post("/admin/limits/", {"role": role, "unread": "40", "messages_per_minute": "0", "refused": "topics"})
+    fields = {
+        name: re.search(rf'<input[^>]*name="{name}"[^>]*>', browser.get("/admin/agents/builder-1/").text)
+        for name in ("unread", "messages_per_minute", "recipients", "refused")
+    }
+    shown = {name: re.search('placeholder="([^"]*)"', tag[0] if tag else "") for name, tag in fields.items()}
+    assert {name: found and found[1] for name, found in shown.items()} == {
+        "unread": "40",
+        "messages_per_minute": "no limit",
+        "recipients": "9",
+        "refused": "topics",
+    }
 
 
 def test_it_sets_a_roles_limits_and_takes_them_back(team: Ids, browser: Client) -> None:

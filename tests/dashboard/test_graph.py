@@ -6,12 +6,14 @@ import math
 import re
 from itertools import pairwise
 
+import pytest
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.pages import chart
-from tests.dashboard.test_dashboard import Ids
+from inbox import monitoring
+from tests.dashboard.test_dashboard import Ids, do
 
 LETTER = 13.0  # the height of a label
 
@@ -65,3 +67,13 @@ def test_it_lists_the_agents_for_those_who_see_no_picture(team: Ids, browser: Cl
 
 def test_it_tells_of_live_handoffs_by_their_titles(team: Ids, browser: Client) -> None:
     assert "write grammar.py" in page(browser, "?agent=builder-1")
+
+
+def test_it_counts_so_many_sends_however_many_one_message_reached(
+    team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do("message_create", project_root=team["root"], from_agent_id="planner", subject="All of you", body="Look.")
+    monkeypatch.setattr(monitoring, "NEWEST", 2)
+    text = page(browser)
+    assert len(re.findall(r'class="line', text)) <= 2 + len(re.findall(r'class="claim', text))
+    assert "There is more traffic than the map counts" in text

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+from coordination.models import Channel
+from inbox.models import Message
 from tests.dashboard.test_dashboard import Ids, do
 
 
@@ -66,3 +71,17 @@ def test_it_answers_with_the_text_in_focus(team: Ids, browser: Client) -> None:
     )
     assert area
     assert "autofocus" in area[0]
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+@pytest.mark.parametrize("narrowed", ["workspace", "channel", "read"])
+def test_it_reads_no_more_of_the_mail_than_it_shows(team: Ids, browser: Client, narrowed: str) -> None:
+    place, channel = Message.objects.get(pk=write(team, "One of many")).workspace, "chn_1"
+    Channel.objects.create(channel_id=channel, workspace=place, name="c", created_at=place.created_at)
+    query = {"workspace": f"workspace={place.pk}", "channel": f"workspace={place.pk}&channel={channel}"}
+    with CaptureQueriesContext(connection) as asked:
+        page(browser, f"?{query.get(narrowed, 'lane=read')}")
+    (listing,) = [query["sql"] for query in asked.captured_queries if '"snippet"' in query["sql"]]
+    with connection.cursor() as cursor:
+        plan = " / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {listing}").fetchall())
+    assert "TEMP B-TREE" not in plan and "LIST SUBQUERY" not in plan, plan

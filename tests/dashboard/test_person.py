@@ -15,6 +15,7 @@ import time_machine
 from django.contrib.auth.models import User
 from django.test import Client
 
+from core.apps import nexus_apps
 from planning.models import Task
 from tests.conftest import does
 from tests.dashboard.test_dashboard import Ids, do
@@ -213,7 +214,7 @@ def test_it_offers_no_permission_but_to_enter(team: Ids, browser: Client) -> Non
     page = shown(browser.get(f"/admin/auth/user/{ada.pk}/change/"))
     assert 'name="is_active"' in page and 'name="is_staff"' in page
     assert "user_permissions" not in page and 'name="groups"' not in page and "is_superuser" not in page
-    assert "groups" not in shown(browser.get("/admin/auth/user/"))
+    assert "groups__" not in shown(browser.get("/admin/auth/user/"))  # the filter
 
 
 def test_it_calls_operators_what_the_sidebar_calls_them(team: Ids, browser: Client) -> None:
@@ -261,3 +262,44 @@ def test_it_offers_a_local_operator_no_login_to_end(team: Ids, browser: Client, 
     assert "Log out" in shown(browser.get("/admin/"))
     browser.post("/admin/logout/")
     assert browser.get("/admin/").status_code == 302
+
+
+# What a person looks for first
+
+
+def test_an_agents_page_says_first_what_it_works_on_and_tells_no_signs_of_life(team: Ids, browser: Client) -> None:
+    opened = do("session_open", agent_id="builder-1", workspace_id=team["workspace"])
+    for _ in range(12):
+        do("session_heartbeat", session_id=opened["session_id"])
+    page = shown(browser.get("/admin/agents/builder-1/"))
+    works = page[page.index("Works on") : page.index("Latest events")]
+    assert f"/admin/board/{team['claimed']}/" in works and "left" in works
+    assert page.index("Works on") < page.index("Latest events") < page.index("API key") < page.index("Profile")
+    latest = page[page.index("Latest events") : page.index("API key")]
+    assert "took" in latest and "is alive" not in latest
+    profile = page[page.index("Profile") : page.index("Messages a minute")]
+    assert "Delete agent…" in profile  # beside what it deletes, and not beside the key
+
+
+def test_an_agents_page_says_what_it_handed_over(team: Ids, browser: Client) -> None:
+    page = shown(browser.get("/admin/agents/planner/"))
+    handed = page[page.index("Handed over, not settled") : page.index("Latest events")]
+    assert all(f"/admin/board/{team[which]}/" in handed for which in ("open", "claimed", "orphan"))
+    assert re.search(r"with <[^>]*>builder-1<", handed) and "12 files" not in handed
+    assert "Handed over" not in shown(browser.get("/admin/agents/builder-2/"))
+
+
+def test_the_help_names_each_page_of_the_sidebar(db: None, browser: Client) -> None:
+    page = shown(browser.get("/admin/help/"))
+    helped = page[page.index("The pages") : page.index("The words")]
+    listed = [entry for app in nexus_apps() for entry in app.pages() if entry.title and entry.name != "help"]
+    assert listed and all(entry.about for entry in listed)
+    for entry in listed:
+        assert f">{entry.title}</a></dt> <dd>{html.unescape(entry.about)}</dd>" in helped
+
+
+def test_a_reservation_that_is_over_is_not_said_to_last(team: Ids, browser: Client) -> None:
+    page = f"/admin/files/{team['reservation']}/"
+    assert "and longer while the agent is heard of" in shown(browser.get(page))
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=2)):
+        assert "and longer while the agent is heard of" not in shown(browser.get(page))

@@ -13,6 +13,7 @@ import pytest
 import time_machine
 from django.test import Client
 
+from coordination.models import Workspace
 from core.clock import iso
 from core.operations import runner
 from core.operations.caller import Caller
@@ -88,7 +89,9 @@ def test_it_tells_what_an_arrow_was(worked: str, browser: Client) -> None:
 
 def test_it_keeps_to_a_window_that_the_address_gives(worked: str, browser: Client, noon: datetime) -> None:
     at = urlencode({"since": iso(noon + 6 * MINUTE), "until": iso(noon + 7 * MINUTE)})
-    assert "Nothing was handed over, sent or planned in this time." in text_of(browser, f"/admin/timeline/?{at}")
+    assert "Nothing was handed over, sent, planned or done in a turn in this time." in text_of(
+        browser, f"/admin/timeline/?{at}"
+    )
     during = urlencode({"since": iso(noon + 3 * MINUTE), "until": iso(noon + 4 * MINUTE)})
     assert "Fix the login: claimed by bob" in text_of(browser, f"/admin/timeline/?{during}")
 
@@ -209,10 +212,28 @@ def test_it_tells_on_the_handoffs_page_how_long_each_part_lasted(worked: str, br
 def test_it_shows_an_agents_day_on_its_page(worked: str, browser: Client) -> None:
     page = text_of(browser, "/admin/agents/bob/")
     assert "Fix the login: claimed by bob" in page and "3 min" in page
-    assert "No handoff in the last day." in text_of(browser, "/admin/agents/ana/")
+    assert "No handoff and no turn in the last day." in text_of(browser, "/admin/agents/ana/")
 
 
 def test_it_does_not_take_a_title_for_markup(worked: str, browser: Client) -> None:
     Handoff.objects.update(title="</title><script>alert(1)</script>\u202e")
     page = text_of(browser, "/admin/timeline/")
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page and "\u202e" not in page
+
+
+def test_it_looks_at_so_many_sends_however_many_one_message_reached(
+    worked: str, browser: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inbox import monitoring
+
+    place = {"project_root": str(tmp_path)}
+    everybody = ["ana", *(f"agent-{number}" for number in range(5))]
+    for agent_id in everybody:
+        do("agent_register", agent_id=agent_id)
+        do("session_open", workspace_id=Workspace.objects.get().pk, agent_id=agent_id)
+    do("message_create", **place, from_agent_id="bob", subject="All of you", body="Look.")
+    assert sum(f"bob → {agent_id}: 1 message" in text_of(browser, "/admin/timeline/") for agent_id in everybody) == 6
+    monkeypatch.setattr(monitoring, "SENDS", 4)
+    page = text_of(browser, "/admin/timeline/")
+    assert sum(f"bob → {agent_id}: 1 message" in page for agent_id in everybody) == 4
+    assert "of the sends the newest" in page

@@ -12,7 +12,7 @@ from django.test import Client
 from core.apps import needs
 from core.clock import now
 from core.contributions import Need
-from files import attention
+from files import questions
 from files.models import Reservation
 from inbox.picture import Picture
 from tests.conftest import Call
@@ -41,6 +41,24 @@ def held(shop: Project, team: None, clock: time_machine.Traveller) -> str:
 def asked() -> list[Need]:
     found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
     return list(found["asked-files"].needs) if "asked-files" in found else []
+
+
+def owed(call: Call, agent_id: str = "ana") -> list[tuple[str, str, str, str]]:
+    """Kind, id, what and to whom."""
+    return [(row["kind"], row["id"], row["what"], row["to"]) for row in call("handoff_mine", agent_id=agent_id)["owes"]]
+
+
+def test_the_holder_owes_an_answer_to_who_asked_first(
+    held: str, clock: time_machine.Traveller, call: Call, shop: Project
+) -> None:
+    assert owed(call) == [("question", held, "src/parser.py", "cleo")]
+    assert owed(call, "bob") == owed(call, "cleo") == []
+    clock.shift(timedelta(minutes=1))
+    said = {"project_root": str(shop.root), "from_agent_id": "ana", "subject": "Tomorrow", "body": "b"}
+    call("message_create", **said, target={"strategy": "direct", "agent_id": "cleo"})
+    assert owed(call) == [("question", held, "src/parser.py", "bob")]
+    shop.call("release", agent_id="ana", reservation_ids=[held])
+    assert owed(call) == []
 
 
 def test_it_tells_who_asked_in_vain_and_since_when(held: str, clock: time_machine.Traveller) -> None:
@@ -73,9 +91,30 @@ def test_it_forgets_what_is_given_up(held: str, clock: time_machine.Traveller, s
 def test_it_tells_of_questions_that_the_log_has_no_more(
     held: str, clock: time_machine.Traveller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "LOOKED_BACK", 0)
+    monkeypatch.setattr(questions, "LOOKED_BACK", 0)
     clock.shift(LONG)
     assert asked()[0].since == Reservation.objects.get().created_at
+
+
+def test_a_holder_who_is_there_and_idle_stands_once_with_everything_it_owes(
+    held: str, clock: time_machine.Traveller, call: Call, shop: Project
+) -> None:
+    place = {"project_root": str(shop.root)}
+    clock.shift(timedelta(minutes=1))
+    handoff = call("handoff_create", **place, from_agent_id="bob", title="Fix the login", visibility="public",
+                   target={"strategy": "broadcast"})["handoff_id"]  # fmt: skip
+    call("handoff_claim", **place, handoff_id=handoff, agent_id="ana", lease_seconds=86_400)
+    session = call("session_open", agent_id="ana", workspace_id=Reservation.objects.get().workspace_id)["session_id"]
+    clock.shift(LONG)
+    call("session_heartbeat", session_id=session)
+    found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
+    assert "asked-files" not in found
+    assert [(need.subject, need.detail) for need in found["debts"].needs] == [
+        ("ana", "question src/parser.py to cleo; handoff Fix the login to bob")
+    ]
+    page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/ana/").text
+    owes = page.partition('id="owes"')[2].partition("</section>")[0]
+    assert f"/admin/files/{held}/" in owes and f"/admin/board/{handoff}/" in owes
 
 
 def test_an_operator_ends_it_right_there(held: str, clock: time_machine.Traveller) -> None:

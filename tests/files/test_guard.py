@@ -191,7 +191,7 @@ def test_it_guards_a_submodule(repo: Repo, held: Held, tmp_path: Path) -> None:
     held.reserve("ann", whole.top, "/part")
     held.guard(whole)
     whole.ok("add", ".gitmodules", "part")
-    assert "  part: held by" in refused(whole.of("ben"))
+    assert "  part/: held by" in refused(whole.of("ben"))
 
 
 # Names
@@ -221,6 +221,25 @@ def test_it_sees_files_of_any_name_and_prints_them_harmless(repo: Repo, held: He
     assert len(said.splitlines()) == 4
     held.release("ann")
     ben.ok("commit", "-qm", "second")
+
+
+def test_it_refuses_to_move_a_submodule_that_is_held(repo: Repo, held: Held, tmp_path: Path, remote: Path) -> None:
+    part = Repo.make(tmp_path / "part")
+    repo.ok("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(part.top), "lib/part.js")
+    repo.ok("commit", "-qm", "with a part")
+    inner = Repo(repo.top / "lib" / "part.js")
+    inner.change("a.py")
+    inner.ok("-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "on")
+    repo.ok("add", "lib/part.js")
+    for pattern in ("lib/", "lib/part.js/", "lib/part.js", "/lib/**"):
+        held.reserve("ann", repo.top, pattern)
+        assert '  lib/part.js/: held by "ann"' in refused(repo.of("ben"))
+        held.release("ann")
+    held.reserve("ann", repo.top, "*.py", "lib/part")
+    repo.of("ben").ok("commit", "-qm", "second")
+    held.reserve("ann", repo.top, "lib/part.js/")
+    done = repo.of("ben").git("push", "origin", "HEAD")
+    assert done.returncode == 1 and '  lib/part.js/: held by "ann"' in done.stderr
 
 
 def test_it_sees_files_whose_names_are_no_text(repo: Repo, held: Held) -> None:

@@ -155,12 +155,27 @@ def test_it_makes_the_directory_of_hooks_where_there_is_none(tmp_path: Path) -> 
     assert install(repo) == list(NAMES)
 
 
-def test_it_says_what_is_wrong_with_a_place(tmp_path: Path, repo: Repo) -> None:
+def test_it_says_what_is_wrong_with_a_place(tmp_path: Path, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (tmp_path, tmp_path / "missing"):
         with pytest.raises(NexusError) as refused:
             hooks.install(str(place), *ASKED)
         assert refused.value.code == "CONFIG_ERROR"
         assert str(place) in refused.value.message
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for name, said in {
+        ".": f"{tmp_path} is in no git repository",
+        "missing": f"There is no directory {tmp_path}/missing",
+        "file": f"There is no directory {tmp_path}/file",
+    }.items():
+        with pytest.raises(NexusError, match=said):
+            hooks.install(name, *ASKED)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(NexusError, match="the working directory, which is gone, is in no git repository"):
+        hooks.install(".", *ASKED)
+    monkeypatch.chdir(tmp_path)
     put(repo, "pre-commit")
     (directory(repo) / "pre-push").mkdir()
     with pytest.raises(NexusError, match="pre-push cannot be read"):

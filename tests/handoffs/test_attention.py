@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from core.apps import needs
 from core.clock import now
@@ -142,3 +144,18 @@ def test_it_puts_the_worst_first(clock: Clock, send: Send, team: None, monkeypat
     monkeypatch.setattr(store(), "disk_used", lambda: 0.99)
     clock.shift(timedelta(hours=2))
     assert [kind.name for kind, _ in needs(Picture(now()), 3)] == ["disk", "silent"]
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_it_does_not_read_all_handoffs_that_there_ever_were(claimed: str, offer: Offer) -> None:
+    offer()
+    with CaptureQueriesContext(connection) as asked:
+        found()
+    read_whole = []
+    for query in asked.captured_queries:
+        if '"handoffs"' in query["sql"]:
+            with connection.cursor() as cursor:
+                plan = [row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}").fetchall()]
+            # The index by lease has those only that somebody holds.
+            read_whole += [step for step in plan if step.startswith("SCAN handoffs") and "_by_lease" not in step]
+    assert not read_whole

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from coordination import debts
 from core import apps
@@ -83,6 +84,35 @@ def test_it_answers_at_the_end_of_a_session_too(call: Call, took: Offer, workspa
     (debt,) = call("session_close", session_id=session)["owes"]
 
     assert (debt["kind"], debt["id"], debt["to"]) == ("handoff", handoff, "ana")
+
+
+@pytest.mark.parametrize("verifier", ["creator", {"agent_id": "cleo"}])
+def test_it_owes_a_verdict_to_who_did_the_work(
+    call: Call, took: Offer, project: str, clock: Clock, verifier: Any
+) -> None:
+    asked, other = ("ana", "cleo") if verifier == "creator" else ("cleo", "ana")
+    handoff = took(title="Fix the login", verifier=verifier)
+    assert debts.owed_by(asked) == []
+    call("handoff_complete", project_root=project, handoff_id=handoff, agent_id="bob", result="done")
+
+    (debt,) = call("handoff_mine", agent_id=asked)["owes"]
+
+    assert (debt["kind"], debt["id"], debt["what"], debt["to"]) == ("verdict", handoff, "Fix the login", "bob")
+    assert debts.owed_by(other) == debts.owed_by("bob") == []
+    clock.shift(IDLE)
+    tell_creditors()
+    assert f"{asked} owes you the verdict {handoff}: Fix the login" in [
+        message["subject"] for message in mail_of(call, "bob")
+    ]
+    call("handoff_accept", project_root=project, handoff_id=handoff, agent_id=asked)
+    assert debts.owed_by(asked) == []
+
+
+def test_it_owes_no_verdict_on_its_own_work_or_as_one_of_a_role(call: Call, took: Offer, project: str) -> None:
+    for verifier in ({"agent_id": "bob"}, {"role": "reviewer"}, "operator"):
+        handoff = took(verifier=verifier)
+        call("handoff_complete", project_root=project, handoff_id=handoff, agent_id="bob", result="done")
+    assert [*debts.everything()] == []
 
 
 def test_it_owes_nothing_of_what_it_brought_or_lost(
@@ -168,6 +198,22 @@ def test_it_shows_operators_who_is_there_and_owes(call: Call, took: Offer, clock
     clock.shift(IDLE - timedelta(seconds=1))
     assert needs() == []
     clock.shift(1)
-    assert needs() == [("bob", "Fix the login to ana")]
+    assert needs() == [("bob", "handoff Fix the login to ana")]
     clock.shift(1800)
     assert needs() == [], "whoever is gone is not idle: its lease tells"
+
+
+def test_it_shows_operators_the_oldest_of_what_is_owed_and_the_whole_on_the_agents_page(
+    call: Call, took: Offer, pulled: str, in_progress: None, clock: Clock
+) -> None:
+    for title in ("Fix the login", "Write the docs"):
+        clock.shift(1)
+        took(title=title)
+    clock.shift(IDLE)
+    found = {kind.name: these for kind, these in apps.needs(Picture(now()), 3)}
+    [need] = found["debts"].needs
+    assert need.detail.startswith("message a question to ana; ") and need.detail.endswith("; 1 more")
+    page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/bob/").text
+    owes = page.partition('id="owes"')[2].partition("</section>")[0]
+    assert [what in owes for what in ("a question", "dig", "Fix the login", "Write the docs")] == [True] * 4
+    assert f"/admin/mail/?m={pulled}" in owes

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,6 @@ from coordination.figures import Histograms, summary
 from coordination.toolset import run
 from core.clock import now
 from core.operations.caller import Caller
-from handoffs import figures as handoffs_figures
 from inbox.models import Delivery
 from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import Clock, Offer
@@ -186,17 +187,6 @@ def test_it_says_when_it_summed_up_the_newest_only(
     assert found["newest_only"] and found["all"]["count"] == 1  # type: ignore[index]
 
 
-def test_it_finds_all_in_a_stream_of_several_pieces(
-    call: Call, team: None, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(3):
-        worked(call, project, offer, clock)
-    whole = told()
-    for piece in (1, 2, 3, 5):
-        monkeypatch.setattr(handoffs_figures, "PIECE", piece)
-        assert told() == whole
-
-
 def counted(histograms: Histograms, name: str) -> int:
     """How many samples a figure's histogram has."""
     (histogram,) = [found for found in histograms.look(now()) if found.figure.name == name]
@@ -260,3 +250,23 @@ def test_it_tells_cumulative_buckets_to_prometheus(
     assert after['nexus_handoff_claim_seconds_sum{kind="capability"}'] - before[
         'nexus_handoff_claim_seconds_sum{kind="capability"}'
     ] == pytest.approx(60)
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+@pytest.mark.parametrize("agent_id", ["bob", None])
+def test_it_reads_nothing_of_the_log_and_the_handoffs_but_what_it_tells(
+    call: Call, team: None, project: str, offer: Offer, clock: Clock, agent_id: str | None
+) -> None:
+    worked(call, project, offer, clock)
+    with CaptureQueriesContext(connection) as asked:
+        told(**({"agent_id": agent_id} if agent_id else {}))
+    plans = []
+    for query in asked.captured_queries:
+        if "julianday" in query["sql"] and ('FROM "events"' in query["sql"] or 'FROM "handoffs"' in query["sql"]):
+            with connection.cursor() as cursor:
+                plans.append([row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}").fetchall()])
+    claims, done = plans
+    assert claims[0].startswith("SEARCH events USING INDEX events_of_claims"), claims
+    assert done[0].endswith("(handoff_id=?)") and any("COVERING INDEX handoffs_by_change" in step for step in done), (
+        done
+    )

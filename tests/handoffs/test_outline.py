@@ -1,4 +1,4 @@
-"""The timeline of many handoffs, summed up by the database, against the same said naively."""
+"""The timeline of many handoffs against the same said naively."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import time_machine
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Workspace
 from handoffs import outline as outlines
@@ -100,3 +102,11 @@ def test_it_tells_how_many_waited(rows: list[Handoff]) -> None:
         for part in range(PARTS)
     ]  # fmt: skip
     assert shown().waited == pytest.approx(expected, abs=0.001)
+
+
+@pytest.mark.parametrize("rows", [0], indirect=True)
+def test_it_looks_at_the_handoffs_once(rows: list[Handoff], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlines, "LONG", 3)
+    with CaptureQueriesContext(connection) as queries:
+        assert shown().spans
+    assert [query["sql"] for query in queries if "handoffs" in query["sql"]] == [queries[-1]["sql"]]

@@ -147,6 +147,10 @@ def test_it_offers_the_same_work_again_and_links_both(
     assert (new.type, new.payload["of"]) == ("handoff.created", handoff_id)
     twice = does("handoff_reoffer", handoff_id=handoff_id)["error"]
     assert (twice["code"], twice["details"]["as"]) == ("INVALID_TRANSITION", again["handoff_id"])
+    assert twice["message"] == "“Fix it” was offered again already to bob, and is open."
+    call("handoff_claim", project_root=project, handoff_id=again["handoff_id"], agent_id="bob")
+    twice = does("handoff_reoffer", handoff_id=handoff_id)["error"]
+    assert twice["message"] == "“Fix it” was offered again already to bob, and is claimed, with bob."
 
 
 def test_it_offers_work_again_to_another_agent(clock: Clock, offer: Offer, call: Call, project: str) -> None:

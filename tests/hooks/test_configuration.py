@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import tempfile
@@ -348,7 +347,7 @@ def test_it_connects_a_client_with_one_file_for_its_person(
 )
 def test_it_writes_the_toolsets_that_it_was_told_of(project: str, settings: Any, given: str, written: Any) -> None:
     settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "toolsets": "flag"}
-    settings.NEXUS = dataclasses.replace(settings.NEXUS, toolsets="coordination")
+    settings.NEXUS = settings.NEXUS.replaced(toolsets="coordination")
     url = ["--url", given] if given else []
     nexus("connect", "--client", "claude-code", "--project-root", project, "--yes", *url)
     entry = json.loads(Path(project, ".mcp.json").read_text())["mcpServers"]["nexus"]
@@ -362,7 +361,7 @@ def test_it_never_writes_a_databases_password(
 ) -> None:
     settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "database_url": "environment"}
     url = f"postgresql://ana{':' + secret if secret else '@'}db.example:5433/team?sslmode=require"
-    settings.NEXUS = dataclasses.replace(settings.NEXUS, database_url=f"{url}&sslpassword=sesame" if secret else url)
+    settings.NEXUS = settings.NEXUS.replaced(database_url=f"{url}&sslpassword=sesame" if secret else url)
     err = StringIO()
     call_command(*command, "--project-root", project, "--yes", stdout=StringIO(), stderr=err)
     (written,) = [file.read_text() for file in Path(project, ".codex").iterdir()]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ import time_machine
 from django.conf import settings
 from django.db import connection
 
-import planning.glance  # noqa: F401  # as the launcher does
+import files.glances  # noqa: F401  # as the launcher does
+import planning.glances  # noqa: F401
 from coordination.models import Session
 from core.operations import runner
+from files.toolset import FILES
 from hooks import entry, look, memory, signal_files
 from hooks import harness as dialects
 from hooks.harness import Call
@@ -70,7 +71,9 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
 def stamp_unchanged(nexus: Any, call: Call) -> None:
     """As if no signal had come."""
     signal = signal_files.stamp(nexus.home, call.agent_id)
-    memory.keep_told(nexus.home, call, replace(memory.told(nexus.home, call), signal=signal))
+    told = memory.told(nexus.home, call)
+    told.signal = signal
+    memory.keep_told(nexus.home, call, told)
 
 
 # Whatever fails
@@ -150,6 +153,23 @@ def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize(
+    ("event", "spared"),
+    [("PostToolUse", {"sqlite3", "datetime"}), ("PreToolUse", {"hashlib", "hooks.memory", "hooks.turn"})],
+)
+def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
+    harness: Harness, event: str, spared: set[str]
+) -> None:
+    used = {"hook_event_name": event, "tool_name": "Edit", "tool_input": {"file_path": "a.py"}}
+    harness.hook("--agent-id", "builder", text=json.dumps(used | {"hook_event_name": "SessionStart"}))
+    harness.until_session()
+    harness.hook("--agent-id", "builder", text=json.dumps(used))
+    told = harness.hook("--agent-id", "builder", text=json.dumps(used), PYTHONPROFILEIMPORTTIME="1")
+    imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
+    assert (told.stdout, told.returncode) == ("", 0)
+    assert "hooks.points" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
+
+
 def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
     started = '{"hook_event_name": "SessionStart", "source": "startup"}'
     assert harness.hook("--agent-id", "builder", text=started).stdout == ""
@@ -181,7 +201,7 @@ def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: C
 
 @pytest.mark.sqlite
 def test_it_does_not_open_the_store_without_a_signal(fresh: Any, builder: Call, tmp_path: Path) -> None:
-    elsewhere = replace(fresh, db_path=tmp_path / "broken.db")
+    elsewhere = fresh.replaced(db_path=tmp_path / "broken.db")
     (tmp_path / "broken.db").write_text("x" * 1000)
     assert entry.respond(elsewhere, builder, must_not_start) == ""
     signal_files.send(fresh.home, "builder")
@@ -200,6 +220,26 @@ def test_it_does_not_start_django_for_mail_of_others(fresh: Any, builder: Call, 
     )
     signal_files.send(fresh.home, "builder")
     assert entry.respond(fresh, builder, must_not_start) == ""
+
+
+def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Call, call: Operation) -> None:
+    stop, on = builder._replace(event=dialects.STOP), {"project_root": builder.root}
+    call("agent_register", agent_id="ana")
+    handoff = call("handoff_create", **on, from_agent_id="builder", title="Fix the login", visibility="public",
+                   target={"strategy": "direct", "agent_id": "ana"}, verifier="creator")["handoff_id"]  # fmt: skip
+    call("handoff_claim", **on, agent_id="ana", handoff_id=handoff)
+    call("handoff_complete", **on, agent_id="ana", handoff_id=handoff, result="done")
+    held = runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "builder", "paths": ["src/"]})["data"]
+    runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "ana", "paths": ["src/a.py"], "ask": True})
+    call("inbox_ack", agent_id="builder", message_ids=_others(call, ""))
+    entry.respond(fresh, builder, lambda: None)
+
+    said = entry.respond(fresh, stop, lambda: None)
+
+    for words in ("still owe 2 things", f"verdict {handoff} for agent", "handoff_accept", "question", "files_release"):
+        assert words in said
+    assert held["reservations"][0]["reservation_id"] in said
+    assert entry.respond(fresh, stop, must_not_start) == ""
 
 
 def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: Call, call: Operation) -> None:
@@ -224,7 +264,7 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call
 def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
     fresh: Any, builder: Call, call: Operation
 ) -> None:
-    stop, on = replace(builder, event=dialects.STOP), {"project_root": builder.root, "agent_id": "builder"}
+    stop, on = builder._replace(event=dialects.STOP), {"project_root": builder.root, "agent_id": "builder"}
     target = {"strategy": "direct", "agent_id": "builder"}
     offer = {"project_root": builder.root, "from_agent_id": "ana", "target": target, "visibility": "public"}
     handoff = call("handoff_create", **offer, title="Fix the login")["handoff_id"]
@@ -241,7 +281,7 @@ def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
 
     said = entry.respond(fresh, stop, lambda: None)
 
-    for words in ("have not brought 3 things", handoff, "Fix the login", message, "dig"):
+    for words in ("still owe 3 things", handoff, "Fix the login", message, "dig"):
         assert words in said
     assert entry.respond(fresh, stop, must_not_start) == ""
     assert entry.respond(fresh, builder, must_not_start) == ""
@@ -276,7 +316,9 @@ def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Ope
 def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call: Operation) -> None:
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         write(call, builder.root)
-        memory.keep_told(fresh.home, builder, replace(memory.told(fresh.home, builder), refresh_by=time.time() + 29))
+        told = memory.told(fresh.home, builder)
+        told.refresh_by = time.time() + 29
+        memory.keep_told(fresh.home, builder, told)
         told = memory.told(fresh.home, builder)
         assert told.look_by > time.time() + 3000
         stamp_unchanged(fresh, builder)

@@ -89,6 +89,29 @@ def test_it_takes_an_acknowledgement_back_for_a_minute(dead: str, clock: Clock) 
     assert does("dead_letter_park", delivery_id=dead)["error"]["code"] == "INVALID_TRANSITION"
 
 
+def test_it_parks_no_mail_that_was_no_dead_letter(call: Call, clock: Clock, post: Post) -> None:
+    fresh = Delivery.objects.get(message_id=post("new")).pk
+    assert does("dead_letter_park", delivery_id=fresh)["error"]["code"] == "INVALID_TRANSITION"
+    for _ in range(5):
+        clock.shift(timedelta(hours=1))
+        [message] = call("inbox_pull", agent_id="bob")["messages"]
+    call("inbox_ack", agent_id="bob", message_ids=[message["message_id"]])
+    assert does("dead_letter_park", delivery_id=fresh)["error"]["code"] == "INVALID_TRANSITION"
+    assert Delivery.objects.get(pk=fresh).status == "read"
+
+
+def test_it_parks_no_dead_letter_that_was_forwarded_or_read_by_its_recipient(
+    call: Call, clock: Clock, post: Post, dead: str
+) -> None:
+    does("dead_letter_forward", delivery_id=dead, agent_id="cleo")
+    assert does("dead_letter_park", delivery_id=dead)["error"]["code"] == "INVALID_TRANSITION"
+    other = letter(post, call, clock, "other")
+    for verb in ("acknowledge", "park"):
+        assert does(f"dead_letter_{verb}", delivery_id=other)["ok"]
+    call("inbox_ack", agent_id="bob", message_ids=[Delivery.objects.get(pk=other).message_id])
+    assert does("dead_letter_park", delivery_id=other)["error"]["code"] == "INVALID_TRANSITION"
+
+
 @pytest.mark.parametrize("verb", ["requeue", "acknowledge", "park"])
 def test_it_is_for_operators_and_says_what_is_unknown(dead: str, refused: Call, verb: str) -> None:
     assert refused(f"dead_letter_{verb}", delivery_id=dead)["code"] == "NOT_OWNER"

@@ -109,6 +109,53 @@ def main(home: Path) -> None:
     runner.run(FILES, Caller(transport="test"), "files_release", {**planned, "agent_id": "ana", "paths": ["docs/"]})
     call("artifact_put", project_root=project, artifact_type="json", content='{"a": 1}', name="inline")
     call("artifact_put", project_root=project, artifact_type="file", path="notes.md", metadata={"by": "ana"})
+    _fill_the_pool(project)
+    _put_calls_aside()
+
+
+def _put_calls_aside() -> None:
+    """A task that waits, and one that completed."""
+    from core.clock import now
+    from mcp_bridge.models import Task, TaskStatus
+
+    moment = now()
+    call = {
+        "agent_id": "ana",
+        "toolset": "coordination",
+        "operation": "event_wait",
+        "arguments": "{}",
+        "answered": "{}",
+    }
+    times = dict.fromkeys(("created_at", "updated_at", "waits_until", "expires_at"), moment)
+    Task.objects.create(task_id="waits", **call, **times)
+    Task.objects.create(task_id="ended", **call, **times, status=TaskStatus.COMPLETED, result="{}", size=2)
+
+
+def _fill_the_pool(project: str) -> None:
+    """An agent with a child; of its turns one is done and one is being taken, and the child's waits."""
+    from control.members import Actor
+    from control.models import TurnStatus
+    from control.services import pool, turns
+
+    ops = Actor("ops")
+    for agent_id, parent in (("planner", None), ("helper", "planner")):
+        order = pool.Order(
+            agent_id=agent_id,
+            preset="trusted",
+            cwd=project,
+            write_paths=None,
+            disabled_tools=["run"],
+            runner="rehearsal",
+            parent_agent_id=parent,
+        )
+        pool.create(ops, order)
+    done, taken, _ = (
+        turns.send(ops, agent_id, content="Go on.", request_id=None, source="rpc")
+        for agent_id in ("planner", "planner", "helper")
+    )
+    turns.claim(done.pk)
+    turns.settle(done, turns.Ended(TurnStatus.DONE, "I did.", iterations=1))
+    turns.claim(taken.pk)
 
 
 if __name__ == "__main__":

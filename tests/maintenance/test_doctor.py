@@ -81,6 +81,11 @@ ODD = {
     "ended, and nobody knows how": "UPDATE file_reservations SET outcome = NULL WHERE released_at IS NOT NULL",
     "held, with a way that they ended": "UPDATE file_reservations SET outcome = 'expired' WHERE released_at IS NULL",
     "ahead of everything that was said": "UPDATE topic_peers SET last_seq = 99 WHERE agent_name = 'ana'",
+    "over, and nobody knows when": "UPDATE pool_turns SET ended_at = NULL WHERE status = 'done'",
+    "going on, with a time of ending": "UPDATE pool_turns SET ended_at = queued_at WHERE status = 'queued'",
+    "completed, without a result": "UPDATE mcp_tasks SET result = NULL WHERE status = 'completed'",
+    "not completed, with a result": "UPDATE mcp_tasks SET result = '{}' WHERE status = 'working'",
+    "being taken since nobody knows when": "UPDATE pool_turns SET started_at = NULL WHERE status = 'running'",
 }
 
 
@@ -107,6 +112,18 @@ def test_it_hands_out_again_what_was_in_flight_without_a_lease(home: Home, nexus
         "SELECT min(lease_expires_at = created_at), min(attempts) FROM message_deliveries WHERE status = 'delivered'"
     )
     assert (lapsed, attempts) == (1, 1)
+
+
+def test_it_finds_agents_of_the_pool_above_their_ceiling(home: Home, findings: Findings) -> None:
+    home.sql("UPDATE pool_agents SET preset = 'sandboxed' WHERE parent_id IS NULL")
+    [found] = findings("--fix")
+    assert found["check"] == "pool ceilings" and "1 agents" in found["problem"] and not found["fixable"]
+
+
+def test_it_cancels_turns_that_wait_for_an_agent_that_ended(home: Home, findings: Findings) -> None:
+    home.sql("UPDATE pool_agents SET ended_at = created_at WHERE parent_id IS NOT NULL")
+    assert [finding["check"] for finding in findings("--fix")] == ["pool turns"]
+    assert findings() == []
 
 
 def test_it_closes_a_retention_pass_that_was_left_open(home: Home, findings: Findings) -> None:

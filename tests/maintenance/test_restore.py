@@ -63,7 +63,7 @@ def test_it_gives_out_no_event_id_twice_and_says_in_every_stream_what_happened(
     assert {(workspace, stream) for _, workspace, stream, _ in told} == {
         (workspace, stream)
         for workspace in (*(row[0] for row in workspaces), None)
-        for stream in ("workspace", "agent", "handoff", "topic", "planning", "file")
+        for stream in ("workspace", "agent", "handoff", "topic", "planning", "file", "pool")
     }
     assert min(event_id for event_id, *_ in told) == before + 41
     assert json.loads(told[0][3]) == {"restored_to": before, "former": before + 40}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
+from mcp.client.extension import ClientExtension
 
 from coordination.toolset import run
 from core.operations import toolsets
@@ -21,10 +22,15 @@ Connect = Callable[..., AbstractAsyncContextManager[Client]]
 def connect(committed: None) -> Connect:
     """Connect a client; bound to an agent when one is named, with the toolsets that are chosen."""
 
-    def client(agent_id: str | None = None, mode: str = "auto", chosen: Sequence[str] = ()) -> Client:
+    def client(
+        agent_id: str | None = None,
+        mode: str = "auto",
+        chosen: Sequence[str] = (),
+        extensions: Sequence[ClientExtension] = (),
+    ) -> Client:
         caller = Caller(transport="memory", agent_id=agent_id, connection=of_its_own("memory"))
         choice = toolsets.choose(chosen) if chosen else toolsets.default()
-        return Client(build_server(lambda context: caller, lambda context: choice), mode=mode)
+        return Client(build_server(lambda context: caller, lambda context: choice), mode=mode, extensions=extensions)
 
     return client
 

@@ -19,7 +19,7 @@ from tests.core.waiting import LONG
 async def test_it_sees_what_happens_before_it_is_followed(project: str) -> None:
     told: list[str] = []
     async with Client(build_server(lambda context: LOCAL)) as client:
-        timeline = Timeline(Agent("viewer", project, client), told.append, colour=False)
+        timeline = Timeline(Agent("viewer", project, client), lambda actor, what: told.append(what))
         await timeline.begin()
         offered = {"from_agent_id": "ana", "target": {"strategy": "broadcast"}, "visibility": "public"}
         handoff = (await arun(LOCAL, "handoff_create", {"project_root": project, **offered}))["data"]["handoff_id"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +53,7 @@ class Session:
             heard=event not in UNHEARD,
             perform=perform,
         )
-        return handle(replace(what, **fields))
+        return handle(what._replace(**fields))
 
     def tracked(self) -> Any:
         return schemas.TRACKER.parse((self.nexus.state / "agent-tracker.json").read_bytes())

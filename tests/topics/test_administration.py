@@ -67,7 +67,8 @@ def test_operators_speak_as_one_peer_whose_name_nobody_else_takes(bob: Client, o
     assert again == first and first["sender"] == "operator"
     assert bob.code("topic_join", topic_id=topic, agent_name="operator") == "AGENT_NAME_IN_USE"
     assert (bob.look(topic)["received_count"], Topic.objects.get().last_seq) == (1, 1)
-    assert [event.payload["operator"] for event in Event.objects.filter(type="operator.acted")] == ["olga", "otto"]
+    acted = Event.objects.filter(type="operator.acted").order_by("event_id")
+    assert [event.payload["operator"] for event in acted] == ["olga", "otto"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,8 @@ def test_operators_join_without_a_word_and_read_on(ann: Client, olga: Client, to
     assert (read["agent_name"], read["cursor"]["last_seq"]) == ("operator", 2)
     assert Topic.objects.get().last_seq == 2
     assert Event.objects.filter(type="topic.joined", actor_agent_id="operator").count() == 1
-    assert [event.payload["operator"] for event in Event.objects.filter(type="operator.acted")] == ["olga", "otto"]
+    acted = Event.objects.filter(type="operator.acted").order_by("event_id")
+    assert [event.payload["operator"] for event in acted] == ["olga", "otto"]
 
 
 @pytest.mark.usefixtures("committed")

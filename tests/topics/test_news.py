@@ -19,7 +19,7 @@ from tests.acceptance.processes import Raw, nexus
 from tests.conftest import LOCAL
 from tests.hooks.harness import Harness
 from tests.topics.conftest import Client
-from topics import glance as sql  # registers it, as the start of a hook does
+from topics import glances as sql  # registers it, as the start of a hook does
 from topics import naming, news
 from topics.models import TopicMessage
 

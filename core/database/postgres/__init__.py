@@ -13,6 +13,7 @@ from core.config import CoreSettings
 from core.database.postgres import ids, listener, schema
 from core.database.postgres.address import parameters
 from core.database.postgres.errors import failure, is_busy, is_lost
+from core.database.postgres.sole import sole
 from core.operations.errors import Code, NexusError
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "release",
     "size_on_disk",
     "snapshot",
+    "sole",
     "watch",
     "without_waiting",
     "write",

@@ -1,11 +1,13 @@
 // Small enhancements over pages that work without them. Each module knows one thing.
 import "./times.js";
 import "./live.js";
+import "./bell.js";
 import "./regions.js";
 import "./controls.js";
 import "./keyboard.js";
 import "./palette.js";
 import "./graph.js";
 import "./tail.js";
+import "./draft.js";
 import "./answer.js";
 import "./timeline.js";

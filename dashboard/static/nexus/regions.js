@@ -20,16 +20,25 @@ let pressed = false;
   document.addEventListener(kind, (event) => { pressed = event.buttons > 0; });
 });
 
+// A form's token is another one in each answer, and no reason to exchange what one looks at.
+const picture = (region) => region.innerHTML.replace(/("csrfmiddlewaretoken" value=")[^"]*/g, "$1");
+const shown = new WeakMap(); // by region, the picture that it was exchanged for last
+
+const scrolled = (region) => [...region.querySelectorAll("[id]")].filter((part) => part.scrollTop || part.scrollLeft);
+
 function exchange(region, fresh) {
+  const coming = picture(fresh);
+  if (shown.get(region) === coming) return;
+  shown.set(region, coming);
   const focused = region.contains(document.activeElement) ? document.activeElement : null;
   const unfolds = focused?.matches("summary") && focused.parentElement.id;
   const key = unfolds ? `#${CSS.escape(unfolds)} > summary` : focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
   const open = [...region.querySelectorAll("details[open][id]")].map((details) => details.id);
-  const scroll = [region.scrollLeft, region.scrollTop];
+  const scroll = [region, ...scrolled(region)].map((part) => [part.id, part.scrollLeft, part.scrollTop]);
   region.replaceChildren(...fresh.childNodes);
   showTimes(region);
   open.forEach((id) => region.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", ""));
-  [region.scrollLeft, region.scrollTop] = scroll;
+  scroll.forEach(([id, left, top]) => document.getElementById(id)?.scrollTo({ left, top, behavior: "instant" }));
   if (focused === region) region.focus({ preventScroll: true });
   else if (key) region.querySelector(key)?.focus({ preventScroll: true });
 }

@@ -16,7 +16,8 @@ if (log) {
   if (pane) {
     pane.addEventListener("scroll", () => { sticking = isAtEnd(); });
     // The theme shows the page after this has run, and rows grow with their fonts.
-    new ResizeObserver(() => { if (sticking) pane.scrollTop = pane.scrollHeight; }).observe(log);
+    const grown = new ResizeObserver(() => { if (sticking) pane.scrollTop = pane.scrollHeight; });
+    for (const child of pane.children) grown.observe(child);
   }
 
   async function fetchNewer() {
@@ -36,6 +37,7 @@ if (log) {
         if (pane) sticking = isAtEnd();
         log.append(...rows);
         rows.forEach((row) => showTimes(row));
+        if (rows.length) document.dispatchEvent(new CustomEvent("nexus:tail"));
         while (log.children.length > KEPT) log.firstElementChild.remove();
         if (Number(list.dataset.upto) > after && list.dataset.more) wanted = true;
         after = Math.max(after, Number(list.dataset.upto));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -38,9 +37,9 @@ exit codes: 0 moved and compared; 1 nothing was written; 130 interrupted, nothin
     def run(self, **options: Any) -> None:
         current, to = CoreSettings.current(), options["to"]
         if "://" in to:
-            target = replace(current, database_url=parse("database_url", to, "--to"), db_path=None)
+            target = current.replaced(database_url=parse("database_url", to, "--to"), db_path=None)
         else:
-            target = replace(current, database_url=None, db_path=parse("db_path", to, "--to"))
+            target = current.replaced(database_url=None, db_path=parse("db_path", to, "--to"))
         rows = transfer(target, Bar(self.stderr, "migrate-store"))
         if options["json"]:
             answer = {"from": current.place, "to": target.place, "rows": rows, "compared": True}

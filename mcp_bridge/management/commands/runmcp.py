@@ -75,7 +75,8 @@ async def _serve(caller: Caller, choice: Choice) -> None:
 
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(stdio.serve(build_server(lambda _: caller, lambda _: choice), choice[0].reply))
-    gc.set_threshold(700, 10, 10)  # Python's own again, after a start with fewer
+    gc.freeze()  # what is there stays; only what comes now may become garbage
+    gc.enable()
     typed = sys.stdin.isatty()
     # The thread that reads a terminal cannot be cancelled, and nothing is under way.
     end: Callable[[], object] = partial(os._exit, 0) if typed else serving.cancel

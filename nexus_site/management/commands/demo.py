@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import tempfile
 from contextlib import AsyncExitStack
@@ -15,12 +16,12 @@ from core.cli import Group, NexusCommand, positive
 from core.config import CoreSettings
 from core.instance import running
 from core.operations.errors import Code, NexusError
-from nexus_site.demo import team
+from nexus_site.demo import pool, summary, team
 from nexus_site.demo.agent import Agent, joined
 from nexus_site.demo.stage import Stage, hub, throwaway
-from nexus_site.demo.summary import account, newest_event
-from nexus_site.demo.timeline import Timeline
+from nexus_site.demo.timeline import Lines, Timeline
 
+ENDED = 143  # exit code: ended by SIGTERM, as shells count it
 OBSERVER = "demo-observer"
 CAST = {
     team.PLANNER: ("planner", []),
@@ -28,13 +29,18 @@ CAST = {
     team.REVIEWER: ("reviewer", ["review"]),
     OBSERVER: ("observer", []),
 }
+POOL = (
+    "Now the same without anybody who starts agents: a hub of its own runs a pool. Its planner creates two workers and "
+    "hands work to them; mail wakes who it is for. A rehearsal plays all three from a script: no model answers."
+)
 
 
 class Command(NexusCommand):
     group = Group.HUB
     help = (
-        "Play a small team at work, before your eyes. A planner, two workers who race and a reviewer, each a real MCP "
-        "client: on the hub that serves this home, or else with a server process each in a throwaway home. "
+        "Play a small team at work, before your eyes. First a planner, two workers who race and a reviewer, each a "
+        "real MCP client: on the hub that serves this home, or else with a server process each in a throwaway home. "
+        "Then a pool: agents that a hub of its own runs wake one another by mail, from a script, without a model. "
         "Exit code 1 if anything was lost or won twice."
     )
     examples = """examples:
@@ -44,33 +50,42 @@ class Command(NexusCommand):
 exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--rounds", type=positive, default=8, help="handoffs to play (default: %(default)s)")
+        parser.add_argument("--rounds", type=positive, default=8, help="handoffs of the team (default: %(default)s)")
         parser.add_argument("--pause", type=float, default=0.25, help="seconds between steps (default: %(default)s)")
 
     def run(self, *, rounds: int, pause: float, **options: Any) -> None:
+        pause = max(pause, 0)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))  # and what it started ends, too
         with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
             project = Path(scratch).resolve() / "project"
             project.mkdir()
+            account = Lines(self.stdout.write, colour=sys.stdout.isatty())
             holder = running(CoreSettings.current().home)
             stage = hub(holder) if holder else throwaway(Path(scratch) / "home")
-            score, started_after = team.Score(), newest_event() if holder else 0
+            score, started_after = team.Score(), summary.newest_event() if holder else 0
             try:
-                claims = asyncio.run(self._play(stage, project, score, rounds, max(pause, 0)))
+                claims = asyncio.run(self._play(stage, project, score, rounds, pause, account))
                 with stage.store():
-                    summary = account(str(project), score, claims, started_after)
+                    team_played = summary.account(str(project), score, claims, started_after)
             except* Exception as failures:
-                raise NexusError(Code.INTERNAL_ERROR, f"The demo ended early: {_first(failures)}") from None
+                raise _early(failures) from None
             finally:
                 stays = stage.leave(CAST, str(project))
-        self.stdout.write(f"\n{summary.table()}\n")
-        if stays:
-            self.stdout.write(f"{stays}\n")
-        if not summary.sound:
+            self.stdout.write(f"\n{team_played.table()}\n")
+            if stays:
+                self.stdout.write(f"{stays}\n")
+            self.stdout.write(f"\n{POOL}\n\n")
+            try:
+                pool_played = pool.play(Path(scratch) / "pool", project, pause, account)
+            except* Exception as failures:
+                raise _early(failures) from None
+            self.stdout.write(f"\n{pool_played.table()}\n")
+        if not (team_played.sound and pool_played.sound):
             self.stderr.write("Something was lost or won twice.")
             sys.exit(1)
 
     async def _play(
-        self, stage: Stage, project: Path, score: team.Score, rounds: int, pause: float
+        self, stage: Stage, project: Path, score: team.Score, rounds: int, pause: float, account: Lines
     ) -> dict[str, list[str]]:
         """Play; the claims that a viewer saw, by handoff."""
         self.stdout.write(f"{stage.told}\n\n")  # in the loop, which by now heeds an interrupt
@@ -81,9 +96,9 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
                 agents[agent_id] = await present.enter_async_context(
                     joined(transport, agent_id, str(project), role, skills)
                 )
-            timeline = Timeline(agents[OBSERVER], self.stdout.write, colour=sys.stdout.isatty())
+            timeline = Timeline(agents[OBSERVER], account.tell)
             for agent in agents.values():
-                agent.tell = timeline.tell
+                agent.tell = account.tell
             await timeline.begin()  # before anybody does anything
             watching = [
                 asyncio.create_task(timeline.follow()),
@@ -100,6 +115,10 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
                     task.cancel()
                 await asyncio.gather(*watching, return_exceptions=True)
         return timeline.claims
+
+
+def _early(failures: BaseExceptionGroup[Exception]) -> NexusError:
+    return NexusError(Code.INTERNAL_ERROR, f"The demo ended early: {_first(failures)}")
 
 
 def _first(failures: BaseExceptionGroup[Exception]) -> str:

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -15,15 +16,18 @@ from django.core.management.base import CommandParser
 
 from coordination.services import operators, workspaces
 from core import waiting
-from core.access import allowed_hosts, is_loopback
+from core.access import allowed_hosts, is_loopback, runs_others_programs
+from core.apps import nexus_apps
 from core.cli import Group, NexusCommand
 from core.config import CoreSettings
+from core.contributions import Address
 from core.database import store
 from core.instance import only_server
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from nexus_site.serving.ports import listener_of
 
+LOOPBACK = "127.0.0.1"
 BACKLOG = 1024  # connections that wait to be accepted
 
 
@@ -37,7 +41,7 @@ class Command(NexusCommand):
 exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1", help="Address to listen on. [127.0.0.1]")
+        parser.add_argument("--host", default=LOOPBACK, help=f"Address to listen on. [{LOOPBACK}]")
         parser.add_argument("--port", type=_port, default=8420, help="Port to listen on; 0 takes a free one. [8420]")
         parser.add_argument("--project-root", help="A project directory to know from the start.")
         parser.add_argument(
@@ -54,8 +58,11 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
         store().prepare()
         if project_root is not None:
             workspaces.resolve(project_root=project_root, display_name=None)
-        with only_server(CoreSettings.current().home) as announce, _listen(host, port) as listening:
+        with only_server(CoreSettings.current().home) as announce, contextlib.ExitStack() as opened:
+            listening = opened.enter_context(_listen(host, port, "Choose another --host or --port."))
             address, port = listening.getsockname()[:2]
+            places = [place for app in nexus_apps() for place in app.addresses()]
+            alone = [opened.enter_context(_listen_alone(place.name, place.port)) for place in places if place.port]
             announce(host, port)
             _raise_file_limit()
             settings.NEXUS_REAPER = options["reaper"]
@@ -63,7 +70,7 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL:
                 _lock_nobody_out()
-            _serve(listening, _url(address, port))
+            _serve([listening, *alone], _url(address, port), places)
         waiting.WRITERS.shutdown()  # what was begun is written
         sys.stdout.flush()
         os._exit(0)  # a look-up or a mount that hangs keeps its thread, and that would keep the process
@@ -82,7 +89,12 @@ def _port(text: str) -> int:
     return port
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen_alone(name: str, port: int) -> socket.socket:
+    """A socket for what has a port of its own: on this machine alone, whatever the server's address is."""
+    return _listen(LOOPBACK, port, f"Choose another port for {name}.")
+
+
+def _listen(host: str, port: int, advice: str) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -95,9 +107,7 @@ def _listen(host: str, port: int) -> socket.socket:
         why = getattr(error, "strerror", None) or "not a host name"
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             why = f"{listener_of(port) or 'another process'} listens there already"
-        raise NexusError(
-            Code.CONFIG_ERROR, f"Cannot listen on {host}:{port}: {why}. Choose another --host or --port."
-        ) from None
+        raise NexusError(Code.CONFIG_ERROR, f"Cannot listen on {host}:{port}: {why}. {advice}") from None
     listening.setblocking(False)
     return listening
 
@@ -118,13 +128,23 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _serve(listening: socket.socket, url: str) -> None:
+def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Address]) -> None:
     from nexus_site.serving.daphne import HubServer
+
+    remarks = [remark for app in nexus_apps() for remark in app.remarks().items()]
+    is_login_asked = settings.NEXUS_TRUSTS_LOCAL and runs_others_programs()
 
     def ready() -> None:
         print(f"[nexus] MCP        {url}/mcp")
         print(f"[nexus] REST       {url}/api/v1")
         print(f"[nexus] Dashboard  {url}/admin/")
+        for place in places:
+            print(f"[nexus] {place.name:9}  {_url(LOOPBACK, place.port) if place.port else url}{place.path}")
+        for name, told in remarks:
+            print(f"[nexus] {name:9}  {told}")
+        if is_login_asked:
+            home = CoreSettings.current().home
+            print(f"[nexus] Agents may run programs here: log in as 'local', with the token of this run, in {home}.")
         print("[nexus] Ready", flush=True)
 
     from nexus_site.asgi import application

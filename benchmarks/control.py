@@ -1,0 +1,324 @@
+"""The figures of the pool, each as a ratio to something measured in the same run.
+
+python -m benchmarks.control
+python -m benchmarks.control --quick --json
+python -m benchmarks.control --kill 120    # for so many seconds, a SIGKILL of worker or hub every 5 s
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections import Counter
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.direct import SENDERS
+from benchmarks.stdio import ROOT
+from tests.ports import free_port
+
+RUNNERS = """
+default = "calls"
+[runners.calls]
+kind = "rehearsal"
+max_iterations = 1000
+script = [{{ when = "work", call = [{calls}], say = "worked" }}, {{ when = "stall", wait = {stall} }}, {{ say = "ok" }}]
+"""
+CALLED = "called"
+CALL = f'{{ operation = "coordination.agent_get", arguments = {{ agent_id = "{CALLED}" }} }}'
+CALLS = 50  # of tools, a turn
+AGENTS, TURNS = 100, 50
+KILL_SECONDS = 5
+END_SECONDS = 60  # a bound against hanging, not a figure
+WARM_UP = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=300, help="timed calls of each kind (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="fewer calls, agents and kills, to see that it works")
+    parser.add_argument("--kill", type=float, metavar="SECONDS", help="kill worker and hub in turn for so long")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
+        if options.kill:
+            figures = asyncio.run(kills(Path(scratch), options.kill))
+        else:
+            calls, agents = (40, 10) if options.quick else (options.calls, AGENTS)
+            figures = asyncio.run(measure(Path(scratch), calls, agents))
+    print(json.dumps(figures, indent=2) if options.json else "\n".join(f"{what:60}{figures[what]}" for what in figures))
+
+
+class Hub:
+    """A hub with a pool, on a port of its own over all its lives."""
+
+    def __init__(self, home: Path, *, turns: int, stall: float = 3600) -> None:
+        self.home, self.port, self.turns = home, free_port(), turns
+        home.mkdir(mode=0o700)
+        (home / "runners.toml").write_text(RUNNERS.format(calls=", ".join([CALL] * CALLS), stall=stall))
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=600, limits=httpx.Limits(max_connections=300))
+        self.token = ""
+
+    async def start(self) -> None:
+        """Return once it takes calls."""
+        token = self.home / f"rpc-{self.port}.token"
+        token.unlink(missing_ok=True)  # of a life that was killed
+        flags = ("--pool-turns", str(self.turns), "--pool-agents", "1000")
+        command = (sys.executable, "-m", "nexus_site", "serve", "--control", "--port", str(self.port), *flags)
+        environ = {**os.environ, "NEXUS_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, stderr=(self.home / "log").open("a")
+        )
+        while not token.exists():
+            await asyncio.sleep(0.1)
+        self.token = token.read_text()
+        while True:
+            try:
+                await self.rpc("list_agents")
+                return
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+
+    async def rpc(self, method: str, path: str = "/rpc", **params: Any) -> dict[str, Any]:
+        """A call's whole answer."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = await self.client.post(path, json=body, headers={"Authorization": f"Bearer {self.token}"})
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def worker(self) -> psutil.Process | None:
+        """The process that takes the turns, if it runs."""
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                line = child.cmdline()
+            except psutil.Error:
+                continue
+            if "run-pool" in line and "control.worker.keeper" not in line:
+                return child
+        return None
+
+    async def stop(self) -> None:
+        """End it, and see that nothing of it stays."""
+        started = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(self.process.wait)
+        await self.client.aclose()
+        assert not [process for process in started if process.is_running()], "something of the pool stays"
+
+
+async def measure(scratch: Path, calls: int, agents: int) -> dict[str, Any]:
+    """Medians in milliseconds, and the ratios that are claimed."""
+    figures: dict[str, Any] = {}
+    hub, idle = Hub(scratch / "home", turns=TURNS), Hub(scratch / "idle", turns=TURNS)
+    await hub.start()
+    await idle.start()
+    try:
+        names = [f"agent-{number}" for number in range(agents)]
+        for name in (*names, CALLED):
+            await hub.rpc("create_agent", agent_id=name)
+            await idle.rpc("create_agent", agent_id=name)
+        kinds = {"no-op": lambda: hub.rpc("noop"), "list_agents": lambda: hub.rpc("list_agents")}
+        took = await _medians(kinds, calls)
+        figures["no-op over /rpc (ms)"], figures["list_agents (ms)"] = took["no-op"], took["list_agents"]
+        figures["list_agents to a no-op (at most 2.5)"] = took["list_agents"] / took["no-op"]
+        stalled = names[:TURNS]
+        waiting = [
+            asyncio.create_task(hub.rpc("send", f"/agent/{name}", content="stall", request_id="s")) for name in stalled
+        ]
+        await _until(hub, len(stalled))
+        took = await _medians({"idle": lambda: idle.rpc("list_agents"), "at work": kinds["list_agents"]}, calls)
+        figures[f"list_agents while {len(stalled)} turns run, to an idle hub's"] = took["at work"] / took["idle"]
+        for name in stalled:
+            await hub.rpc("cancel", f"/agent/{name}", request_id="s")
+        await asyncio.gather(*waiting)
+        figures |= await _work(hub, names, calls, kinds)
+        figures |= await _sends(hub, scratch / "direct", calls)
+    finally:
+        await asyncio.gather(hub.stop(), idle.stop())
+    return {what: round(value, 2) if isinstance(value, float) else value for what, value in figures.items()}
+
+
+async def _work(hub: Hub, names: list[str], calls: int, kinds: dict[str, Any]) -> dict[str, Any]:
+    """Every agent takes a turn with many calls, the hub's own calls are timed meanwhile."""
+    before = await _medians(kinds, calls)
+    started = time.perf_counter()
+    working = asyncio.gather(*(hub.rpc("send", f"/agent/{name}", content="work") for name in names))
+    samples: list[float] = []
+    while not working.done():
+        moment = time.perf_counter()
+        await hub.rpc("list_agents")
+        samples.append(time.perf_counter() - moment)
+        await asyncio.sleep(0.01)
+    answers = await working
+    seconds = time.perf_counter() - started
+    exact = 0
+    for name in names:
+        listed = (await hub.rpc("get_messages", f"/agent/{name}", limit=2000))["result"]["messages"]
+        exact += _is_exact(listed)
+    return {
+        f"turns of {CALLS} calls, answered": sum("result" in answer for answer in answers),
+        "lost": sum("result" not in answer for answer in answers),
+        "exact transcripts": exact,
+        "calls a second": len(names) * CALLS / seconds,
+        "list_agents meanwhile, to idle (at most 1.5)": statistics.median(samples) * 1000 / before["list_agents"],
+    }
+
+
+async def _sends(hub: Hub, home: Path, calls: int) -> dict[str, Any]:
+    """A send, to its answer, over HTTP and in process: in turn, so that a slow moment hits both alike."""
+    home.mkdir(mode=0o700)
+    shutil.copy(hub.home / "runners.toml", home)
+    environ = {**os.environ, "NEXUS_HOME": str(home), "NEXUS_CONTROL": "1", "PYTHONPATH": str(ROOT)}
+    direct = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.direct"), cwd=ROOT, env=environ, stdin=PIPE, stdout=PIPE
+    )
+    assert direct.stdin and direct.stdout
+    for name in SENDERS:
+        await hub.rpc("create_agent", agent_id=name)
+    over_http, in_process = [], []
+    for name in islice(cycle(SENDERS), calls + WARM_UP):
+        started = time.perf_counter()
+        await hub.rpc("send", f"/agent/{name}", content="hello")
+        over_http.append(time.perf_counter() - started)
+        direct.stdin.write(b"\n")
+        in_process.append(float(await direct.stdout.readline()))
+    direct.stdin.close()
+    await direct.wait()
+    http, own = (statistics.median(took[WARM_UP:]) * 1000 for took in (over_http, in_process))
+    return {
+        "send over HTTP (ms)": http,
+        "send in process (ms)": own,
+        "send over HTTP, to in process (at least 5)": http / own,
+    }
+
+
+def _is_exact(messages: list[dict[str, Any]]) -> bool:
+    """Whether the turn that worked stands there whole, in order, nothing twice."""
+    start = next(place for place, row in enumerate(messages) if row["content"] == "work")
+    turn = messages[start + 1 :]
+    asked = [row["meta"]["tool_calls"][0]["id"] for row in turn[0:-1:2]]
+    answered = [row["tool_call_id"] for row in turn[1:-1:2]]
+    indexes = [row["index"] for row in messages]
+    return (
+        len(turn) == 2 * CALLS + 1
+        and asked == answered
+        and len(set(asked)) == CALLS
+        and turn[-1]["content"].endswith("worked")
+        and indexes == list(range(len(messages)))
+    )
+
+
+async def kills(scratch: Path, seconds: float) -> dict[str, Any]:
+    """Ten clients send while worker and hub are killed in turn: what was answered stays, and nothing runs twice."""
+    hub = Hub(scratch / "home", turns=8, stall=0.3)
+    await hub.start()
+    names = [f"agent-{number}" for number in range(10)]
+    for name in names:
+        await hub.rpc("create_agent", agent_id=name)
+    answered: dict[tuple[str, str], str] = {}
+    told: Counter[str] = Counter()
+    stop = asyncio.Event()
+
+    async def work(name: str) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            request_id = f"r{number}"
+            content = random.choice(("stall", "hello"))
+            while True:  # the same request again, as a client does whose call was cut
+                try:
+                    answer = await hub.rpc("send", f"/agent/{name}", content=content, request_id=request_id)
+                except (httpx.TransportError, ValueError):
+                    await asyncio.sleep(0.2)
+                    continue
+                if "result" in answer and "content" in answer["result"]:
+                    answered[name, request_id] = answer["result"]["content"]
+                    told["done"] += 1
+                    break
+                code = answer.get("error", {}).get("data", {}).get("code", "token")
+                if code == "TURN_INTERRUPTED":
+                    told[code] += 1
+                    break
+                await asyncio.sleep(0.2)  # it ends, or the token is of its former life
+
+    working = [asyncio.create_task(work(name)) for name in names]
+    deadline, count = time.monotonic() + seconds, 0
+    while time.monotonic() < deadline:
+        await asyncio.sleep(KILL_SECONDS)
+        count += 1
+        victims = psutil.Process(hub.process.pid).children(recursive=True)
+        if count % 2 and (worker := hub.worker()):
+            told["workers killed"] += 1
+            worker.kill()
+        else:
+            told["hubs killed"] += 1
+            hub.process.kill()
+            hub.process.wait()
+            await hub.start()
+            async with asyncio.timeout(END_SECONDS):  # what it had started ends by itself
+                while any(map(_is_there, victims)):
+                    await asyncio.sleep(0.1)
+    stop.set()
+    await asyncio.gather(*working)
+    lost = twice = 0
+    for name in names:
+        page: list[dict[str, Any]] = []
+        while len(
+            rows := (await hub.rpc("get_messages", f"/agent/{name}", offset=len(page), limit=2000))["result"][
+                "messages"
+            ]
+        ):
+            page += rows
+        asked = Counter(row["meta"]["request_id"] for row in page if row["role"] == "user")
+        twice += sum(times > 1 for times in asked.values())
+    for (name, request_id), content in answered.items():
+        again = await hub.rpc("send", f"/agent/{name}", content="hello", request_id=request_id)
+        if "error" in again:  # it was sent as the other content
+            again = await hub.rpc("send", f"/agent/{name}", content="stall", request_id=request_id)
+        lost += again.get("result", {}).get("content") != content
+    await hub.stop()
+    return {**told, "finished turns": len(answered), "finished turns lost": lost, "turns run twice": twice}
+
+
+def _is_there(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def _until(hub: Hub, running: int) -> None:
+    """Return once so many turns are being taken: each has its message in the transcript by then."""
+    while sum(agent["message_count"] for agent in (await hub.rpc("list_agents"))["result"]["agents"]) < running:
+        await asyncio.sleep(0.1)
+
+
+async def _medians(kinds: dict[str, Any], calls: int) -> dict[str, float]:
+    """The median of each kind of call, in ms; the kinds take turns, so that a slow moment hits all alike."""
+    samples: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(calls + WARM_UP):
+        for kind, call in kinds.items():
+            started = time.perf_counter()
+            await call()
+            samples[kind].append(time.perf_counter() - started)
+    return {kind: statistics.median(values[WARM_UP:]) * 1000 for kind, values in samples.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,443 @@
+"""`nexus rpc`: a server's pool from a terminal and from scripts, over its JSON-RPC."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Any, NoReturn
+
+from django.core.management.base import CommandParser
+
+from control.config import ControlSettings
+from control.naming import is_valid
+from control.runners import sandbox
+from control.runners.configuration import runners
+from core.cli import one_line, positive, text_of
+from core.config import CoreSettings
+from core.instance import running
+from core.operations.errors import NexusError
+from core.operations.parameters import whole_number
+from core.verbs import Verb, VerbParser, VerbsCommand, VerbsParser
+from nexus_client import (
+    DEFAULT_PORT,
+    ClientError,
+    DetectionResult,
+    NexusClient,
+    NotReached,
+    Told,
+    detect_server,
+    discover_servers,
+    discover_token_ports,
+    parse_port_spec,
+)
+from nexus_client.discovery import LAST_PORT
+from nexus_client.methods import SEND_SECONDS
+
+EXIT_CODES = """exit codes:
+  0  done; standard output has JSON
+  1  refused or failed; stderr says why
+  2  the command line is wrong"""
+PAGE = 200
+LONGEST_ERROR = 2_000  # characters
+AGENT, REQUEST = "Its agent_id.", "The request_id of the message."
+
+
+def _wrong(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    parser.exit(2, f"Error: {message}. See --help.\n")
+
+
+class RpcVerbParser(VerbParser):
+    error = _wrong
+
+
+class RpcParser(VerbsParser):
+    error = _wrong
+
+
+class Command(VerbsCommand):
+    parser_class = RpcParser
+    verb_parser_class = RpcVerbParser
+    prints_json = True
+    help = "Create agents in a server's pool, send them work, watch and end them. Without a verb it lists them."
+    examples = f"""examples:
+  nexus serve --control --rpc-port
+  nexus rpc create writer --cwd ~/project --write-path ~/project/notes
+  nexus rpc send writer "Summarise what is in docs."
+  nexus rpc messages writer --follow
+  nexus rpc destroy writer
+
+server:
+  --port says which one, or else the newest token in --home; {DEFAULT_PORT} where there is none.
+  NEXUS_RPC_TOKEN holds the token where its file cannot be read.
+
+{EXIT_CODES}"""
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            _verb("list", "List the agents.", self.list, _nothing, "nexus rpc list"),
+            _verb("create", "Create an agent.", self.create, _add_create,
+                  "nexus rpc create worker-1 --preset trusted --cwd ~/project",
+                  'nexus rpc create .scout --message "Read README.md." --timeout 60'),
+            _verb("destroy", "End an agent.", self.destroy, _add_agent, "nexus rpc destroy worker-1"),
+            _verb("send", "Send an agent a message, and print its answer.", self.send, _add_send,
+                  'nexus rpc send worker-1 "Hello!"',
+                  "git diff | nexus rpc send worker-1 - --request-id review-7 --timeout 600"),
+            _verb("cancel", "Stop a message's turn.", self.cancel, _add_request, "nexus rpc cancel worker-1 review-7"),
+            _verb("status", "Show what an agent's context is like, and takes.", self.status, _add_agent,
+                  "nexus rpc status worker-1"),
+            _verb("messages", "Show an agent's transcript, or follow it.", self.messages, _add_messages,
+                  "nexus rpc messages worker-1 --limit 20", "nexus rpc messages worker-1 --follow"),
+            _verb("logs", "Show what went between an agent and its model's provider.", self.logs, _add_logs,
+                  "nexus rpc logs worker-1 --limit 50"),
+            _verb("compact", "Make room in an agent's context.", self.compact, _add_agent,
+                  "nexus rpc compact worker-1"),
+            _verb("runners", "List the runners of this home's runners.toml.", self.runners, _nothing,
+                  "nexus rpc runners"),
+            _verb("detect", "Tell what is on the port; exit code 1 where it is no server.", self.detect, _nothing,
+                  "nexus rpc detect --port 8765"),
+            _verb("discover", "Find servers: of this home's tokens, or on ports.", self.discover, _add_ports,
+                  "nexus rpc discover", "nexus rpc discover --ports 8000,8765-8780"),
+            _verb("shutdown", "End the server.", self.shutdown, _nothing, "nexus rpc shutdown"),
+        )  # fmt: skip
+
+    def run(self, **options: Any) -> None:
+        try:
+            sys.exit(self.act(options))
+        except (ClientError, NexusError) as error:
+            told = _without_pool(options) if isinstance(error, NotReached) else ""
+            self.stderr.write(f"Error: {told or one_line(_spelled(error), LONGEST_ERROR)}")
+            sys.exit(1)
+
+    def list(self, options: Mapping[str, Any]) -> int:
+        """The agents of the pool."""
+
+        async def listed(client: NexusClient) -> dict[str, Any]:
+            return {"agents": await client.list_agents()}
+
+        return self._ask(options, listed)
+
+    def create(self, options: Mapping[str, Any]) -> int:
+        """A new agent."""
+        if options["timeout"] is not None and options["message"] is None:
+            raise ClientError("--timeout is for the answer to --message: give that, too.")
+        message = None if options["message"] is None else text_of(options["message"])
+        seconds = options["timeout"]
+        return self._ask(
+            options,
+            lambda client: client.create_agent(
+                options["agent_id"],
+                preset=options["preset"],
+                cwd=options["cwd"],
+                allowed_write_paths=options["write_path"] or None,
+                model=options["model"],
+                wake_on=options["wake_on"] or None,
+                worktree=options["worktree"],
+                initial_message=message,
+                wait_for_initial_response=seconds is not None,
+                timeout=seconds or 0,
+            ),
+        )
+
+    def destroy(self, options: Mapping[str, Any]) -> int:
+        """Ended; exit code 1 where there was none."""
+        return self._ask(options, lambda client: client.destroy_agent(options["agent_id"]), done="success")
+
+    def send(self, options: Mapping[str, Any]) -> int:
+        """The answer to a message."""
+        content = text_of(options["content"])
+
+        async def sent(client: NexusClient) -> dict[str, Any]:
+            answer = await client.for_agent(options["agent_id"]).send(
+                content, options["request_id"], timeout=options["timeout"]
+            )
+            if "status" in answer:
+                raise ClientError(
+                    f"No answer within {options['timeout']:g} s; the turn goes on. Send the same text with "
+                    f"--request-id {answer['request_id']} to wait on, or cancel it."
+                )
+            return answer
+
+        return self._ask(options, sent)
+
+    def cancel(self, options: Mapping[str, Any]) -> int:
+        """Stopped; exit code 1 where there was nothing to stop."""
+        return self._ask(
+            options,
+            lambda client: client.for_agent(options["agent_id"]).cancel(options["request_id"]),
+            done="cancelled",
+        )
+
+    def status(self, options: Mapping[str, Any]) -> int:
+        """What an agent's context is like."""
+
+        async def asked(client: NexusClient) -> dict[str, Any]:
+            agent = client.for_agent(options["agent_id"])
+            tokens, context = await asyncio.gather(agent.get_tokens(), agent.get_context())
+            return {"agent_id": options["agent_id"], "tokens": tokens, "context": context}
+
+        return self._ask(options, asked)
+
+    def messages(self, options: Mapping[str, Any]) -> int:
+        """The newest messages; with --follow each that comes, one a line, until the agent ends."""
+
+        async def newest(client: NexusClient) -> dict[str, Any]:
+            agent = client.for_agent(options["agent_id"])
+            total = (await agent.get_messages(limit=1))["total"]
+            return await agent.get_messages(max(total - options["limit"], 0), options["limit"])
+
+        return asyncio.run(self._follow(options)) if options["follow"] else self._ask(options, newest)
+
+    async def _follow(self, options: Mapping[str, Any]) -> int:
+        before: deque[Told] | None = deque(maxlen=options["limit"])  # a state comes after what was said by then
+        async with NexusClient(_port(options), nexus_dir=CoreSettings.current().home) as client:
+            async for told in client.for_agent(options["agent_id"]).stream():
+                if told.event == "entry" and before is not None:
+                    before.append(told)
+                elif told.event == "entry":
+                    self._print_line(told)
+                elif told.event == "state" and before is not None:
+                    for each in before:
+                        self._print_line(each)
+                    before = None
+        return 0
+
+    def _print_line(self, told: Told) -> None:
+        self.stdout.write(json.dumps(told.data))
+        self.stdout.flush()
+
+    def logs(self, options: Mapping[str, Any]) -> int:
+        """The newest lines of an agent's log in this home. Raises ClientError where there is none."""
+        from control.runners.traffic import DIRECTORY
+
+        agent_id = options["agent_id"]
+        path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
+        try:
+            if not is_valid(agent_id):
+                raise FileNotFoundError
+            with path.open(encoding="utf-8", errors="replace") as file:
+                lines = deque(file, options["limit"])
+        except FileNotFoundError:
+            raise ClientError(f"{agent_id!r} has no log in this home: no model was asked for it yet.") from None
+        except OSError as error:
+            raise ClientError(f"{path} cannot be read: {error.strerror}.") from None
+        return self._print({"agent_id": agent_id, "path": path, "lines": [_parsed(line) for line in lines]})
+
+    def compact(self, options: Mapping[str, Any]) -> int:
+        """How much room was made."""
+        return self._ask(options, lambda client: client.for_agent(options["agent_id"]).compact())
+
+    def runners(self, options: Mapping[str, Any]) -> int:
+        """The runners, as a server of this home would use them now."""
+        known = runners()
+        rows = [
+            {**runner.model_dump(exclude={"script"}), "sandbox": sandbox.in_words(runner)}
+            for runner in known.by_name.values()
+        ]
+        return self._print({"default": known.default, "runners": rows})
+
+    def detect(self, options: Mapping[str, Any]) -> int:
+        """What is on the port."""
+        port = _port(options)
+        result = asyncio.run(detect_server(port))
+        self._print({"port": port, "result": result})
+        if result is DetectionResult.NEXUS_SERVER:
+            return 0
+        raise NotReached(f"No server with a pool answers on port {port}.")
+
+    def discover(self, options: Mapping[str, Any]) -> int:
+        """The servers that are found; exit code 1 where there are none."""
+        ports = options["ports"] or {*discover_token_ports(CoreSettings.current().home), _port(options)}
+        found = asyncio.run(discover_servers(sorted(ports)))
+        servers = [asdict(server) for server in found if server.detection is DetectionResult.NEXUS_SERVER]
+        self._print({"servers": servers})
+        if not servers:
+            raise ClientError("No server was found.")
+        return 0
+
+    def shutdown(self, options: Mapping[str, Any]) -> int:
+        """The server is asked to end."""
+        return self._ask(options, lambda client: client.shutdown_server(), done="success")
+
+    def _ask(
+        self,
+        options: Mapping[str, Any],
+        call: Callable[[NexusClient], Awaitable[Mapping[str, Any]]],
+        *,
+        done: str | None = None,
+    ) -> int:
+        """Print what a call comes to; exit code 1 where its field `done` says that nothing was. Raises ClientError."""
+
+        async def asked() -> Mapping[str, Any]:
+            async with NexusClient(_port(options), nexus_dir=CoreSettings.current().home) as client:
+                return await call(client)
+
+        result = asyncio.run(asked())
+        self._print(result)
+        return 0 if done is None or result[done] else 1
+
+    def _print(self, data: Mapping[str, Any]) -> int:
+        self.stdout.write(json.dumps(data, indent=2, default=_plain))
+        return 0
+
+
+def _port(options: Mapping[str, Any]) -> int:
+    """The port of the server that is meant."""
+    if given := options["port"] or ControlSettings.current().rpc_port:
+        return int(given)
+    files = discover_token_ports(CoreSettings.current().home)
+    return max(files, key=lambda port: _written(files[port]), default=DEFAULT_PORT)
+
+
+def _without_pool(options: Mapping[str, Any]) -> str:
+    """What to do where the server that is meant is this home's, and runs no pool; empty where that is not so."""
+    holder = running(CoreSettings.current().home)
+    if holder is None or options["port"] not in (None, holder.port):
+        return ""
+    return (
+        f"The hub of this home, process {holder.pid} on {holder.host}:{holder.port}, runs no pool: stop it, and start "
+        "it again with `nexus serve --control`."
+    )
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # its server has just ended
+        return 0
+
+
+def _path(text: str) -> Path:
+    """The type of an argument that is a path, as it is meant here: the server's own directory is another one."""
+    if not text:
+        raise argparse.ArgumentTypeError("use a path")
+    try:
+        return Path(text).absolute()
+    except OSError:  # this directory is gone
+        raise argparse.ArgumentTypeError("use an absolute path") from None
+
+
+def _spelled(error: ClientError | NexusError) -> str:
+    return f"{error.code}: {error.message}" if isinstance(error, NexusError) else str(error)
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:  # it is just being written
+        return line
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else str(value)
+
+
+def _verb(
+    name: str,
+    help: str,
+    act: Callable[[Mapping[str, Any]], int],
+    arguments: Callable[[CommandParser], None],
+    *examples: str,
+) -> Verb:
+    def with_port(parser: CommandParser) -> None:
+        arguments(parser)
+        parser.add_argument("--port", type=_port_number, help="Of the server's JSON-RPC. [of the newest token]")
+
+    return Verb(name, help, act, with_port, examples, exit_codes=EXIT_CODES)
+
+
+def _seconds(text: str) -> float:
+    """The type of an argument that is a time."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError("use a number of seconds up to 86400")
+    return seconds
+
+
+def _port_number(text: str) -> int:
+    """The type of an argument that is a port."""
+    port = whole_number(text, LAST_PORT)
+    if not port:
+        raise argparse.ArgumentTypeError(f"use a port from 1 to {LAST_PORT}")
+    return port
+
+
+def _ports(text: str) -> list[int]:
+    try:
+        return parse_port_spec(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
+
+
+def _nothing(parser: CommandParser) -> None:
+    pass
+
+
+def _add_agent(parser: CommandParser) -> None:
+    parser.add_argument("agent_id", metavar="ID", help=AGENT)
+
+
+def _add_request(parser: CommandParser) -> None:
+    _add_agent(parser)
+    parser.add_argument("request_id", metavar="REQUEST", help=REQUEST)
+
+
+def _add_create(parser: CommandParser) -> None:
+    parser.add_argument("agent_id", metavar="ID", help="Its name; with a leading dot it ends with the server.")
+    parser.add_argument("--preset", help="worker, sandboxed or trusted. [sandboxed]")
+    parser.add_argument("--cwd", type=_path, metavar="DIR", help="Its directory. [the server's]")
+    parser.add_argument(
+        "--write-path",
+        type=_path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="It writes at and below this; repeatable.",
+    )
+    parser.add_argument("--model", metavar="RUNNER", help="What takes its turns; `nexus rpc runners` lists them.")
+    parser.add_argument(
+        "--wake-on",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="It takes a turn by itself at mail, handoff, task or topic; repeatable.",
+    )
+    parser.add_argument("--worktree", action="store_true", help="Give it a git worktree of its own, with a branch.")
+    parser.add_argument("--message", metavar="TEXT", help="Its first message; - reads it from standard input.")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="Wait so long for its answer. [the message is only queued]"
+    )
+
+
+def _add_send(parser: CommandParser) -> None:
+    _add_agent(parser)
+    parser.add_argument("content", metavar="TEXT", help="The message; - reads it from standard input.")
+    parser.add_argument("--request-id", metavar="REQUEST", help="Its name, to cancel it by and to send it again.")
+    parser.add_argument("--timeout", type=_seconds, default=SEND_SECONDS, metavar="SECONDS", help="Wait so long. [300]")
+
+
+def _add_messages(parser: CommandParser) -> None:
+    _add_agent(parser)
+    parser.add_argument("--limit", type=positive, default=PAGE, help="So many of the newest. [200]")
+    parser.add_argument(
+        "--follow", action="store_true", help="Each that comes as a line of JSON, until the agent ends."
+    )
+
+
+def _add_logs(parser: CommandParser) -> None:
+    _add_agent(parser)
+    parser.add_argument("--limit", type=positive, default=20, help="So many of the newest lines. [20]")
+
+
+def _add_ports(parser: CommandParser) -> None:
+    parser.add_argument("--ports", type=_ports, metavar="SPEC", help="Such as 8765,9000-9005. [those with a token]")

@@ -1,0 +1,30 @@
+"""What the operations of the pool share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from control.config import ControlSettings
+from control.errors import ControlCode
+from core.operations.caller import Caller
+from core.operations.errors import NexusError
+from core.operations.parameters import Id
+from core.operations.registry import Guard, Operation
+
+AgentId = Annotated[Id, Field(description="An agent of the pool.")]
+RequestId = Annotated[Id, Field(description="Yours, for cancelling and for safe retries.")]
+
+
+def must_run() -> None:
+    """Raises POOL_OFF where no pool runs."""
+    if not ControlSettings.current().control:
+        raise NexusError(ControlCode.POOL_OFF, "No pool runs here: start the server with --control.")
+
+
+def _check(operation: Operation[Any], params: Any, caller: Caller) -> None:
+    must_run()
+
+
+IN_POOL = Guard("the pool's agents on what they created, and administrators", _check)

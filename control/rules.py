@@ -1,0 +1,161 @@
+"""What an agent of the pool may do, and what it may give to those that it creates (docs/reference/control.md).
+
+Total functions over plain values. Paths are absolute and resolved already: nothing here looks at a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+
+DEEPEST = 5  # of a line of parents and children; an agent without a parent is at 0
+
+
+class Preset(StrEnum):
+    """How much an agent may, the least first."""
+
+    WORKER = "worker"  # reads below its directory
+    SANDBOXED = "sandboxed"  # and writes where it was allowed to
+    TRUSTED = "trusted"  # and runs programs, and creates agents
+
+
+YOLO = "yolo"  # known to clients of the published system, and given to nobody
+LEVEL = {preset: level for level, preset in enumerate(Preset)}
+DEFAULT = Preset.SANDBOXED
+
+READING = frozenset(("read_file", "list_directory", "glob", "grep"))
+WRITING = frozenset(("write_file", "edit_file"))
+RUNNING = frozenset(("run",))
+AGENTS = frozenset(("create_agent", "destroy_agent", "send", "cancel"))
+TOOLS = READING | WRITING | RUNNING | AGENTS
+USES = {
+    Preset.WORKER: READING,
+    Preset.SANDBOXED: READING | WRITING,
+    Preset.TRUSTED: TOOLS,
+}
+TOOLSETS = {  # of the hub, which it calls as itself
+    Preset.WORKER: ("coordination", "topics"),
+    Preset.SANDBOXED: ("coordination", "topics", "planning", "files"),
+    Preset.TRUSTED: ("coordination", "topics", "planning", "files", "control"),
+}
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What an agent may do."""
+
+    preset: Preset
+    cwd: str  # it reads below this directory
+    write_paths: tuple[str, ...]  # and writes at and below these, which lie below it
+    disabled_tools: frozenset[str] = frozenset()
+    depth: int = 0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for a new agent; None is not said."""
+
+    preset: str | None = None
+    cwd: str | None = None
+    write_paths: tuple[str, ...] | None = None
+    disabled_tools: frozenset[str] = frozenset()
+
+
+class Broken(Exception):
+    """A wish that a rule refuses: the rule's name, and what to ask for instead."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent: bool) -> Permissions:
+    """The permissions of a new agent. Raises Broken.
+
+    Below an agent that creates none, there are none. `by_parent`: the parent itself creates it, and then gives a level
+    below its own; an administrator who creates it below that parent may give the parent's own level.
+    """
+    preset = _preset(wish.preset, parent, by_parent)
+    depth = 0 if parent is None else parent.depth + 1
+    if depth > DEEPEST:
+        raise Broken("depth", f"Agents are created {DEEPEST} deep at most, and the parent is that deep already.")
+    cwd = _cwd(wish.cwd, parent, default_cwd)
+    unknown = sorted(wish.disabled_tools - TOOLS)
+    if unknown:
+        raise Broken("tools", f"There is no tool {unknown[0][:100]!r}; there are {', '.join(sorted(TOOLS))}.")
+    inherited = frozenset() if parent is None else parent.disabled_tools
+    return Permissions(
+        preset, cwd, _write_paths(wish.write_paths, preset, cwd, parent), wish.disabled_tools | inherited, depth
+    )
+
+
+def may_use(permissions: Permissions, tool: str) -> bool:
+    """Whether it has this tool at all."""
+    return tool in USES[permissions.preset] and tool not in permissions.disabled_tools
+
+
+def may_read(permissions: Permissions, path: str) -> bool:
+    """Whether it reads at this path, resolved."""
+    return within(path, (permissions.cwd,))
+
+
+def may_write(permissions: Permissions, path: str) -> bool:
+    """Whether it writes at this path, resolved."""
+    return bool(WRITING & USES[permissions.preset]) and within(path, permissions.write_paths)
+
+
+def may_create(permissions: Permissions) -> bool:
+    """Whether it creates agents."""
+    return may_use(permissions, "create_agent")
+
+
+def within(path: str, roots: Iterable[str]) -> bool:
+    """Whether a path lies at or below one of the roots."""
+    return any(PurePath(path).is_relative_to(root) for root in roots)
+
+
+def _preset(wanted: str | None, parent: Permissions | None, by_parent: bool) -> Preset:
+    if wanted == YOLO:
+        raise Broken("yolo", "The preset yolo is given to no agent; ask for trusted, sandboxed or worker.")
+    if wanted is not None and wanted not in LEVEL:
+        raise Broken("preset", f"There is no preset {wanted[:100]!r}; there are {', '.join(LEVEL)}.")
+    if parent is not None and not may_create(parent):
+        raise Broken("agents", f"A parent with the preset {parent.preset} and its disabled tools has no children.")
+    if parent is None:
+        return Preset(wanted or DEFAULT)
+    highest = LEVEL[parent.preset] - by_parent
+    if LEVEL[Preset(wanted or DEFAULT)] > highest:
+        below = [preset for preset in Preset if LEVEL[preset] <= highest]
+        raise Broken("ceiling", f"The parent is {parent.preset} and may give {' or '.join(below)}, not {wanted}.")
+    return Preset(wanted or DEFAULT)
+
+
+def _cwd(wanted: str | None, parent: Permissions | None, default: str) -> str:
+    if parent is None:
+        return wanted or default
+    if wanted is not None and not within(wanted, (parent.cwd,)):
+        raise Broken("cwd", f"The directory must lie below the parent's, {parent.cwd}.")
+    return wanted or parent.cwd
+
+
+def _write_paths(
+    wanted: tuple[str, ...] | None, preset: Preset, cwd: str, parent: Permissions | None
+) -> tuple[str, ...]:
+    """Where it may write; of what is not said, all that a trusted agent can have, and nothing for others."""
+    may = USES[preset] & WRITING
+    if wanted and not may:
+        raise Broken("write_paths", f"An agent with the preset {preset} writes nowhere; ask for sandboxed.")
+    if wanted is None:
+        if preset is not Preset.TRUSTED:
+            return ()
+        if parent is None or within(cwd, parent.write_paths):
+            return (cwd,)
+        return tuple(path for path in parent.write_paths if within(path, (cwd,)))
+    for path in wanted:
+        if not within(path, (cwd,)):
+            raise Broken("write_paths", f"{path} does not lie below the agent's directory, {cwd}.")
+        if parent is not None and not within(path, parent.write_paths):
+            raise Broken("write_paths", f"The parent itself may not write at {path}.")
+    return tuple(dict.fromkeys(wanted))

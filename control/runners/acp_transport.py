@@ -1,0 +1,148 @@
+"""Messages of the Agent Client Protocol over a process's pipes, bounded: what comes is not trusted.
+
+The protocol's own reader takes lines of any length, and puts what it does not know into the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from acp.schema import SessionNotification
+from pydantic import ValidationError
+
+LONGEST_LINE = 16 * 1024 * 1024  # bytes
+MOST_STRUCTURE = 1024 * 1024  # bytes of a line outside of its texts: they cost a parser fifty times what texts do
+MOST_BYTES = 256 * 1024 * 1024  # of a turn
+MOST_NONSENSE = 100  # lines of a turn that are no messages: many a program greets on stdout
+MOST_OPEN = 256  # requests of the agent's at once
+CHUNK = 65_536  # bytes
+UPDATE = "session/update"
+TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)  # closed, or cut off behind a backslash or not
+
+
+class Overdone(Exception):
+    """The agent says what no agent should; the message is for people."""
+
+
+class Structure:
+    """Counts the bytes of a JSON line that stand outside of its texts, as its pieces come: what parsing costs."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._cut = b""  # how the text begins again that the last piece cut off
+
+    def add(self, piece: bytes) -> None:
+        """Some more of the line."""
+        *parts, outside = TEXT.split(self._cut + piece)  # outside, how a text ended, outside, …
+        self.size += sum(map(len, parts[::2])) + len(outside)
+        end = parts[-1] if parts else b'"'
+        self._cut = b"" if end == b'"' else b'"' + end
+
+
+class BoundedLines:
+    """A transport for the protocol's connection. When the agent oversteps a bound, `failed` says which, and the stream
+    is over."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settled: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`settled` returns when what came so far is worked off: it is not read faster than it is stored."""
+        self._reader, self._writer, self._settled = reader, writer, settled
+        self._buffer = bytearray()
+        self._searched = 0  # of the buffer, for the end of a line
+        self._bytes = self._nonsense = 0
+        self._open: set[str] = set()  # ids of requests that we did not answer yet
+        self.failed: Overdone | None = None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Raises ConnectionError for a request to an agent that is gone."""
+        if "method" not in message:
+            self._open.discard(json.dumps(message.get("id")))
+        try:
+            self._writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            await self._writer.drain()
+        except ConnectionError:
+            if "method" in message:
+                raise  # an answer, nobody waits for
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None at the end."""
+        while self.failed is None:
+            await self._settled()
+            try:
+                line = await self._line()
+                if line is None:
+                    return None
+                message = self._message(line)
+            except Overdone as overdone:
+                self.failed = overdone
+            except ConnectionError:
+                return None
+            else:
+                if message is not None:
+                    return message
+        return None
+
+    async def close(self) -> None:
+        """The pipes belong to the process, which ends them."""
+
+    async def _line(self) -> bytes | None:
+        """Raises Overdone."""
+        structure = Structure()
+        while (end := self._buffer.find(b"\n", self._searched)) < 0:
+            structure.add(bytes(self._buffer[self._searched :]))  # of long lines alone, at most a chunk at once
+            if structure.size > MOST_STRUCTURE:
+                raise Overdone(f"it sent a line with over {MOST_STRUCTURE} bytes outside of texts")
+            self._searched = len(self._buffer)
+            if self._searched > LONGEST_LINE:
+                raise Overdone(f"it sent a line of over {LONGEST_LINE} bytes")
+            chunk = await self._reader.read(CHUNK)
+            if not chunk:
+                return None
+            self._bytes += len(chunk)
+            if self._bytes > MOST_BYTES:
+                raise Overdone(f"it sent over {MOST_BYTES} bytes in one turn")
+            self._buffer += chunk
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return line
+
+    def _message(self, line: bytes) -> dict[str, Any] | None:
+        """What the line says; None for what is nobody's concern. Raises Overdone."""
+        if not line.strip():
+            return None
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or not ({"method", "id"} & message.keys()):
+            self._count_nonsense()
+            return None
+        method, named = message.get("method"), message.get("id")
+        if not isinstance(method, str | None) or not isinstance(named, int | str | None):
+            self._count_nonsense()
+            return None
+        if method is None:
+            return message  # an answer
+        if "id" in message:
+            self._open.add(json.dumps(named))
+            if len(self._open) > MOST_OPEN:
+                raise Overdone(f"it asked for over {MOST_OPEN} things at once")
+            return message
+        if method != UPDATE:
+            return None  # notifications that we have no use for
+        try:
+            SessionNotification.model_validate(message.get("params"))
+        except ValidationError:
+            return None  # of a later protocol, or wrong: it changes nothing
+        return message
+
+    def _count_nonsense(self) -> None:
+        self._nonsense += 1
+        if self._nonsense > MOST_NONSENSE:
+            raise Overdone(f"it sent over {MOST_NONSENSE} lines that the protocol does not know")

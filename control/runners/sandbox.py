@@ -1,0 +1,220 @@
+"""Bubblewrap around what a turn starts: the system's programs, the agent's directory, and nothing else of the machine.
+
+What is mounted is ordered by depth: a directory below one that is hidden is there again. What bounds what a process
+does in there, and what does not, tells docs/explanation/sandbox.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path, PurePath
+
+from control.config import ControlSettings
+from control.members import refused
+from control.models import PoolAgent
+from control.rules import Permissions, within
+from control.runners.base import RunnerFailed
+from control.runners.configuration import Acp, Programs, Rehearsal, Runner
+from control.runners.programs import having
+from core.config import CoreSettings
+
+PROGRAM = "bwrap"
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
+ETC = (  # what programs need to run and to find their way; no account's secrets
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias"),
+    *("ssl", "ca-certificates", "ca-certificates.conf", "pki", "resolv.conf", "hosts", "host.conf", "nsswitch.conf"),
+    *("gai.conf", "protocols", "services", "passwd", "group", "mime.types", "gitconfig", "terminfo"),
+)
+PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - each process has its own, in memory
+MOST_PRIVATE = 1024**3  # bytes of each of them
+ALONE = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+)
+MOST_PROCESSES = 4_096  # of one sandbox
+INSIDE = Path(__file__).parent / "programs" / "inside.py"
+HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
+STORE_FILES = ("", "-wal", "-shm", "-journal")  # SQLite's, behind the name of the database
+TRIAL_SECONDS = 10
+
+ENFORCED = "enforced by bubblewrap: its process sees programs and its directory, writes in its write paths alone, "
+NETWORKS = {True: "and has the network", False: "and has no network"}
+ASKED = (
+    "only asked, not enforced: {why}. The file accesses and commands that it asks Nexus for are checked; what its "
+    "process does by itself is not, and it may do what the hub's own account may."
+)
+FILES = "for files enforced by Nexus, which opens them itself; for programs, which a trusted agent runs, "
+NOTHING = "it opens no file and starts no program"
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether there is a sandbox on this machine; `why` tells why not."""
+
+    works: bool
+    why: str = ""
+    bounds_memory: bool = False  # of temporary files: older ones cannot
+
+
+@lru_cache(maxsize=1)
+def state() -> State:
+    """Whether bubblewrap works here: it is tried once, since many a container's kernel forbids it."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return State(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
+    if not (helped := _tried([program, "--help"])).works:
+        return helped
+    trial = [program, *ALONE, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    return replace(_tried(trial), bounds_memory=helped.bounds_memory)
+
+
+def _tried(trial: list[str]) -> State:
+    try:
+        tried = subprocess.run(trial, capture_output=True, timeout=TRIAL_SECONDS, check=False)  # noqa: S603 - ours
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return State(False, f"bubblewrap does not start here ({type(error).__name__})")
+    if tried.returncode:
+        said = tried.stderr.decode(errors="replace").strip().splitlines()
+        return State(False, f"bubblewrap is not allowed here ({said[0][:200] if said else tried.returncode})")
+    return State(True, bounds_memory=b"--size " in tried.stdout)
+
+
+def in_words(runner: Runner) -> str:
+    """What bounds an agent with this runner beyond what it asks Nexus for, for people."""
+    if isinstance(runner, Rehearsal):
+        return NOTHING
+    bounds = f"{ENFORCED}{NETWORKS[runner.network]}" if state().works else ASKED.format(why=state().why)
+    return bounds if isinstance(runner, Acp) else FILES + bounds
+
+
+def check(runner: Runner) -> None:
+    """Raises NOT_PERMITTED where the settings want a sandbox for such a runner, and there is none."""
+    if isinstance(runner, Acp):
+        check_programs(runner)
+
+
+def check_programs(runner: Runner) -> None:
+    """Raises NOT_PERMITTED where the settings want a sandbox for every program, and there is none."""
+    if ControlSettings.current().pool_sandbox == "required" and not state().works:
+        raise refused("sandbox", f"`pool_sandbox` is required, and {state().why}; runner {runner.name!r} needs one.")
+
+
+def home_of(agent: PoolAgent) -> str:
+    """The agent's HOME in the sandbox, made where it is not; it lasts, for what an agent keeps of its sessions."""
+    home = Path(os.path.realpath(CoreSettings.current().home)) / HOMES / agent.pk
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(home)
+
+
+def confined(
+    command: Sequence[str], runner: Runner, agent: PoolAgent, *, cwd: str, reading: Sequence[str] = ()
+) -> list[str]:
+    """The command line that runs a command as this agent, inside. Raises RunnerFailed."""
+    its_own = [str(Path(path).expanduser()) for path in runner.read_paths] if isinstance(runner, Programs) else []
+    if isinstance(runner, Acp):
+        its_own += _program(runner.command[0], (agent.permissions.cwd, *its_own))
+    return wrap(
+        command,
+        agent.permissions,
+        network=isinstance(runner, Programs) and runner.network,
+        cwd=cwd,
+        reading=[*its_own, *reading],
+        writing=[home_of(agent)],
+    )
+
+
+def wrap(
+    command: Sequence[str],
+    permissions: Permissions,
+    *,
+    network: bool,
+    cwd: str,
+    reading: Sequence[str] = (),
+    writing: Sequence[str] = (),
+) -> list[str]:
+    """The command line that runs a command inside.
+
+    It reads below the agent's directory and writes in its write paths. `reading` and `writing` are what it needs
+    besides; `cwd` is where it starts. Raises RunnerFailed for a directory that is not where it was when it was granted.
+    """
+    mounts: dict[str, list[str]] = {}
+    for path in SYSTEM:
+        mounts[path] = ["--ro-bind-try", path, path]
+    for name in ETC:
+        mounts[f"/etc/{name}"] = ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    size = ["--size", str(MOST_PRIVATE)] if state().bounds_memory else []
+    for path in PRIVATE:
+        mounts[path] = [*size, "--tmpfs", path]
+    for path in (*_python(), *reading, str(INSIDE), having.__file__):
+        mounts[path] = ["--ro-bind-try", path, path]
+    mounts["/proc"], mounts["/dev"] = ["--proc", "/proc"], ["--dev", "/dev"]
+    mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # which root writes without any capability
+    granted = {permissions.cwd: "--ro-bind", **dict.fromkeys(permissions.write_paths, "--bind")}
+    meant = {path: found for path in granted if (found := _found(path)) is not None}
+    if permissions.cwd not in meant:
+        raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
+    for path in meant:
+        mounts[path] = [granted[path], path, path]
+    home = os.path.realpath(CoreSettings.current().home)
+    mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
+    for path in writing:
+        mounts[path] = ["--bind", path, path]
+    ordered = sorted(mounts, key=lambda path: len(PurePath(path).parts))
+    return [
+        *(shutil.which(PROGRAM) or PROGRAM, *ALONE, *(() if network else ("--unshare-net",))),
+        *(word for path in ordered for word in mounts[path]),
+        *_hidden_store(ordered, home),
+        *("--remount-ro", "/dev"),  # it is memory, too
+        *("--chdir", cwd, "--", sys.executable, "-I", "-S", str(INSIDE), str(MOST_PROCESSES)),
+        *(f"{found.st_dev}:{found.st_ino}:{path}" for path, found in meant.items()),
+        *("--", *command),
+    ]
+
+
+def _found(path: str) -> os.stat_result | None:
+    """What is at a granted path, None where nothing is. Raises RunnerFailed for what a symlink leads to: somebody who
+    may write above it put that there since it was granted."""
+    at = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        for part in PurePath(path).parts[1:]:
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = inner
+        found = os.fstat(at)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a symlink, or a file, where a directory was
+        found = None
+    finally:
+        os.close(at)
+    if found is None or stat.S_ISLNK(found.st_mode):
+        raise RunnerFailed(f"{path} is not what it was when this agent was created; nothing is started there")
+    return found
+
+
+def _python() -> list[str]:
+    """Where Python is, which the bus needs."""
+    return [path for path in (sys.prefix, sys.base_prefix) if not within(path, SYSTEM)]
+
+
+def _program(name: str, seen: Sequence[str]) -> list[str]:
+    """The runner's own program, where what is `seen` does not hold it."""
+    found = shutil.which(name)
+    links = [] if found is None else [found, os.path.realpath(found)]
+    return [path for path in links if not within(path, (*SYSTEM, *_python(), *seen))]
+
+
+def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:
+    """A database that is elsewhere than in the home, and would be seen."""
+    database = os.path.realpath(CoreSettings.current().database)
+    if within(database, (home,)) or not within(database, [path for path in mounted if path not in PRIVATE]):
+        return []
+    there = [database + behind for behind in STORE_FILES if Path(database + behind).exists()]
+    return [word for path in there for word in ("--ro-bind", os.devnull, path)]

@@ -1,0 +1,121 @@
+"""What was said: entries of an agent's transcript, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, Sum
+
+from control import telling
+from control.models import Entry, PoolAgent, Role, Turn
+from control.telling import tell_turn
+from core.clock import now
+from core.database import write
+from core.database.prepared import Select, Slot, Update, insert
+
+BYTES_A_TOKEN = 4  # the usual estimate, where the model does not tell
+KEPT = 2  # turns that compaction leaves as they were said
+QUOTED = 400  # characters of an entry that the summary keeps
+SUMMARY = 4  # the part of a context that it takes at most: a quarter
+HEAD = "Summary of what was said before, made by quoting its beginnings:\n"
+
+_made = Select(lambda: PoolAgent.objects.filter(pk=Slot("pk")).values_list("entries_made"))
+_context = Select(lambda: Entry.objects.in_context().filter(agent=Slot("agent")))
+_count = Update(
+    lambda: PoolAgent.objects.filter(pk=Slot("pk")),
+    entries_made=F("entries_made") + 1,
+    entries_known=F("entries_known") + 1,
+)
+
+
+def estimate(text: str) -> int:
+    """How many tokens a text takes, about."""
+    return -(-len(text.encode()) // BYTES_A_TOKEN)
+
+
+def made(agent: PoolAgent) -> int:
+    """How many entries its transcript has: the next one's position."""
+    [(count,)] = _made(pk=agent.pk)
+    return int(count)
+
+
+def append(
+    agent: PoolAgent,
+    turn: Turn | None,
+    role: Role,
+    content: str,
+    *,
+    moment: datetime,
+    tool_call_id: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    tell: bool = False,
+) -> Entry:
+    """Inside a transaction that read the agent: the next entry of its transcript; `tell`, with an event for who follows
+    the turn."""
+    entry = Entry(
+        agent=agent,
+        turn=turn,
+        position=agent.entries_made,
+        role=role,
+        content=content,
+        tool_call_id=tool_call_id,
+        meta=None if meta is None else dict(meta),
+        tokens=estimate(content) + (estimate(str(meta)) if meta else 0),
+        created_at=moment,
+    )
+    insert(entry)
+    _count(pk=agent.pk)
+    agent.entries_made += 1
+    agent.entries_known += 1
+    if tell and turn is not None:
+        tell_turn("turn.said", agent.agent_id, turn, moment, position=entry.position, role=entry.role)
+    return entry
+
+
+def context(agent: PoolAgent) -> list[Entry]:
+    """What an agent still knows, in its order."""
+    return _context(agent=agent.pk)
+
+
+def tokens_by_role(agent: PoolAgent) -> dict[str, int]:
+    """How many tokens of the context each role takes."""
+    rows = Entry.objects.in_context().filter(agent=agent).order_by().values_list("role").annotate(total=Sum("tokens"))
+    return dict(rows)
+
+
+def compact(agent: PoolAgent, by: str, available: int) -> tuple[int, int] | None:
+    """Fold what lies before the last turns, an earlier summary included, into one summary; tokens before and after,
+    None where nothing lies there. `available` are the tokens that the context holds.
+
+    The entries stay in the store, out of the context. The summary quotes the beginning of what was asked and answered,
+    the newest where not all of it has room: it needs no model, and says that it is one.
+    """
+    moment = now()
+    with write():
+        agent = PoolAgent.objects.get(pk=agent.pk)
+        entries = context(agent)
+        recent = list(dict.fromkeys(entry.turn_id for entry in reversed(entries) if entry.turn_id))[:KEPT]
+        old = [entry for entry in entries if entry.turn_id not in recent]
+        old.sort(key=lambda entry: entry.role != Role.SYSTEM)  # an earlier summary tells of what was before the rest
+        if len(old) < 2:
+            return None
+        before, folded = (sum(entry.tokens for entry in among) for among in (entries, old))
+        told = "\n".join(_quoted(entry) for entry in old if entry.role != Role.TOOL and entry.content)
+        summary = HEAD + told.encode()[-(available // SUMMARY) * BYTES_A_TOKEN :].decode(errors="ignore")
+        if estimate(summary) >= folded:
+            return None
+        Entry.objects.filter(pk__in=[entry.pk for entry in old]).update(compacted_at=moment)
+        PoolAgent.objects.filter(pk=agent.pk).update(entries_known=F("entries_known") - len(old))
+        kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta={"summary_of": len(old)})
+        after = before - folded + kept.tokens
+        telling.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
+    return before, after
+
+
+def _quoted(entry: Entry) -> str:
+    """What a summary keeps of an entry, all of what is one itself."""
+    if entry.role == Role.SYSTEM:
+        return entry.content.removeprefix(HEAD)
+    return f"{entry.role}: {entry.content[:QUOTED]}"

@@ -1,0 +1,20 @@
+"""Whether programs of agents may run on this machine: they are as local as its operator."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from control.models import Turn, TurnStatus
+from control.runners.configuration import REHEARSAL, changed_at, start_programs
+
+LAG = timedelta(seconds=1)  # a file's time may be that much behind
+
+
+def programs_may_run() -> bool:
+    """Whether a runner may start some, or a turn goes on that began when other runners stood in their file."""
+    if start_programs():
+        return True
+    running, changed = Turn.objects.filter(status=TurnStatus.RUNNING), changed_at()
+    if changed is None:
+        return running.exclude(agent__runner=REHEARSAL.name).exists()
+    return running.filter(started_at__lte=changed + LAG).exists()

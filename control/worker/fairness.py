@@ -1,0 +1,53 @@
+"""Whose turn is next: senders in turn, and among what one of them sent, agents in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import count
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The oldest turn that waits for an agent."""
+
+    turn_id: str  # in the order in which they came
+    agent: str
+    sender: str | None  # an agent; None stands for administrators
+
+
+MOST = 10_000  # senders and agents that are remembered: those served last
+
+
+class Fairness:
+    """Remembers who was served, so that nobody with many turns keeps others waiting. One per worker."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[str, str | None], int] = {}
+        self._clock = count(1)
+
+    def first(self, waiting: Iterable[Waiting], running: Collection[str | None]) -> Waiting | None:
+        """Who comes next; `running` names the sender of each turn that is being taken.
+
+        The sender with the fewest of those, then who was served longest ago; of what it sent, the agent that was
+        served longest ago, then the oldest turn.
+        """
+        taken = list(running)
+        return min(
+            waiting,
+            key=lambda turn: (
+                taken.count(turn.sender),
+                self._served.get(("sender", turn.sender), 0),
+                self._served.get(("agent", turn.agent), 0),
+                turn.turn_id,
+            ),
+            default=None,
+        )
+
+    def serve(self, turn: Waiting) -> None:
+        """It is being taken."""
+        for served in (("sender", turn.sender), ("agent", turn.agent)):
+            self._served.pop(served, None)  # the latest stand last
+            self._served[served] = next(self._clock)
+        while len(self._served) > MOST:
+            del self._served[next(iter(self._served))]

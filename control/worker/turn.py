@@ -1,0 +1,144 @@
+"""One turn, as the worker takes it: its runner, what that may do meanwhile, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from control.asking import ask
+from control.models import Entry, Role, Turn, TurnStatus
+from control.runners.base import RunnerFailed, Scene
+from control.runners.configuration import Runner, runners
+from control.services import transcript, turns
+from control.services.turns import Ended
+from control.worker.storing import stored
+from control.worker.telling import Tell, Teller, to_nobody
+from core.clock import now
+from core.database import write
+from core.operations import runner as operations
+from core.operations.caller import Caller
+from core.operations.errors import NexusError
+from core.operations.registry import TOOLSETS
+from core.operations.replies import Outcome
+from core.waiting import READERS, in_thread
+
+log = logging.getLogger(__name__)
+
+LET_GO_SECONDS = 0.1  # a runner that is cancelled has so long to say how it ended
+SAY_SECONDS = 60.0  # an entry that cannot be stored is tried again for so long; then the turn fails
+STUBBORN_SECONDS = 60.0  # one that goes on is asked again for so long; then its agent takes turns without it
+
+
+class Taking:
+    """A turn while it is taken."""
+
+    def __init__(self, turn: Turn, tell: Tell = to_nobody) -> None:
+        self.turn = turn
+        self._teller = Teller(turn, tell)
+        self._running: asyncio.Task[Ended] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._over = False  # what its runner still does counts no more
+
+    def cancel(self) -> None:
+        """End it, whether its runner wants or not."""
+        self._asked.set()
+
+    async def take(self) -> Ended:
+        """How it ended; soon after `cancel`, even where the runner goes on."""
+        try:
+            runner, history = await in_thread(READERS, self._given)
+        except Exception as error:
+            return _failed(error)
+        asked = asyncio.create_task(self._asked.wait())
+        self._running = asyncio.create_task(self._run(runner, history))
+        self._telling = asyncio.create_task(self._teller.work())
+        try:
+            await asyncio.wait((self._running, asked), timeout=runner.turn_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not self._running.done():
+                self._running.cancel()
+                await asyncio.wait((self._running,), timeout=LET_GO_SECONDS)
+        finally:
+            asked.cancel()
+            self._over = True
+        if self._running.done() and not self._running.cancelled():
+            return self._running.result()
+        if self._asked.is_set():
+            return Ended(TurnStatus.CANCELLED)
+        return Ended(TurnStatus.FAILED, why="it took longer than the runner's turn_seconds")
+
+    async def gone(self) -> None:
+        """Its end is stored: return once its runner has let go of it, or never will."""
+        if self._telling is not None:
+            self._telling.cancel()  # not before: the entry that closes a turn replaces its draft
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STUBBORN_SECONDS
+        while self._running is not None and not self._running.done() and loop.time() < deadline:
+            self._running.cancel()
+            await asyncio.wait((self._running,), timeout=LET_GO_SECONDS)
+        if self._running is not None and not self._running.done():
+            log.error("The runner %r goes on with a turn that was ended; see what it does.", self.turn.agent.runner)
+
+    def _given(self) -> tuple[Runner, list[Entry]]:
+        """What its runner starts with. Raises what reading the configuration or the store raises."""
+        agent = self.turn.agent
+        return runners().named(agent.runner), transcript.context(agent)
+
+    async def _run(self, runner: Runner, history: list[Entry]) -> Ended:
+        try:
+            take = import_module(f"control.runners.{runner.kind}").take
+            ended: Ended = await take(
+                runner,
+                Scene(
+                    self.turn.agent,
+                    self.turn,
+                    history,
+                    self._say,
+                    partial(ask, self.turn),
+                    self._call,
+                    self._teller.draft,
+                ),
+            )
+            return ended
+        except Exception as error:
+            return _failed(error)
+
+    async def _say(
+        self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
+    ) -> None:
+        def append() -> Entry:
+            with write():
+                turn = None if self._over else turns.running(self.turn.pk)
+                if turn is None:
+                    raise RunnerFailed("the turn has ended")
+                return transcript.append(
+                    turn.agent,
+                    turn,
+                    role,
+                    content,
+                    moment=now(),
+                    tool_call_id=tool_call_id,
+                    meta=meta,
+                    tell=True,
+                )
+
+        self._teller.stored(await stored(append, SAY_SECONDS))
+
+    async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        """An operation, as the agent: it is bound to its identity, like anybody with a key."""
+        if self._over:
+            raise RunnerFailed("the turn has ended")
+        agent = self.turn.agent
+        caller = Caller("pool", agent_id=agent.agent_id, connection=f"pool:{agent.pk}")
+        return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
+
+
+def _failed(error: Exception) -> Ended:
+    if isinstance(error, RunnerFailed | NexusError):
+        return Ended(TurnStatus.FAILED, why=str(error))
+    log.exception("a turn failed unexpectedly", exc_info=error)
+    return Ended(TurnStatus.FAILED, why=f"an unexpected {type(error).__name__}; the server's log has more")

@@ -1,0 +1,238 @@
+"""The worker: one process takes the turns of a pool, so that no turn can stall the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import DatabaseError
+
+from control import leftovers
+from control.config import ControlSettings
+from control.services import pool, turns
+from control.waking.watch import Watch
+from control.worker.alone import alone
+from control.worker.fairness import Fairness, Waiting
+from control.worker.storing import stored
+from control.worker.telling import Tell, to_nobody
+from control.worker.turn import Taking
+from coordination.log.emit import committed
+from coordination.models import Event
+from core.clock import now
+from core.database.base import Sole
+from core.operations.errors import NexusError
+from core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+POOL = "pool"  # of its workers, a store has one at a time
+QUEUED, CANCEL_ASKED = "turn.queued", "turn.cancel_asked"
+CLEAR_SECONDS = 3600.0  # between two looks for what ended agents left in the home
+LOOK_SECONDS = 1.0  # between two looks when no event came
+STORE_SECONDS = 600.0  # a turn's end that cannot be stored is tried again for so long
+END_SECONDS = 2.0  # for what was cancelled at the end to let go, and to be stored
+KILLED, ENDED = "the worker that took it ended", "the server ended"
+UNSTORED = "its beginning or its end could not be stored"
+
+
+class Worker:
+    """The turns that are being taken. `since` is when its server started: temporary agents of before are over.
+
+    `tell` is the way to the hub, for what agents are just writing.
+    """
+
+    def __init__(self, since: datetime, tell: Tell = to_nobody) -> None:
+        self.since, self.tell = since, tell
+        self.taking: dict[str, Taking] = {}  # by turn_id; the loop and the threads that claim see it
+        self._claiming = threading.Lock()  # who claims knows what all others have claimed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[str] = set()  # turns that are to end
+        self._unsure: set[str] = set()  # turns that may be on record as taken, and are not
+        self._lost = False  # another worker may be at the store
+        self._fairness = Fairness()
+        self._may_wait = True  # turns that nobody has taken
+        self._claims: Parked | None = None
+        self._stopping, self._patient = asyncio.Event(), True
+        self._hub_ended: datetime | None = None
+
+    def stop(self, at_once: bool = False) -> None:
+        """Take no more turns; those under way get `pool_stop_seconds`, or no time at all."""
+        self._patient = self._patient and not at_once
+        self._hub_ended = self._hub_ended or now()
+        self._stopping.set()
+
+    async def work(self) -> None:
+        """Take turns until `stop`, or until another worker may have taken over the store."""
+        waiting = alone(POOL, "Another worker is at this store's pool; this one waits until that has ended.")
+        first = await self._unless_stopped(waiting)
+        if first is None:
+            return
+        sole = first.sole
+        try:
+            await stored(self._begin, math.inf, twice=True)
+            self._loop = asyncio.get_running_loop()
+            committed.connect(self._queued_here)
+            loops = [
+                asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
+                asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
+                asyncio.create_task(self._watch(sole)),
+                asyncio.create_task(self._clear()),
+                asyncio.create_task(Watch().work()),
+            ]
+            await self._stopping.wait()
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await self._end()
+        finally:
+            committed.disconnect(self._queued_here)
+            await asyncio.to_thread(sole.release)
+
+    async def _unless_stopped(self, awaited: Awaitable[T]) -> T | None:
+        task, stopping = asyncio.ensure_future(awaited), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        return None
+
+    def _begin(self) -> None:
+        turns.interrupt(KILLED)
+        pool.end_temporary(self.since)
+
+    async def _again_and_again(self, look: Callable[[], Awaitable[None]], is_news: Callable[[Event], bool]) -> None:
+        """Look when there is news, and now and then."""
+        while True:
+            try:
+                async with waiter().park(is_news) as parked:  # what comes from here on wakes
+                    if look == self._claim:
+                        self._claims = parked
+                    while True:
+                        await look()
+                        await parked.wait(LOOK_SECONDS)
+            except Exception as error:
+                log.warning("The pool could not be looked after (%s); it is tried again.", error)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _watch(self, sole: Sole) -> None:
+        """What is looked at now and then: that no other worker is at this store, and who has nothing to do."""
+        while True:
+            if not await asyncio.to_thread(sole.held):
+                log.warning("The pool's lock was lost with the connection to the store; the worker ends.")
+                self._lost = True
+                self.stop(at_once=True)
+            if seconds := ControlSettings.current().pool_idle_seconds:
+                try:
+                    await in_thread(WRITERS, partial(pool.end_idle, seconds))
+                except (DatabaseError, NexusError) as error:
+                    log.warning("Idle agents could not be ended (%s); it is tried again.", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _clear(self) -> None:
+        while True:
+            try:
+                await in_thread(SLOW, leftovers.clear)
+            except DatabaseError as error:
+                log.warning("What is left of agents could not be removed (%s); it is tried again.", error)
+            await asyncio.sleep(CLEAR_SECONDS)
+
+    async def _claim(self) -> None:
+        while await in_thread(WRITERS, self._claim_next):
+            pass
+
+    def _claim_next(self) -> bool:
+        """On a thread: claim the turn that is next, for the loop to see through; False where there is none, or no room.
+
+        Who is busy and who was served stands in memory, and nobody else claims: a second look at the store in between
+        would tell nothing new.
+        """
+        with self._claiming:
+            self._may_wait = True  # until it is known better
+            if unsure := self._unsure.copy():
+                turns.interrupt(UNSTORED, unsure)
+                self._unsure -= unsure
+            taking = [taken.turn for taken in list(self.taking.values())]
+            if self._stopping.is_set() or len(taking) >= ControlSettings.current().pool_turns:
+                return False
+            queued = {Waiting(*row) for row in turns.waiting()}
+            busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
+            while (
+                chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
+            ) is not None:
+                queued.remove(chosen)
+                self._unsure.add(chosen.turn_id)  # until the store has answered, which it may not
+                turn = turns.claim(chosen.turn_id)
+                self._unsure.remove(chosen.turn_id)
+                if turn is not None:  # else it was cancelled meanwhile
+                    self._fairness.serve(chosen)
+                    taken = self.taking[turn.pk] = Taking(turn, self.tell)
+                    self._loop.call_soon_threadsafe(self._start, taken)
+                    break
+            self._may_wait = bool(queued)
+        return chosen is not None
+
+    def _queued_here(self, event: Event, **_: Any) -> None:
+        """A turn that is queued in this process is claimed by the thread that queued it: no news has to come round."""
+        if event.type == QUEUED:
+            try:
+                self._claim_next()
+            except (DatabaseError, NexusError):
+                self._loop.call_soon_threadsafe(self._claim_soon)
+
+    def _is_queued(self, event: Event) -> bool:
+        """Whether an event tells of a turn to claim; of one that was claimed as it was queued, it does not."""
+        return event.type == QUEUED and event.payload["turn_id"] not in self.taking
+
+    def _start(self, taking: Taking) -> None:
+        task = asyncio.create_task(self._see_through(taking))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if taking.turn.pk in self._asked:
+            taking.cancel()
+
+    def _claim_soon(self) -> None:
+        if self._claims is not None:
+            self._claims.woken.set()
+
+    async def _cancel(self) -> None:
+        self._asked = set(await in_thread(READERS, turns.cancel_asked))
+        for turn_id in self._asked & self.taking.keys():
+            self.taking[turn_id].cancel()
+
+    async def _see_through(self, taking: Taking) -> None:
+        """One turn: taken, settled, and let go of. Its agent takes no other before."""
+        try:
+            ended = await taking.take()
+            await stored(partial(turns.settle, taking.turn, ended), STORE_SECONDS, twice=True)
+        except Exception as error:
+            log.error("A turn's end could not be stored (%s); it counts as interrupted.", error)
+            self._unsure.add(taking.turn.pk)
+        finally:
+            await taking.gone()
+            self.taking.pop(taking.turn.pk, None)
+            if self._may_wait or self._unsure:
+                self._claim_soon()  # there is room for another
+
+    async def _end(self) -> None:
+        """Bounded: what is not done in time is told as interrupted, and then cancelled."""
+        if self._tasks and self._patient:
+            await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)
+        own = self._unsure | self.taking.keys() if self._lost else None
+        try:
+            await stored(partial(turns.interrupt, ENDED, own), END_SECONDS, twice=True)
+            if not self._lost:
+                await stored(partial(pool.end_temporary, self._hub_ended or now()), END_SECONDS, twice=True)
+        except (DatabaseError, NexusError) as error:
+            log.warning("The pool's end could not be stored (%s); the next start does that.", error)
+        for taking in list(self.taking.values()):
+            taking.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=END_SECONDS)

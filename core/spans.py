@@ -1,0 +1,75 @@
+"""Spans of time that are more than one picture takes: the longest are told one by one, the others counted by when they
+begin, and how many there were at once. Total functions over plain values: SQLite would sort all of them for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Of = TypeVar("Of")
+Timed = tuple[Of, str, float, float | None]  # whose, its key, from when to when (None: still) in seconds since 1970
+
+
+class Window(NamedTuple):
+    """Where spans are told and counted, in seconds: since 1970, until a moment that spans may outlast, by cells."""
+
+    since: float
+    still: float
+    cell: float
+
+    def ended(self, end: float | None) -> datetime | None:
+        """When a span ended; None where it outlasts the window."""
+        return None if end is None or end > self.still else moment(end)
+
+
+def told_and_counted(
+    spans: Iterable[Timed[Of]], window: Window, most: int
+) -> tuple[list[Timed[Of]], Counter[tuple[Of, int]]]:
+    """Of spans that touch a window: those that last half a cell and more, the longest first, at most so many; and how
+    many others there are, by whose they are and by the cell that they begin in, which are numbered since 1970."""
+    since, still, cell = window
+    long: list[tuple[float, Timed[Of]]] = []
+    counted = Counter[tuple[Of, int]]()
+    for span in spans:
+        of, _, start, end = span
+        begun = start if start > since else since
+        lasted = (still if end is None or end > still else end) - begun
+        if lasted >= cell / 2:
+            long.append((lasted, span))
+        else:
+            counted[of, int(begun // cell)] += 1
+    long.sort(key=lambda each: each[0], reverse=True)
+    counted.update((of, int(max(start, since) // cell)) for _, (of, _, start, _) in long[most:])
+    return [span for _, span in long[:most]], counted
+
+
+class Levels:
+    """How many spans there were at once, in each of so many equal parts of a time."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+        self._within = [0.0] * (parts + 1)  # of spans that begin or end in it, by how much each is there
+        self._after = [0] * (parts + 2)  # how many there are more or less from it on
+
+    def add(self, start: float, end: float) -> None:
+        """A span, from where to where: in parts, from 0 to as many as there are."""
+        first, last = int(start), int(end)
+        self._within[first] += first + 1 - start
+        self._after[first + 1] += 1
+        self._within[last] -= last + 1 - end
+        self._after[last + 1] -= 1
+
+    def averages(self) -> list[float]:
+        """How many there were in each part, on average."""
+        whole = accumulate(self._after[: self.parts])
+        return [max(0.0, many + part) for many, part in zip(whole, self._within, strict=False)]
+
+
+def moment(seconds: float) -> datetime:
+    """Seconds since 1970, as a database tells them, as a time, to the millisecond."""
+    return EPOCH + timedelta(milliseconds=round(seconds * 1000))

@@ -1,0 +1,32 @@
+"""What agents ask the people: what waits, what is allowed always, what was answered."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest
+from django.template.response import TemplateResponse
+
+from control import selectors
+from control.attention import of_question
+from control.models import Question
+from core.apps import actions
+from core.clock import now
+from dashboard.page import render
+
+SHOWN = 100  # of each
+LISTS = (("asked", "Wait for an answer"), ("always", "Allowed always"), ("ended", "Answered, or asked no more"))
+
+
+def questions(request: HttpRequest) -> TemplateResponse:
+    """The questions, by what becomes of them."""
+    lists = [(which, title, selectors.questions(which, None, SHOWN)) for which, title in LISTS]
+    return render(request, "questions", "Questions", lists=lists)
+
+
+def question(request: HttpRequest, question_id: str) -> TemplateResponse:
+    """One question, whole, and what a person can say to it."""
+    found = Question.objects.select_related("pool_agent", "turn").filter(pk=question_id).first()
+    if found is None:
+        raise Http404
+    known = actions()
+    possible = [known[name] for name in of_question(found, now())]
+    return render(request, "question", "Question", about=found.title, question=found, actions=possible)

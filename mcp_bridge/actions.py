@@ -1,0 +1,17 @@
+"""What a person can do about a call that waits."""
+
+from __future__ import annotations
+
+from core.contributions import Action
+from mcp_bridge.listing import titles
+
+ACTIONS = (
+    Action(
+        "mcp_task_cancel",
+        "Cancel",
+        "cancelled: it waits no more",
+        ("call that waits", "calls that wait"),
+        lambda task_id: {"task_id": task_id},
+        titles,
+    ),
+)

@@ -1,0 +1,97 @@
+"""Tasks told of as they end, on the stream of a `subscriptions/listen` that names them in `taskIds`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    Notification,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+
+from core.operations.caller import Caller
+from core.operations.errors import NexusError
+from core.waiting import waiter
+from mcp_bridge import tasks
+from mcp_bridge.extension import described, require
+from mcp_bridge.models import TaskStatus
+
+LOOK_SECONDS = 5.0  # between two looks at a task when no event came: time may end it, or its agent
+Context = ServerRequestContext[Any, Any]
+Listen = Callable[[Context, SubscriptionsListenRequestParams], Awaitable[SubscriptionsListenResult]]
+
+
+class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
+    """A task that has ended, whole."""
+
+    method: Literal["notifications/tasks"] = "notifications/tasks"
+    params: dict[str, Any]
+
+
+class _Session:
+    """A request's session, whose acknowledgement names the tasks, too."""
+
+    def __init__(self, session: Any, task_ids: list[str], acknowledged: asyncio.Event) -> None:
+        self._session, self._task_ids, self._acknowledged = session, task_ids, acknowledged
+
+    async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
+        if isinstance(notification, SubscriptionsAcknowledgedNotification):
+            honoured = notification.params.notifications.model_copy(update={"taskIds": self._task_ids})
+            params = notification.params.model_copy(update={"notifications": honoured})
+            notification = notification.model_copy(update={"params": params})
+        await self._session.send_notification(notification, related_request_id=related_request_id)
+        self._acknowledged.set()
+
+
+async def listened(
+    ctx: Context, params: SubscriptionsListenRequestParams, caller: Caller, listen: Listen
+) -> SubscriptionsListenResult:
+    """`listen`, and what becomes of the tasks that the request names; of those that are not the caller's, nothing.
+
+    Raises an MCP error for a client that did not declare the extension, and for a list that is none or too long.
+    """
+    named = (params.notifications.model_extra or {}).get("taskIds")
+    if named is None:
+        return await listen(ctx, params)
+    require(ctx)
+    if not isinstance(named, list) or len(named) > tasks.MOST_WAITING or not all(isinstance(id, str) for id in named):
+        raise MCPError(INVALID_PARAMS, f"taskIds is a list of at most {tasks.MOST_WAITING} ids of tasks.")
+    task_ids = [task_id for task_id in dict.fromkeys(named) if await _is_there(task_id, caller)]
+    acknowledged = asyncio.Event()
+    session: Any = _Session(ctx.session, task_ids, acknowledged)
+    following = asyncio.ensure_future(_follow(ctx, task_ids, caller, acknowledged))
+    try:
+        return await listen(replace(ctx, session=session), params)
+    finally:
+        following.cancel()
+
+
+async def _is_there(task_id: str, caller: Caller) -> bool:
+    try:
+        await tasks.known(task_id, caller)
+    except NexusError:
+        return False
+    return True
+
+
+async def _follow(ctx: Context, task_ids: list[str], caller: Caller, acknowledged: asyncio.Event) -> None:
+    await acknowledged.wait()  # which is the first of the stream
+    await asyncio.gather(*(_tell_end(ctx, task_id, caller) for task_id in task_ids), return_exceptions=True)
+
+
+async def _tell_end(ctx: Context, task_id: str, caller: Caller) -> None:
+    async with waiter().park(await tasks.interest(task_id, caller)) as parked:  # first: what comes from here on wakes
+        while (task := await tasks.get(task_id, caller)).status == TaskStatus.WORKING:
+            await parked.wait(LOOK_SECONDS)
+    told = {**described(task), "_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
+    notification: Any = TaskNotification(params=told)
+    await ctx.session.send_notification(notification, related_request_id=ctx.request_id)

@@ -1,0 +1,37 @@
+"""What becomes of tasks: which may be deleted, and the states that no operation leaves behind.
+
+A task is no workspace's: it is a call that its agent comes back for, and no history holds it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from core.contributions import ImpossibleState, RetentionLane
+from mcp_bridge.models import Task
+
+
+def _expired(horizon: datetime) -> QuerySet[Task]:
+    return Task.objects.filter(expires_at__lt=horizon).order_by("expires_at")
+
+
+LANES = (RetentionLane("expired_tasks", _expired),)
+
+IMPOSSIBLE = (
+    ImpossibleState(
+        "mcp_tasks",
+        "completed, without a result",
+        "status = 'completed' AND result IS NULL",
+        "status = 'working'",
+        "the next look finds their result",
+    ),
+    ImpossibleState(
+        "mcp_tasks",
+        "not completed, with a result",
+        "status <> 'completed' AND result IS NOT NULL",
+        "status = 'completed'",
+        "they completed with it",
+    ),
+)

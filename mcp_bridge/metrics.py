@@ -1,0 +1,18 @@
+"""What /metrics tells of MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db.models import Count
+from prometheus_client.metrics_core import Metric
+
+from core.clock import now
+from core.metrics import gauge
+from mcp_bridge.models import Task, TaskStatus
+
+
+def collect() -> Iterator[Metric]:
+    """Tasks by state, without those that expired."""
+    counted = dict(Task.objects.kept(now()).values_list("status").annotate(Count("pk")).order_by())
+    yield gauge("nexus_mcp_tasks", "Calls over MCP that became tasks, by state.", "status", counted, TaskStatus.values)

@@ -1,0 +1,36 @@
+"""A call that waits is not silent: a client that asked for notices gets them, and does not give up on it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from core.operations.replies import Outcome
+
+FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, and some sooner
+Context = ServerRequestContext[Any, Any]
+
+
+async def told(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """The outcome of a call that waits; meanwhile notices of its progress, the seconds so far, where the request has a
+    token for them."""
+    token = (ctx.meta or {}).get("progress_token")
+    if token is None:
+        return await performing
+    call, started, pace = asyncio.ensure_future(performing), time.monotonic(), FIRST_SECONDS
+    try:
+        while not (await asyncio.wait({call}, timeout=pace))[0]:
+            seconds, message = round(time.monotonic() - started, 3), f"{name} waits."
+            if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                await ctx.session.report_progress(seconds, message=message)
+            else:  # on the session's own stream: over HTTP the answer is one JSON body
+                await ctx.session.send_progress_notification(token, seconds, message=message)
+            pace = min(2 * pace, MOST_SECONDS)
+        return call.result()
+    finally:
+        call.cancel()

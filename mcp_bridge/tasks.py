@@ -1,0 +1,201 @@
+"""Calls that wait, as tasks: begun once, looked at by whoever asks, ended once. No process waits for one, so none is
+lost with a process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
+
+from django.db import DatabaseError
+
+from core.clock import now
+from core.database import store, write
+from core.operations import deferred
+from core.operations.caller import Caller
+from core.operations.deferred import Deferred, NotKept
+from core.operations.errors import Code, NexusError, not_found
+from core.operations.registry import TOOLSETS, Operation
+from core.operations.replies import Data, Outcome
+from core.operations.runner import check_credential, retried
+from core.operations.validation import validated
+from core.waiting import READERS, WRITERS, in_thread
+from mcp_bridge.models import ID_LENGTH, Task, TaskStatus
+from mcp_bridge.tools import wire
+
+MOST_WAITING = 100  # tasks of one agent that wait; a call beyond is answered without one
+MOST_OVER, MOST_BYTES = 100, 16 * 2**20  # of one agent's, with their results: the newest stay
+KEPT = timedelta(days=1)  # after its time is over
+SECRETS: Final = {"session_secret"}
+WELL_FORMED = re.compile(r"[A-Za-z0-9_-]{1,64}")
+FAILURES = {Code.DB_ERROR, Code.INTERNAL_ERROR}  # of ours, and no answer to the call
+
+
+async def begin(operation: Operation[Any], caller: Caller, arguments: dict[str, Any] | None) -> Outcome | Task:
+    """Perform a call: its outcome, or the task that waits for it. Raises NotKept where the agent has too many."""
+    return await deferred.abegin(operation.toolset, caller, operation.name, arguments, partial(_keep, caller))
+
+
+def _keep(caller: Caller, call: Deferred, seconds: float) -> Task:
+    """Inside the transaction of the call: task and call are there together or not at all."""
+    operation, moment = call.operation, now()
+    agent_id = caller.agent_id or (getattr(call.params, operation.acts_as) if operation.acts_as else None)
+    if Task.objects.of(agent_id).waiting(moment).count() >= MOST_WAITING:
+        raise NotKept
+    _make_room(agent_id, moment)
+    until = moment + timedelta(seconds=seconds)
+    return Task.objects.create(
+        task_id=secrets.token_urlsafe(24),
+        agent_id=agent_id,
+        toolset=operation.toolset.name,
+        operation=operation.name,
+        arguments=call.params.model_dump_json(exclude=SECRETS, exclude_unset=True),
+        answered=json.dumps(call.data),
+        created_at=moment,
+        updated_at=moment,
+        waits_until=until,
+        expires_at=until + KEPT,
+    )
+
+
+async def get(task_id: str, caller: Caller) -> Task:
+    """A task as it is now, for which it is looked at.
+
+    Raises NOT_FOUND for one that there is not or that is another's, and what keeps the caller from a look.
+    """
+    task, write_down = await in_thread(READERS, partial(_look, task_id, caller))
+    if write_down is None:
+        return task
+    try:
+        return await in_thread(WRITERS, partial(retried, write_down))
+    except DatabaseError as error:
+        if not store().is_busy(error):
+            raise
+        return task  # the next look finds the same
+
+
+async def interest(task_id: str, caller: Caller) -> Callable[[Any], bool]:
+    """Which events may be the end of a task; of one that ended, none. Raises NOT_FOUND."""
+    return await in_thread(READERS, partial(_interest, task_id, caller))
+
+
+async def cancel(task_id: str, caller: Caller) -> None:
+    """Wait no more for a call, as if its caller had gone away; one that ended stays as it is. Raises NOT_FOUND."""
+    await in_thread(WRITERS, partial(retried, partial(give_up, task_id, caller)))
+
+
+def give_up(task_id: str, caller: Caller) -> bool:
+    """Wait no more for a call, as if its caller had gone away; whether it waited. Raises NOT_FOUND."""
+    with write():
+        task = find(task_id, caller)
+        if not Task.objects.working().filter(pk=task_id).update(status=TaskStatus.CANCELLED, updated_at=now()):
+            return False
+        with contextlib.suppress(NexusError):  # what it waited for is gone
+            call = _call(task)
+            if call.wait.abandoned is not None:
+                call.wait.abandoned(call.params, caller, call.data)
+        return True
+
+
+async def known(task_id: str, caller: Caller) -> Task:
+    """A task as it was left, without a look. Raises NOT_FOUND."""
+    return await in_thread(READERS, partial(find, task_id, caller))
+
+
+def find(task_id: str, caller: Caller) -> Task:
+    """Raises NOT_FOUND for a task that there is not any more, and for another agent's, NOT_OWNER for a key that is
+    good no more."""
+    check_credential(caller)
+    task = Task.objects.kept(now()).filter(pk=task_id).first() if WELL_FORMED.fullmatch(task_id) else None
+    if task is None or caller.agent_id not in (None, task.agent_id):
+        raise not_found("task", task_id[:ID_LENGTH])
+    return task
+
+
+def _look(task_id: str, caller: Caller) -> tuple[Task, Callable[[], Task] | None]:
+    """The task, and what is to be done on the writers' thread about what it answers now."""
+    task = find(task_id, caller)
+    if task.status != TaskStatus.WORKING:
+        return task, None
+    call = _call(task)
+    deferred.check(caller, call)
+    over = task.waits_until <= now()  # before the look, which sees what came in time
+    try:
+        looked = deferred.look(caller, call)
+    except NexusError as error:
+        if error.code in FAILURES:
+            raise
+        refused = Outcome(error=error)
+        return task, partial(_end, task, caller, call, lambda: refused)
+    more = call.wait.unfinished(looked.data)
+    if call.wait.done(looked.data):
+        return task, partial(_end, task, caller, call, lambda: _finished(caller, call, looked.data))
+    if over and not more:
+        expired = call.wait.expired(call.params, looked.data)
+        return task, partial(_end, task, caller, call, lambda: Outcome(expired))
+    if more or call.wait.unfinished(call.data):
+        return task, partial(_come_so_far, task, caller, looked)
+    return task, None
+
+
+def _interest(task_id: str, caller: Caller) -> Callable[[Any], bool]:
+    task = find(task_id, caller)
+    if task.status != TaskStatus.WORKING:
+        return lambda event: False
+    call = _call(task)
+    return call.wait.interested(call.wait.resume(call.params, call.data))
+
+
+def _call(task: Task) -> Deferred:
+    """Raises NOT_FOUND and VALIDATION_ERROR where another version of Nexus knows no such call."""
+    if task.toolset not in TOOLSETS:
+        raise not_found("toolset", task.toolset)
+    operation = TOOLSETS[task.toolset].find(task.operation)
+    return Deferred(operation, validated(operation, json.loads(task.arguments)), json.loads(task.answered))
+
+
+def _finished(caller: Caller, call: Deferred, found: Data) -> Outcome | None:
+    try:
+        answer = deferred.finish(caller, call, found)
+    except NexusError as error:
+        return Outcome(error=error)
+    return None if answer is None else Outcome(answer)
+
+
+def _end(task: Task, caller: Caller, call: Deferred, ending: Callable[[], Outcome | None]) -> Task:
+    """The task with its result. Of two who look at once, and of a look and a cancel, the first ends it."""
+    with write():
+        working = Task.objects.working().filter(pk=task.pk)
+        outcome = ending() if working.exists() else None
+        if outcome is not None:
+            result, moment = json.dumps(wire(call.operation.toolset.reply, outcome)), now()
+            working.update(status=TaskStatus.COMPLETED, result=result, size=len(result), updated_at=moment)
+            _make_room(task.agent_id, moment)
+        return find(task.pk, caller)
+
+
+def _come_so_far(task: Task, caller: Caller, looked: Deferred) -> Task:
+    with write():
+        Task.objects.working().filter(pk=task.pk).update(answered=json.dumps(looked.data), updated_at=now())
+        return find(task.pk, caller)
+
+
+def _make_room(agent_id: str | None, moment: datetime) -> None:
+    """Delete an agent's tasks that expired, and of those that are over what is beyond what is kept; the newest always
+    stays."""
+    of_agent = Task.objects.of(agent_id)
+    of_agent.filter(expires_at__lte=moment).delete()
+    over = list(of_agent.over(moment).order_by("-updated_at", "pk").values_list("pk", "size"))
+    totals = accumulate(size for _, size in over)
+    beyond = [
+        pk
+        for rank, ((pk, _), total) in enumerate(zip(over, totals, strict=True))
+        if rank >= MOST_OVER or (rank and total > MOST_BYTES)
+    ]
+    Task.objects.filter(pk__in=beyond).delete()

@@ -1,0 +1,163 @@
+"""The second act: a pool on a hub of its own, where a planner and its workers wake one another by mail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from control.models import PoolAgent, Turn, TurnStatus, Wake
+from control.runners.configuration import FILE
+from control.runners.processes import GUARDIAN
+from control.runners.rehearsal import NOTE
+from control.waking.kinds import MAIL
+from coordination.models import Event
+from core.config import variable
+from core.database import instead
+from core.instance import running
+from dashboard.sentences import lines, quiet_types
+from handoffs.models import Handoff, HandoffStatus
+from inbox.models import Delivery, DeliveryStatus
+from nexus_client import NexusClient, ServerTokenManager
+from nexus_site.demo.agent import DemoFailure
+from nexus_site.demo.stage import own_store
+from nexus_site.demo.summary import Line, Summary, newest_event
+from nexus_site.demo.team import PLANNER, WORKERS
+from nexus_site.demo.timeline import Lines
+from nexus_site.settings import BASE_DIR
+
+RUNNERS = Path(__file__).with_name("runners.toml")
+ORDER = "Let the parser and the storage be built, by a worker each. Both shall use JSON."
+CAST, HANDOFFS = 1 + len(WORKERS), 2
+LOOK_SECONDS = 0.05  # between two looks at the store
+QUIET_SECONDS = 120.0  # without any event, it hangs
+TOLD_OTHERWISE = {"agent.created", "agent.updated", "operator.acted", "workspace.created"}
+BROKEN = {"turn.failed", "turn.cancelled", "turn.interrupted", "pool.held"}
+
+
+class Hub(NamedTuple):
+    """A server of the demo's own."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    token: str
+
+
+def play(home: Path, project: Path, pause: float, account: Lines) -> Summary:
+    """Start a hub over `home`, let its planner work until it closes, and compare what is in the store then.
+
+    Raises DemoFailure where the hub does not start or end, or a turn comes to nothing.
+    """
+    home.mkdir(mode=0o700)
+    (home / FILE).write_text(Template(RUNNERS.read_text()).substitute(pause=pause))
+    with _serving(home) as hub, instead(own_store(home)):
+        asyncio.run(_order(hub, project))
+        _follow(hub, account)
+        return _summary(hub.process.returncode)
+
+
+@contextmanager
+def _serving(home: Path) -> Iterator[Hub]:
+    """A hub with a pool, on a free port; at the end it is no more, however it went."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(variable(""))}
+    command = (sys.executable, "-m", "nexus_site", "serve", "--control", "--port", "0", "--home", str(home))
+    log = home / "hub.log"
+    held, lifeline = os.pipe()
+    with log.open("wb") as written:
+        process = subprocess.Popen(  # noqa: S603  # our own command
+            (sys.executable, "-I", "-S", str(GUARDIAN), str(held), "", *command),
+            env={**ours, "PYTHONPATH": str(BASE_DIR)},
+            pass_fds=(held,),
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    os.close(held)
+    try:
+        yield _started(process, home, log)
+    finally:
+        os.close(lifeline)  # as the system does where the demo is killed: then the hub is, with all that it started
+        process.wait()
+
+
+def _started(process: subprocess.Popen[bytes], home: Path, log: Path) -> Hub:
+    """The hub once it can be called. Raises DemoFailure."""
+    while process.poll() is None:
+        holder = running(home)
+        token = ServerTokenManager(holder.port, home).load() if holder else None
+        if holder and token:
+            return Hub(process, holder.port, token)
+        time.sleep(LOOK_SECONDS)
+    said = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    raise DemoFailure(f"The pool's hub did not start: {said or process.returncode}")
+
+
+async def _order(hub: Hub, project: Path) -> None:
+    """The planner, and what it is to do."""
+    async with NexusClient(hub.port, token=hub.token) as client:
+        await client.create_agent(PLANNER, "trusted", project, model="planner", wake_on=["mail"], initial_message=ORDER)
+
+
+def _follow(hub: Hub, account: Lines) -> None:
+    """Tell what happens until the hub has ended by itself. Raises DemoFailure where it will not."""
+    seen, heard_at = 0, time.monotonic()
+    while True:
+        over = hub.process.poll() is not None  # before the look: what it wrote last is seen
+        events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
+        if events:
+            seen, heard_at = events[-1].event_id, time.monotonic()
+            tell(events, account)
+        if over:
+            return
+        if time.monotonic() - heard_at > QUIET_SECONDS:
+            raise DemoFailure(f"The pool's hub did not end: nothing happened for {QUIET_SECONDS:g} s")
+        time.sleep(LOOK_SECONDS)
+
+
+def tell(events: list[Event], account: Lines) -> None:
+    """Each in a sentence, as on the dashboard, with what an agent answers. Raises DemoFailure for a broken turn."""
+    silent = {*quiet_types(), *TOLD_OTHERWISE}
+    for line in lines([event for event in events if event.type not in silent]):
+        told = "".join(part.text for part in line.parts)
+        if line.event.type in BROKEN:
+            raise DemoFailure(told)
+        actor, about = line.event.actor_agent_id or "-", line.event.payload
+        if line.event.type == "turn.queued" and about["source"] == MAIL:
+            told, actor = f"{about['agent_id']} is woken by mail of {actor}", about["agent_id"]
+        elif line.event.type == "turn.done":
+            told = " ".join(f"{told}: {Turn.objects.get(pk=about['turn_id']).answer}".split())
+        account.say(actor, told)
+
+
+def _summary(exit_code: int | None) -> Summary:
+    """What should be in the store, and what is."""
+    turns = Turn.objects.all()
+    done = turns.filter(status=TurnStatus.DONE)
+    mail = Delivery.objects.filter(recipient_id__in=(PLANNER, *WORKERS))
+    handled = Wake.objects.filter(kind=MAIL, turn__in=done).values_list("item", flat=True)
+    gone = PoolAgent.objects.exclude(ended_at=None) | PoolAgent.objects.filter(should_shutdown=True)
+    return Summary(
+        [
+            Line("handoffs completed", HANDOFFS, Handoff.objects.filter(status=HandoffStatus.COMPLETED).count()),
+            Line("claims in the log", HANDOFFS, Event.objects.filter(type="handoff.claimed").count()),
+            Line("turns that ended well", turns.count(), done.count()),
+            Line("answers that say: a rehearsal", turns.count(), done.filter(answer__startswith=NOTE).count()),
+            Line("mails that woke their reader", mail.count(), len(handled)),
+            Line(
+                "of these acknowledged at once",
+                mail.count(),
+                mail.filter(message_id__in=handled, status=DeliveryStatus.READ, attempts=1).count(),
+            ),
+            Line("agents that ended, or closed", CAST, gone.count()),
+            Line("exit code of the hub", 0, -1 if exit_code is None else exit_code),
+            Line("events, without a gap", newest_event(), Event.objects.count()),
+        ],
+        [],
+    )

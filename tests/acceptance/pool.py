@@ -1,0 +1,121 @@
+"""A hub with a pool, in a process of its own, and what it leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.acceptance.hub import START_SECONDS, Hub, start
+
+RUNNERS = """
+default = "rehearsal"
+[runners.stalls]
+kind = "rehearsal"
+script = [{ when = "stall", wait = 3600 }, { say = "went on with {content}" }]
+"""
+
+
+class Pool:
+    """A hub that serves a pool; `processes` are all that it was ever seen to have started."""
+
+    def __init__(self, home: Path, *flags: str, database: str | None = None, runners: str = RUNNERS) -> None:
+        (home / "runners.toml").write_text(runners)
+        self.hub: Hub = start(home, "--control", *flags, database=database)
+        self.processes: set[psutil.Process] = set()
+        self.token_file = home / f"rpc-{self.hub.address[1]}.token"
+        self.threads = ThreadPoolExecutor(8)
+        until(self.token_file.exists)
+        self.token = self.token_file.read_text()
+
+    def call(self, method: str, path: str = "/rpc", **params: Any) -> dict[str, Any]:
+        """A JSON-RPC call; the whole answer."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = httpx.post(f"{self.hub.url}{path}", json=body, headers=headers, timeout=START_SECONDS)
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def result(self, method: str, path: str = "/rpc", **params: Any) -> dict[str, Any]:
+        """What a call that succeeds answers."""
+        answer = self.call(method, path, **params)
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def create(self, agent_id: str, **more: Any) -> None:
+        """An agent whose runner stalls when it is told to."""
+        self.result("create_agent", agent_id=agent_id, **{"model": "stalls", **more})
+
+    def send(self, agent_id: str, content: str, **more: Any) -> dict[str, Any]:
+        """Send and wait; the whole answer."""
+        return self.call("send", f"/agent/{agent_id}", content=content, **more)
+
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """By name."""
+        return {agent["agent_id"]: agent for agent in self.result("list_agents")["agents"]}
+
+    def begun(self, agent_id: str, content: str) -> None:
+        """Return once an agent is at a turn."""
+        until(lambda: any(row["content"] == content for row in self.messages(agent_id)))
+
+    def messages(self, agent_id: str) -> list[dict[str, Any]]:
+        """What an agent knows."""
+        found: list[dict[str, Any]] = self.result("get_messages", f"/agent/{agent_id}")["messages"]
+        return found
+
+    def worker(self) -> psutil.Process:
+        """The process that takes the turns."""
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            children = psutil.Process(self.hub.process.pid).children(recursive=True)
+            self.processes |= set(children)
+            found[:] = [child for child in children if "run-pool" in _line(child) and "keeper" not in _line(child)]
+            return bool(found)
+
+        until(look)
+        return found[0]
+
+    def kill_keeper(self) -> None:
+        """SIGKILL for the process between."""
+        keeper = self.worker().parent()
+        assert keeper is not None
+        keeper.kill()
+
+    def kill(self) -> None:
+        """SIGKILL for the hub."""
+        self.worker()
+        self.hub.stop(signal.SIGKILL)
+
+    def left(self) -> set[psutil.Process]:
+        """Whatever it had started and is still there."""
+        return {process for process in self.processes if process.is_running() and process.status() != "zombie"}
+
+    def close(self) -> None:
+        """End what is left, whatever the test came to."""
+        if self.hub.process.poll() is None:
+            self.hub.process.kill()
+            self.hub.process.wait()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def until(reached: Callable[[], object]) -> None:
+    """Wait for what comes for sure; a bound against hanging, not a figure."""
+    deadline = time.monotonic() + START_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

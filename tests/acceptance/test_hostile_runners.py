@@ -1,0 +1,283 @@
+"""What agents and models do to a hub that they should not: the call tells it, an event tells it, others are answered
+meanwhile, nothing of it is left, and the agent takes its next turn."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.acceptance.hub import ROOT, START_SECONDS
+from tests.acceptance.pool import Pool, until
+from tests.acceptance.processes import nexus
+from tests.conftest import Furnish
+from tests.control.openai_server import (
+    Handler,
+    Reply,
+    Server,
+    calls,
+    floods,
+    hangs_up,
+    refuses,
+    says,
+    sends,
+    serving,
+    stalls,
+)
+
+AGENT = ROOT / "tests" / "control" / "acp_agent.py"
+MARK = "left-by-a-hostile-runner"  # in the command line of what agents leave behind
+
+
+@dataclass(frozen=True)
+class Acp:
+    """An agent that is a process."""
+
+    prompt: str
+    why: str
+    flags: Sequence[str] = ()
+    command: Sequence[str] = (sys.executable, str(AGENT))
+    turn_seconds: int = 3_600
+
+    def table(self, name: str) -> str:
+        """Its runner; `mended` is one that does as it should."""
+        return (
+            f'[runners.{name}]\nkind = "acp"\ncommand = {json.dumps([*self.command, *self.flags])}\n'
+            f"read_paths = [{json.dumps(str(ROOT))}]\nturn_seconds = {self.turn_seconds}\n"
+        )
+
+
+PROCESSES = {
+    "is-not-there": Acp("hello", "was not found", command=["no-such-agent"]),
+    "is-no-program": Acp("hello", "was not found, or may not be run", command=["/etc/passwd"]),
+    "does-not-start": Acp("hello", "I cannot start like this", flags=["--fails"]),
+    "is-too-old": Acp("hello", "speaks version 0", flags=["--old"]),
+    "is-signed-out": Acp("hello", "env_from", flags=["--signed-out"]),
+    "is-mute": Acp("hello", "turn_seconds", flags=["--mute"], turn_seconds=2),
+    "dies": Acp("die 3", "exit code 3"),
+    "speaks-nonsense": Acp("nonsense", "that the protocol does not know"),
+    "sends-a-line-without-end": Acp("endless", "it sent a line with over"),
+    "sends-text-without-end": Acp("flood", "turn_seconds", turn_seconds=2),
+    "moans-without-end": Acp("moan", "turn_seconds", turn_seconds=2),
+    "is-deaf": Acp("ignore", "turn_seconds", turn_seconds=2),
+    "asks-for-everything": Acp("greedy", "things at once"),
+    "forks": Acp(f"forks {MARK}", "exit code 4"),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, by what its provider answers each time."""
+
+    reply: Reply
+    why: str
+    stall_seconds: int = 120
+
+    def table(self, name: str, url: str) -> str:
+        """Its runner."""
+        return (
+            f'[runners.{name}]\nkind = "model"\nmodel = "openai:small"\nbase_url = "{url}"\n'
+            f"retries = 0\nmax_iterations = 3\nstall_seconds = {self.stall_seconds}\n"
+        )
+
+
+def redirects(handler: Handler) -> None:
+    """Sends the client, and what it has with it, elsewhere."""
+    handler.begin(307, location="http://127.0.0.1:9/v1/chat/completions", content_length="0")
+
+
+BYSTANDING = """
+[runners.bystanding]
+kind = "rehearsal"
+script = [{ say = "went on with {content}" }]
+"""
+MODELS = {
+    "429": Model(refuses(429, retry_after="0"), "429"),
+    "500": Model(refuses(500), "500"),
+    "another-way": Model(redirects, "the model"),
+    "hangs-up": Model(hangs_up, "the model"),
+    "nothing": Model(sends(b""), "the model"),
+    "an-empty-text": Model(says(""), "answered nothing"),
+    "nonsense": Model(sends(b"data: {nonsense\n\n"), "the model"),
+    "a-stall": Model(stalls("Well, "), "said nothing for 1 seconds", stall_seconds=1),
+    "a-flood": Model(floods(b": ping\n" * 10_000), "the model sent an answer of over"),
+}
+
+WELL = Model(says("Hello"), "")
+
+
+@dataclass
+class Stage:
+    """A pool, a model for it, and the runners that it knows."""
+
+    pool: Pool
+    server: Server
+    url: str
+    scratch: Path  # where turns have their directories
+    tables: dict[str, str] = field(default_factory=dict)
+
+    def runs(self, name: str, table: str) -> None:
+        """From here on the runner is this."""
+        self.tables[name] = table
+        (self.pool.hub.home / "runners.toml").write_text("\n".join(self.tables.values()))
+
+    @contextmanager
+    def agent(self, agent_id: str, runner: str, cwd: Path) -> Iterator[None]:
+        """An agent, inside of the block."""
+        self.pool.result("create_agent", agent_id=agent_id, model=runner, cwd=str(cwd))
+        try:
+            yield
+        finally:
+            self.pool.result("destroy_agent", agent_id=agent_id)
+
+    def send(self, agent_id: str, prompt: str, request_id: str) -> dict[str, Any]:
+        """What a call comes to, while another agent has its turns."""
+        sent = self.pool.threads.submit(self.pool.send, agent_id, prompt, request_id=request_id)
+        while not sent.done():
+            assert self.pool.send("bystander", "me")["result"]["content"].endswith("went on with me")
+        return sent.result()
+
+    def fails(self, agent_id: str, prompt: str, why: str) -> None:
+        """The call tells the failure, and so does an event; nothing is left of the turn."""
+        error: Any = self.send(agent_id, prompt, "bad").get("error")
+        assert error is not None and (error["code"], error["data"]["code"]) == (-32002, "TURN_FAILED"), error
+        details = error["data"]["details"]
+        assert why in details["why"] and (details["agent_id"], details["request_id"]) == (agent_id, "bad")
+        told = newest(self.pool, "turn.failed")
+        assert (told["agent_id"], told["request_id"]) == (agent_id, "bad") and why in told["why"]
+        self.is_clean()
+
+    def answers(self, agent_id: str, prompt: str, answer: str) -> None:
+        """It takes a turn as it should."""
+        assert self.send(agent_id, prompt, "good").get("result", {}).get("content") == answer
+        self.is_clean()
+
+    def is_clean(self) -> None:
+        """No process is left but those that keep the pool, and no directory of a turn."""
+        worker = self.pool.worker()
+        own = {worker, worker.parent()}
+        until(lambda: set(psutil.Process(self.pool.hub.process.pid).children(recursive=True)) <= own)
+        assert worker == self.pool.worker(), "it did not cost the others their turns"
+        until(lambda: not list(self.scratch.iterdir()))
+
+
+def newest(pool: Pool, type: str) -> dict[str, Any]:
+    """What the newest event of a type tells."""
+    url, headers = f"{pool.hub.url}/api/v1/events?type={type}", {"authorization": f"Bearer {pool.token}"}
+    rows = httpx.get(url, headers=headers, timeout=START_SECONDS).json()["data"]["results"]
+    told: dict[str, Any] = rows[0]["payload"]
+    return told
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Stage]:
+    """One hub for all of them."""
+    home = furnish(tmp_path_factory.mktemp("pool") / "home")
+    with (
+        serving(WELL.reply) as (server, url),
+        tempfile.TemporaryDirectory() as scratch,  # short: a socket lies in it
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", scratch)
+        pool = Pool(home, runners="")
+        stage = Stage(pool, server, url, Path(scratch))
+        stage.runs(
+            "bystanding", '[runners.bystanding]\nkind = "rehearsal"\nscript = [{ say = "went on with {content}" }]\n'
+        )
+        stage.runs("small", WELL.table("small", url))
+        try:
+            with stage.agent("bystander", "bystanding", home):
+                yield stage
+        finally:
+            pool.close()
+            until(lambda: not pool.left())
+
+
+@pytest.mark.parametrize("what", PROCESSES)
+def test_a_process_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> None:
+    case = PROCESSES[what]
+    stage.runs(what, case.table(what))
+    with stage.agent(what, what, tmp_path):
+        stage.fails(what, case.prompt, case.why)
+        stage.runs(what, Acp("hello", "").table(what))
+        stage.answers(what, "hello", "Hello")
+
+
+@pytest.mark.parametrize("what", MODELS)
+def test_a_model_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> None:
+    case = MODELS[what]
+    stage.runs(what, case.table(what, stage.url))
+    with stage.agent(what, what, tmp_path):
+        stage.server.replies = [case.reply]
+        stage.fails(what, "Work.", case.why)
+        stage.runs(what, WELL.table(what, stage.url))
+        stage.server.replies = [WELL.reply]
+        stage.answers(what, "And now?", "Hello")
+
+
+def test_a_model_whose_calls_are_none_is_told_so_and_one_that_calls_without_end_is_stopped(
+    stage: Stage, tmp_path: Path
+) -> None:
+    with stage.agent("caller", "small", tmp_path):
+        stage.server.replies = [calls(("read_file", "{nonsense"), ("no_such_tool", {})), says("Hello")]
+        stage.answers("caller", "Work.", "Hello")
+        told = [row["content"] for row in stage.pool.messages("caller") if row["role"] == "tool"]
+        assert [each[:13] for each in told] == ["Error: the ar", "Error: there "]
+        stage.server.replies = [calls(("list_directory", {}))]
+        answer = stage.send("caller", "Work on.", "endless")["result"]
+        assert answer["halted_at_iteration_limit"]
+        stage.server.replies = [WELL.reply]
+        assert stage.send("caller", "And now?", "after")["result"]["content"] == "Hello"
+        stage.is_clean()
+
+
+def test_a_directory_that_vanishes(stage: Stage, tmp_path: Path) -> None:
+    stage.runs("homeless", Acp("", "").table("homeless"))
+    for runner in ("homeless", "small"):
+        place = tmp_path / runner
+        place.mkdir()
+        with stage.agent(runner, runner, place):
+            place.rmdir()
+            if runner == "homeless":
+                stage.fails(runner, "hello", f"{place}, is not there any more")
+            else:
+                stage.server.replies = [calls(("list_directory", {})), says("It is gone.")]
+                assert stage.send(runner, "Look.", "bad")["result"]["content"] == "It is gone."
+                assert any(row["content"].startswith("Error: ") for row in stage.pool.messages(runner))
+            place.mkdir()
+            stage.server.replies = [WELL.reply]
+            stage.answers(runner, "hello", "Hello")
+
+
+def test_a_runner_that_is_taken_out_of_the_file(stage: Stage, tmp_path: Path) -> None:
+    stage.runs("gone", Acp("", "").table("gone"))
+    with stage.agent("gone", "gone", tmp_path):
+        stage.runs("gone", "")
+        stage.fails("gone", "hello", "There is no runner 'gone' in runners.toml")
+        stage.runs("gone", "nonsense")
+        error: Any = stage.pool.send("gone", "hello", request_id="worse")["error"]  # a file that is none is nobody's
+        assert error["data"]["code"] == "TURN_FAILED" and "is no TOML" in error["data"]["details"]["why"]
+        stage.runs("gone", Acp("", "").table("gone"))
+        stage.answers("gone", "hello", "Hello")
+
+
+def test_a_token_that_others_can_read_is_refused(stage: Stage) -> None:
+    pool, home = stage.pool, stage.pool.hub.home
+    port = str(pool.hub.address[1])
+    pool.token_file.chmod(0o644)
+    try:
+        refused = nexus(home, "rpc", "list", "--port", port)
+        assert refused.returncode != 0 and "can be read by others than you" in refused.stderr
+    finally:
+        pool.token_file.chmod(0o600)
+    listed = nexus(home, "rpc", "list", "--port", port)
+    assert listed.returncode == 0 and "bystander" in listed.stdout, listed.stderr

@@ -1,0 +1,257 @@
+"""JSON-RPC over real servers: the published system's sequence, limits by raw sockets, and a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.acceptance.hub import START_SECONDS, Hub, serving, start
+from tests.acceptance.processes import nexus
+from tests.conftest import Furnish
+from tests.ports import free_port
+
+LIST = json.dumps({"jsonrpc": "2.0", "method": "list_agents", "id": 1}).encode()
+RUNNERS = """
+default = "slow"
+[runners.slow]
+kind = "rehearsal"
+script = [{when = "never", wait = 3600}]
+"""
+
+
+class Rpc:
+    """A client of a running hub."""
+
+    def __init__(self, hub: Hub, token: Path, port: int | None = None) -> None:
+        self.hub, self.token_path = hub, token
+        self.url = hub.url if port is None else f"http://127.0.0.1:{port}"
+        self.token = token.read_text()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token}"}
+
+    def call(self, method: str, path: str = "/rpc", /, **params: Any) -> Any:
+        message = {"jsonrpc": "2.0", "method": method, "params": params, "id": 1}
+        told = httpx.post(self.url + path, json=message, headers=self.headers, timeout=START_SECONDS).json()
+        assert "error" not in told, told
+        return told["result"]
+
+    def raw(self, sent: bytes) -> tuple[int, Any]:
+        """The status and the JSON that come back for these bytes."""
+        authority = self.url.removeprefix("http://")
+        host, _, port = authority.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=START_SECONDS) as connection:
+            with contextlib.suppress(ConnectionError):  # it may answer before all is sent
+                connection.sendall(sent)
+            answer = connection.makefile("rb")
+            status = int(answer.readline().split()[1])
+            length = 0
+            while (line := answer.readline().strip().lower()) != b"":
+                if line.startswith(b"content-length:"):
+                    length = int(line.split()[1])
+            body = answer.read(length)
+            return status, json.loads(body) if body else None
+
+    def head(self, *lines: str, path: str = "/rpc", verb: str = "POST") -> bytes:
+        """A request's head, with the token."""
+        own = [f"Host: {self.url.removeprefix('http://')}", f"Authorization: bEaReR {self.token}"]
+        return "\r\n".join([f"{verb} {path} HTTP/1.1", *own, *lines, "", ""]).encode()
+
+
+def home_with_runners(furnish: Furnish, where: Path) -> Path:
+    home = furnish(where / "home")
+    (home / "runners.toml").write_text(RUNNERS)
+    return home
+
+
+@pytest.fixture(scope="module", params=["daphne", "uvicorn"])
+def rpc(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Rpc]:
+    """A hub with a pool, under both servers."""
+    home = home_with_runners(furnish, tmp_path_factory.mktemp(request.param))
+    if request.param == "daphne":
+        hub = start(home, "--control")
+        token = home / f"rpc-{hub.address[1]}.token"
+    else:
+        port = free_port()
+        command = ["env", "NEXUS_CONTROL=true", sys.executable, "-m", "uvicorn", "nexus_site.asgi:application"]
+        hub = start(home, command=[*command, "--port", str(port)], ready="Uvicorn running")
+        hub.url, token = f"http://127.0.0.1:{port}", home / "rpc.token"
+    try:
+        yield Rpc(hub, token)
+    finally:
+        hub.process.kill()
+        hub.process.wait()
+
+
+def test_it_answers_the_published_sequence(rpc: Rpc, tmp_path: Path) -> None:
+    made = rpc.call("create_agent", agent_id="worker", preset="trusted", cwd=str(tmp_path))
+    assert made == {"agent_id": "worker", "url": "/agent/worker"}
+    said = rpc.call("send", "/agent/worker", content="Hello", request_id="r1")
+    assert (said["request_id"], said["halted_at_iteration_limit"]) == ("r1", False) and "Hello" in said["content"]
+    assert rpc.call("get_context", "/agent/worker")["message_count"] == 2
+    assert rpc.call("get_tokens", "/agent/worker")["messages"] > 0
+    assert rpc.call("cancel", "/agent/worker", request_id="r1")["reason"] == "not_found_or_completed"
+    assert rpc.call("destroy_agent", agent_id="worker") == {"success": True, "agent_id": "worker"}
+    assert rpc.call("list_agents") == {"agents": []}
+
+
+@pytest.mark.parametrize(("size", "status"), [(1_048_576, 200), (1_048_577, 400)])
+@pytest.mark.parametrize("how", ["length", "chunks"])
+def test_a_body_has_1048576_bytes(rpc: Rpc, size: int, status: int, how: str) -> None:
+    body = LIST + b" " * (size - len(LIST))
+    if how == "length":
+        sent = rpc.head(f"Content-Length: {size}") + body
+    else:
+        sent = rpc.head("Transfer-Encoding: chunked") + b"%x\r\n%s\r\n0\r\n\r\n" % (size, body)
+    got, told = rpc.raw(sent)
+    assert got == status and (status == 200 or (told["error"]["code"], told["id"]) == (-32700, None))
+
+
+@pytest.mark.parametrize(("count", "status"), [(128, 200), (129, 400)])
+def test_a_request_has_128_headers(rpc: Rpc, count: int, status: int) -> None:
+    fillers = [f"X-{number}: x" for number in range(count - 3)]
+    got, told = rpc.raw(rpc.head(f"Content-Length: {len(LIST)}", *fillers) + LIST)
+    assert got == status and (status == 200 or told["error"]["code"] == -32700)
+
+
+@pytest.mark.parametrize(("size", "status"), [(30_000, 200), (33_000, 400), (60_000, 400)])
+@pytest.mark.parametrize("headers", [1, 10])
+def test_headers_have_32_kilobytes(rpc: Rpc, size: int, status: int, headers: int) -> None:
+    fillers = [f"X-{number}: {'x' * (size // headers)}" for number in range(headers)]
+    got, told = rpc.raw(rpc.head(f"Content-Length: {len(LIST)}", *fillers) + LIST)
+    assert got == status and (status == 200 or told["error"]["code"] == -32700)
+
+
+def test_the_method_comes_before_the_token_and_the_token_before_the_route(rpc: Rpc) -> None:
+    for verb, path, headers, status, code in [
+        ("GET", "/agent/nobody", {}, 405, -32600),
+        ("POST", "/agent/nobody", {}, 401, -32600),
+        ("POST", "/agent/nobody", {"authorization": "Bearer nxk_wrong"}, 403, -32600),
+        ("POST", "/agent/nobody", rpc.headers, 404, -32602),
+        ("POST", "/rpc", rpc.headers, 400, -32700),
+    ]:
+        answer = httpx.request(verb, rpc.url + path, headers=headers, content=b"{")
+        assert (answer.status_code, answer.json()["error"]["code"], answer.json()["id"]) == (status, code, None)
+
+
+def test_a_notification_is_answered_by_nothing(rpc: Rpc) -> None:
+    answer = httpx.post(rpc.url + "/", json={"jsonrpc": "2.0", "method": "list_agents"}, headers=rpc.headers)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize(("asked", "ends"), [("cancel", True), ("leave", False)])
+async def test_a_client_that_hangs_up_leaves_its_turn_or_takes_it_along(rpc: Rpc, asked: str, ends: bool) -> None:
+    agent = f"left-{asked}"
+    rpc.call("create_agent", agent_id=agent)
+    params = {"content": "never", "request_id": "r", "on_disconnect": asked}
+    message = json.dumps({"jsonrpc": "2.0", "method": "send", "params": params, "id": 1}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(rpc.url.rpartition(":")[2]))
+    writer.write(rpc.head(f"Content-Length: {len(message)}", path=f"/agent/{agent}") + message)
+    async with asyncio.timeout(START_SECONDS):
+        while rpc.call("get_context", f"/agent/{agent}")["message_count"] == 0:  # until it is taken
+            await asyncio.sleep(0.02)
+        writer.close()
+        if ends:
+            while rpc.call("send", f"/agent/{agent}", content="never", request_id="r", timeout_seconds=0) != {
+                "cancelled": True,
+                "request_id": "r",
+            }:
+                await asyncio.sleep(0.02)
+    cancelled = rpc.call("cancel", f"/agent/{agent}", request_id="r")["cancelled"]
+    assert cancelled is not ends
+    del reader
+
+
+def test_a_port_of_its_own_has_json_rpc_and_nothing_else(furnish: Furnish, tmp_path: Path) -> None:
+    home, own = home_with_runners(furnish, tmp_path), free_port()
+    for hub in serving(home, "--control", "--rpc-port", str(own)):
+        rpc = Rpc(hub, home / f"rpc-{own}.token", own)
+        assert stat.S_IMODE(rpc.token_path.stat().st_mode) == 0o600 and len(rpc.token) == 47
+        assert [line.split()[2] for line in hub.lines if " JSON-RPC " in line] == [
+            f"{hub.url}/rpc",
+            f"http://127.0.0.1:{own}/rpc",
+        ]
+        rpc.call("create_agent", agent_id="a")
+        assert "Hello" in rpc.call("send", "/agent/a", content="Hello")["content"]
+        for path in (
+            "/",
+            "/rpc",
+            "/admin/",
+            "/api/v1/agents",
+            "/mcp",
+            "/healthz",
+            "/metrics",
+            "/static/admin/css/base.css",
+        ):
+            answer = httpx.get(rpc.url + path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (405, -32600), path
+            assert httpx.post(rpc.url + path).status_code == 401, path
+            status = 400 if path in ("/", "/rpc") else 404
+            assert httpx.post(rpc.url + path, headers=rpc.headers).status_code == status, path
+        with pytest.raises(InvalidStatus) as refused:
+            connect(f"ws://127.0.0.1:{own}/ws/events/")
+        assert refused.value.response.status_code == 403
+        assert httpx.get(f"{hub.url}/healthz").status_code == 200, "the server's own port has the rest"
+        assert Rpc(hub, rpc.token_path).call("list_agents")["agents"][0]["agent_id"] == "a"
+        assert hub.stop() == 0
+        assert not rpc.token_path.exists()
+        assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line], hub.lines
+
+
+def test_an_agents_own_server_leaves_the_token_as_it_is(furnish: Furnish, tmp_path: Path) -> None:
+    home = home_with_runners(furnish, tmp_path)
+    for hub in serving(home, "--control"):
+        rpc = Rpc(hub, home / f"rpc-{hub.address[1]}.token")
+        ended = nexus(home, "runmcp", "--control", "true")
+        assert ended.returncode == 0, ended.stderr
+        assert rpc.token_path.read_text() == rpc.token
+        assert rpc.call("list_agents") == {"agents": []}
+
+
+@pytest.mark.parametrize("flag", ["--port", "--rpc-port"])
+def test_a_port_that_is_taken_stops_the_start(furnish: Furnish, tmp_path: Path, flag: str) -> None:
+    home = furnish(tmp_path / "home")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = "--rpc-port" if flag == "--port" else "--port"
+        ended = nexus(home, "serve", "--control", flag, str(port), other, str(free_port()))
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert (
+        f"CONFIG_ERROR: Cannot listen on 127.0.0.1:{port}: " in ended.stderr and "listens there already" in ended.stderr
+    )
+    assert "Traceback" not in ended.stderr and not list(home.glob("*.token")) and not list(home.glob("*pool*.lock"))
+
+
+def test_a_token_that_cannot_be_written_stops_the_start(furnish: Furnish, tmp_path: Path) -> None:
+    home, port = furnish(tmp_path / "home"), free_port()
+    (home / f"rpc-{port}.token" / "in-the-way").mkdir(parents=True)
+    ended = nexus(home, "serve", "--control", "--port", "0", "--rpc-port", str(port))
+    assert ended.returncode == 1
+    assert "CONFIG_ERROR: The pool's token cannot be written to" in ended.stderr and "Traceback" not in ended.stderr
+    assert not list(home.glob("*.partial")) and not list(home.glob(".*.partial"))
+
+
+def test_a_port_of_its_own_is_the_pools(tmp_path: Path) -> None:
+    ended = nexus(tmp_path / "home", "serve", "--rpc-port")
+    assert ended.returncode == 1 and "CONFIG_ERROR" in ended.stderr and "--control" in ended.stderr
+    assert not (tmp_path / "home").exists() and "Traceback" not in ended.stderr
+
+
+def test_without_a_pool_there_is_no_json_rpc(furnish: Furnish, tmp_path: Path) -> None:
+    home = furnish(tmp_path / "home")
+    for hub in serving(home):
+        assert httpx.post(f"{hub.url}/rpc", content=LIST).status_code == 404
+        assert not any("JSON-RPC" in line for line in hub.lines) and not list(home.glob("*.token"))

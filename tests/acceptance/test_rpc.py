@@ -1,0 +1,407 @@
+"""`nexus rpc` against a real hub, and against what is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nexus_client import ServerTokenManager, generate_api_key
+from tests.acceptance.hub import ROOT, Hub, serving, start
+from tests.acceptance.processes import environment, nexus
+from tests.conftest import Furnish
+from tests.control.stub import free_port
+
+SLOW = """
+default = "rehearsal"
+[runners.slow]
+kind = "rehearsal"
+script = [{ when = "wait", wait = 600, say = "Late." }, { when = "fail", fail = "It broke." }]
+"""
+
+
+def rpc(home: Path, *arguments: str, **more: str) -> Any:
+    """What a command that went well printed."""
+    said = nexus(home, "rpc", *arguments, **more)
+    assert (said.returncode, said.stderr) == (0, ""), said
+    printed = json.loads(said.stdout)
+    assert said.stdout == json.dumps(printed, indent=2) + "\n"
+    return printed
+
+
+def failed(home: Path, *arguments: str, code: int = 1, **more: str) -> str:
+    """What a command that failed said; one line, and no traceback."""
+    said = nexus(home, "rpc", *arguments, **more)
+    assert said.returncode == code, said
+    assert said.stderr.startswith("Error: ") and said.stderr.count("\n") == 1, said.stderr
+    return said.stderr
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+    """A hub with a pool."""
+    home = furnish(tmp_path_factory.mktemp("hub") / "home")
+    (home / "runners.toml").write_text(SLOW)
+    yield from serving(home, "--control")
+
+
+def test_an_agent_is_created_sent_to_and_ended(hub: Hub, tmp_path: Path) -> None:
+    home, port = hub.home, hub.address[1]
+    assert rpc(home, "detect") == {"port": port, "result": "nexus_server"}
+    (tmp_path / "out").mkdir()
+    made = rpc(home, "create", tmp_path.name, "--cwd", str(tmp_path), "--write-path", str(tmp_path / "out"))
+    assert made == {"agent_id": tmp_path.name, "url": f"/agent/{tmp_path.name}"}
+    sent = rpc(home, "send", tmp_path.name, "Hello!", "--request-id", "r1")
+    assert sent["content"].endswith("You said: Hello!") and sent["request_id"] == "r1"
+    assert rpc(home, "send", tmp_path.name, "Hello!", "--request-id", "r1") == sent  # twice is once
+    assert "another message" in failed(home, "send", tmp_path.name, "Bye!", "--request-id", "r1")
+    rows = rpc(home, "list", "--port", str(port))["agents"]
+    row = next(row for row in rows if row["agent_id"] == tmp_path.name)
+    assert (row["permission_level"], row["cwd"]) == ("sandboxed", str(tmp_path))
+    assert row["write_paths"] == [str(tmp_path / "out")]
+    status = rpc(home, "status", tmp_path.name)
+    assert status["context"]["message_count"] == 2 and status["tokens"]["remaining"] > 0
+    said = rpc(home, "messages", tmp_path.name, "--limit", "1")["messages"]
+    assert [message["role"] for message in said] == ["assistant"]
+    assert rpc(home, "compact", tmp_path.name) == {"compacted": False, "reason": "nothing_to_compact"}
+    nothing = nexus(home, "rpc", "cancel", tmp_path.name, "r1")
+    assert nothing.returncode == 1 and json.loads(nothing.stdout)["reason"] == "not_found_or_completed"
+    assert "already" in failed(home, "create", tmp_path.name)
+    assert rpc(home, "destroy", tmp_path.name) == {"success": True, "agent_id": tmp_path.name}
+    again = nexus(home, "rpc", "destroy", tmp_path.name)
+    assert again.returncode == 1 and json.loads(again.stdout) == {"success": False, "agent_id": tmp_path.name}
+    for verb in (
+        ["send", tmp_path.name, "x"],
+        ["status", tmp_path.name],
+        ["messages", tmp_path.name],
+        ["cancel", "..", "x"],
+    ):
+        assert "There is no agent" in failed(home, *verb)
+
+
+def test_an_agent_is_created_that_wakes_by_itself_in_a_worktree_of_its_own(hub: Hub, tmp_path: Path) -> None:
+    wakes = ("--wake-on", "mail", "--wake-on", "topic")
+    made = rpc(hub.home, "create", f".{tmp_path.name}", "--cwd", str(tmp_path), *wakes)
+    assert made["agent_id"] == f".{tmp_path.name}"
+    refused = failed(hub.home, "create", f".{tmp_path.name}-2", "--cwd", str(tmp_path), "--wake-on", "moon")
+    assert "wake_on takes handoff, mail, task, topic" in refused
+    assert "git" in failed(hub.home, "create", f".{tmp_path.name}-3", "--cwd", str(tmp_path), "--worktree")
+
+
+def test_a_first_message_is_queued_or_waited_for(hub: Hub, tmp_path: Path) -> None:
+    made = rpc(hub.home, "create", f".{tmp_path.name}", "--cwd", str(tmp_path), "--message", "Hello")
+    assert made["initial_status"] == "queued" and made["agent_id"] == f".{tmp_path.name}"
+    made = rpc(
+        hub.home, "create", f".{tmp_path.name}-2", "--cwd", str(tmp_path), "--message", "Hello", "--timeout", "60"
+    )
+    assert made["response"]["content"].endswith("You said: Hello")
+
+
+def test_a_turn_that_takes_long_goes_on_and_is_cancelled(hub: Hub, tmp_path: Path) -> None:
+    home, name = hub.home, tmp_path.name
+    rpc(home, "create", name, "--cwd", str(tmp_path), "--model", "slow")
+    over = failed(home, "send", name, "wait", "--request-id", "long", "--timeout", "0.1")
+    assert "--request-id long" in over
+    with ThreadPoolExecutor(1) as sender:
+        waiting = sender.submit(rpc, home, "send", name, "wait", "--request-id", "long")
+        while not rpc(home, "messages", name)["messages"]:
+            pass  # until it is taken
+        assert rpc(home, "cancel", name, "long") == {"cancelled": True, "request_id": "long"}
+        assert waiting.result() == {"cancelled": True, "request_id": "long"}
+    assert "It broke." in failed(home, "send", name, "fail")
+    known = rpc(home, "runners")
+    assert known["default"] == "rehearsal" and {"slow", "rehearsal"} == {row["name"] for row in known["runners"]}
+
+
+def test_who_follows_sees_each_message_as_it_comes(hub: Hub, tmp_path: Path) -> None:
+    rpc(hub.home, "create", tmp_path.name, "--cwd", str(tmp_path))
+    rpc(hub.home, "send", tmp_path.name, "one")
+    command = [sys.executable, str(ROOT / "manage.py"), "rpc", "messages", tmp_path.name, "--follow"]
+    follower = subprocess.Popen(command, env=environment(hub.home), text=True, stdout=subprocess.PIPE)
+    try:
+        assert follower.stdout is not None
+        seen = [json.loads(follower.stdout.readline()) for _ in range(2)]
+        rpc(hub.home, "send", tmp_path.name, "two")
+        seen += [json.loads(follower.stdout.readline()) for _ in range(2)]
+    finally:
+        follower.send_signal(signal.SIGINT)
+        follower.communicate()
+    assert [message["position"] for message in seen] == [0, 1, 2, 3]
+    assert [message["content"] for message in seen if message["role"] == "user"] == ["one", "two"]
+    assert follower.returncode == 130
+
+
+def test_who_follows_begins_with_the_newest_and_ends_with_the_agent(hub: Hub, tmp_path: Path) -> None:
+    rpc(hub.home, "create", tmp_path.name, "--cwd", str(tmp_path))
+    rpc(hub.home, "send", tmp_path.name, "one")
+    command = [sys.executable, str(ROOT / "manage.py"), "rpc", "messages", tmp_path.name, "--follow", "--limit", "1"]
+    follower = subprocess.Popen(command, env=environment(hub.home), text=True, stdout=subprocess.PIPE)
+    assert follower.stdout is not None
+    assert json.loads(follower.stdout.readline())["role"] == "assistant"
+    rpc(hub.home, "destroy", tmp_path.name)
+    assert follower.communicate()[0] == "" and follower.returncode == 0
+    assert "No such pool agent" in failed(hub.home, "messages", "nobody", "--follow")
+
+
+def test_messages_come_from_standard_input(hub: Hub, tmp_path: Path) -> None:
+    rpc(hub.home, "create", tmp_path.name, "--cwd", str(tmp_path))
+    command = [sys.executable, str(ROOT / "manage.py"), "rpc", "send", tmp_path.name, "-"]
+    strict = environment(hub.home, PYTHONIOENCODING="utf-8:strict")
+    for given, told in (
+        ("Ünïcode\n".encode(), "Ünïcode"),
+        (b"\xff\xfe", "no text"),
+        (b"", "must not be empty"),
+        (b"\x00", "NUL character"),
+    ):
+        said = subprocess.run(command, env=strict, input=given, capture_output=True)
+        answer = json.loads(said.stdout)["content"] if said.returncode == 0 else said.stderr.decode()
+        assert told in answer and "Traceback" not in said.stderr.decode()
+
+
+REFUSED = [
+    (["create", "a..b"], "agent_id takes"),
+    (["create", "a\n"], "agent_id takes"),
+    (["create", "x" * 63], "agent_id takes"),
+    (["create", "x", "--preset", "yolo"], "yolo"),
+    (["create", "x", "--preset", "\x1b[31m"], "no preset"),
+    (["create", "x", "--model", "nothing"], "no runner"),
+    (["create", "x", "--cwd", "/no/such/directory"], "'/no/such/directory' is none"),
+    (["create", "x", "--cwd", ".", "--write-path", "/etc"], "does not lie below"),
+    (["create", "x", "--timeout", "5"], "--message"),
+    (["send", "../rpc", "x"], "There is no agent"),
+]
+
+
+def test_what_is_refused_is_told_and_makes_nothing(hub: Hub) -> None:
+    for arguments, told in REFUSED:
+        error = failed(hub.home, *arguments)
+        assert told in error and error.rstrip("\n").isprintable()
+    assert "x" not in {row["agent_id"] for row in rpc(hub.home, "list")["agents"]}
+
+
+def test_a_wrong_command_line_ends_with_2_and_makes_nothing(tmp_path: Path) -> None:
+    assert "See --help" in failed(tmp_path / "home", "create", code=2)
+    assert not (tmp_path / "home").exists()
+
+
+def test_it_shows_what_an_agent_and_its_model_said(tmp_path: Path) -> None:
+    directory = tmp_path / "logs" / "pool"
+    directory.mkdir(parents=True)
+    (directory / "ana.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(5)) + '{"n"')
+    shown = rpc(tmp_path, "logs", "ana", "--limit", "2")
+    assert shown == {"agent_id": "ana", "path": str(directory / "ana.jsonl"), "lines": [{"n": 4}, '{"n"']}
+    (tmp_path / "secret.jsonl").touch()
+    for other in ("bob", "../../secret", "x" * 300, ""):
+        assert "has no log" in failed(tmp_path, "logs", other)
+
+
+def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+    home, port = tmp_path / "home", str(free_port())
+    assert "no server answers there" in failed(home, "list", "--port", port)
+    nothing = nexus(home, "rpc", "detect", "--port", port)
+    assert nothing.returncode == 1 and json.loads(nothing.stdout)["result"] == "no_server"
+    assert nothing.stderr.startswith("Error: No server") and not home.exists()
+    found = nexus(home, "rpc", "discover", "--ports", port)
+    assert (found.returncode, json.loads(found.stdout)) == (1, {"servers": []})
+
+
+def test_another_service_is_told_from_a_server(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.headers["authorization"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        port = str(other.server_port)
+        assert "not in JSON-RPC" in failed(tmp_path, "list", "--port", port)
+        detected = nexus(tmp_path, "rpc", "detect", "--port", port)
+        assert detected.returncode == 1 and json.loads(detected.stdout)["result"] == "other_service"
+        other.shutdown()
+    assert seen == [None, None]
+
+
+def test_a_token_must_be_this_runs_and_its_owners_alone(hub: Hub, tmp_path: Path) -> None:
+    port = str(hub.address[1])
+    assert "no token" in failed(tmp_path, "list", "--port", port)
+    assert "read it anew" in failed(tmp_path, "list", "--port", port, NEXUS_RPC_TOKEN=generate_api_key())
+    assert "other characters" in failed(tmp_path, "list", "--port", port, NEXUS_RPC_TOKEN="a b")
+    tokens = ServerTokenManager(int(port), tmp_path)
+    right = ServerTokenManager(int(port), hub.home).load()
+    assert right is not None
+    tokens.save(right)
+    assert "agents" in rpc(tmp_path, "list")
+    tokens.token_path.chmod(0o644)
+    assert "chmod 600" in failed(tmp_path, "list")
+    assert "agents" in rpc(tmp_path, "list", NEXUS_RPC_TOKEN=right)
+    tokens.token_path.unlink()
+    tokens.token_path.symlink_to(hub.home / tokens.token_path.name)
+    assert "no token" in failed(tmp_path, "list")
+    (server,) = rpc(hub.home, "discover")["servers"]
+    assert (server["auth"], server["port"], server["token_present"]) == ("ok", int(port), True)
+
+
+def test_a_token_lasts_as_long_as_its_server(home: Path) -> None:
+    tokens = []
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        hub = start(home, "--control")
+        try:
+            file = ServerTokenManager(hub.address[1], home)
+            tokens.append(file.load())
+            assert rpc(home, "list") == {"agents": []}  # also beside the token of the one that was killed
+            alone = f"rehearsal alone: no model answers until {home / 'runners.toml'} names one"
+            assert told(hub) == [str(file.token_path), alone]
+            hub.stop(number)
+            assert file.token_path.exists() == (number == signal.SIGKILL)
+        finally:
+            hub.process.kill()
+            hub.process.wait()
+    assert None not in tokens and len(set(tokens)) == 3
+
+
+def test_the_documented_session_with_curl_is_answered(home: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "run-a-pool.md").read_text()
+    session = page.partition("<!-- A test plays this session. -->\n```bash\n")[2].partition("```")[0]
+    hub = start(home, "--control")
+    try:
+        session = session.replace("~/.nexus/rpc.token", str(ServerTokenManager(hub.address[1], home).token_path))
+        session = session.replace("http://127.0.0.1:8765", hub.url)
+        played = subprocess.run(["bash", "-eu", "-c", session], text=True, capture_output=True, check=True)
+        results = [json.loads(line)["result"] for line in played.stdout.splitlines()]
+        assert hub.process.wait(180) == 0
+    finally:
+        hub.process.kill()
+        hub.process.wait()
+    created, sent, tokens, context, messages, cancelled, listed, destroyed, stopped = results
+    assert created == {"agent_id": "worker-1", "url": "/agent/worker-1"}
+    assert sent["content"].endswith("You said: Hello!") and sent["request_id"] == "r1"
+    assert tokens["messages"] > 0 and context["message_count"] == len(messages["messages"]) == 2
+    assert cancelled["reason"] == "not_found_or_completed"
+    assert [row["agent_id"] for row in listed["agents"]] == ["worker-1"]
+    assert destroyed == {"success": True, "agent_id": "worker-1"} and stopped["success"] is True
+
+
+@pytest.mark.parametrize("name", ["tutorial/first-team.md", "how-to/run-a-pool.md"])
+def test_the_commands_that_the_documentation_shows_are_answered(hub: Hub, tmp_path: Path, name: str) -> None:
+    (tmp_path / "shop").mkdir()
+    shown = re.findall(r"^\$ (?:\S*/)?nexus rpc (.*)$", (ROOT / "docs" / name).read_text(), re.M)
+    assert len(shown) >= 2
+    for line in shown:
+        arguments = shlex.split(line.replace("~", str(tmp_path)))
+        if "--follow" not in arguments:
+            rpc(hub.home, *arguments)
+
+
+def test_the_published_clients_sequence_is_answered(home: Path, tmp_path: Path) -> None:
+    port = str(free_port())
+    hub = start(home, "--control", "--rpc-port", port)
+    try:
+        assert rpc(home, "list", "--port", port) == {"agents": []}
+        made = rpc(home, "create", "worker-1", "--preset", "trusted", "--cwd", str(tmp_path))
+        assert made == {"agent_id": "worker-1", "url": "/agent/worker-1"}
+        assert rpc(home, "send", "worker-1", "Hello!")["content"].endswith("You said: Hello!")
+        assert rpc(home, "status", "worker-1")["context"]["message_count"] == 2
+        assert nexus(home, "rpc", "cancel", "worker-1", "r1").returncode == 1  # nothing to cancel
+        assert rpc(home, "destroy", "worker-1") == {"success": True, "agent_id": "worker-1"}
+        assert rpc(home, "shutdown")["success"] is True
+        assert hub.process.wait(180) == 0
+    finally:
+        hub.process.kill()
+        hub.process.wait()
+
+
+def test_the_published_clients_requests_with_curl_are_answered(home: Path) -> None:
+    port = free_port()
+    hub = start(home, "--control", "--rpc-port", str(port))
+
+    def curl(path: str, method: str, **params: Any) -> Any:
+        """The result of a request, as that client's documentation spells it: to localhost, with -X POST."""
+        token = ServerTokenManager(port, home).load()
+        request = {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {}), "id": 1}
+        command = ["curl", "-sS", "-f", "-X", "POST", f"http://localhost:{port}{path}"]
+        command += ["-H", f"Authorization: Bearer {token}", "-H", "Content-Type: application/json"]
+        said = subprocess.run([*command, "-d", json.dumps(request)], capture_output=True, text=True, check=True)
+        answer = json.loads(said.stdout)
+        assert (answer["jsonrpc"], answer["id"]) == ("2.0", 1)
+        return answer["result"]
+
+    try:
+        made = curl("/rpc", "create_agent", agent_id="worker")
+        assert made == {"agent_id": "worker", "url": "/agent/worker"}
+        sent = curl("/agent/worker", "send", content="Hello")
+        assert sent["content"].endswith("You said: Hello") and sent["halted_at_iteration_limit"] is False
+        assert [row["agent_id"] for row in curl("/", "list_agents")["agents"]] == ["worker"]
+        status = {**curl("/agent/worker", "get_tokens"), **curl("/agent/worker", "get_context")}
+        assert status["message_count"] == 2 and status["remaining"] > 0
+        assert [row["role"] for row in curl("/agent/worker", "get_messages")["messages"]] == ["user", "assistant"]
+        cancelled = curl("/agent/worker", "cancel", request_id=sent["request_id"])
+        assert (cancelled["cancelled"], cancelled["reason"]) == (False, "not_found_or_completed")
+        assert curl("/agent/worker", "compact") == {"compacted": False, "reason": "nothing_to_compact"}
+        assert curl("/rpc", "destroy_agent", agent_id="worker") == {"success": True, "agent_id": "worker"}
+        curl("/rpc", "create_agent", agent_id="last")
+        assert curl("/agent/last", "shutdown") == {"success": True}  # of all that there are
+        assert hub.process.wait(180) == 0
+        assert ServerTokenManager(port, home).load() is None
+    finally:
+        hub.process.kill()
+        hub.process.wait()
+
+
+def test_two_servers_are_found_each_with_its_token(hub: Hub, home: Path) -> None:
+    for other in serving(home, "--control"):
+        rpc(home, "create", "ana")
+        for server in (hub, other):
+            (found,) = rpc(server.home, "discover")["servers"]
+            assert (found["port"], found["auth"]) == (server.address[1], "ok")
+        spec = f"{hub.address[1]},{other.address[1]}"
+        found = rpc(home, "discover", "--ports", spec)["servers"]
+        auth = {server["port"]: server["auth"] for server in found}  # by port, of which either may be the lower
+        assert auth == {hub.address[1]: "required", other.address[1]: "ok"}
+        assert "no token" in failed(home, "list", "--port", str(hub.address[1]))
+
+
+def test_a_hub_without_a_pool_is_no_server(hub: Hub, home: Path) -> None:
+    plain = start(home)
+    try:
+        port = str(plain.address[1])
+        for arguments in (["list", "--port", port], ["create", "ana"]):
+            told = failed(home, *arguments)
+            assert f"on 127.0.0.1:{port}, runs no pool" in told and "nexus serve --control" in told
+        assert "not in JSON-RPC" in failed(hub.home, "list", "--port", port), "of another home, nothing is known"
+        assert json.loads(nexus(home, "rpc", "detect", "--port", port).stdout)["result"] == "other_service"
+    finally:
+        plain.stop()
+
+
+def told(hub: Hub) -> list[str]:
+    """Where a server says that its token is, and what answers there."""
+    return [line.split(maxsplit=2)[2] for line in hub.lines if " Token " in line or " Runners " in line]
+
+
+def test_the_server_tells_where_its_token_is_and_what_answers(hub: Hub) -> None:
+    assert told(hub) == [str(hub.home / f"rpc-{hub.address[1]}.token"), "rehearsal (the default), slow"]
+
+
+def test_a_port_that_takes_connections_and_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as quiet:
+        said = nexus(tmp_path, "rpc", "detect", "--port", str(quiet.getsockname()[1]))
+    assert said.returncode == 1 and json.loads(said.stdout)["result"] == "timeout"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,227 @@
+"""Calls that wait, as MCP's tasks, over real stdio and HTTP: what outlives the process that was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    SubscriptionFilter,
+    SubscriptionsListenRequest,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+
+from tests.acceptance.hub import Hub, start
+from tests.acceptance.pool import Pool, until
+from tests.acceptance.processes import ROOT, environment, nexus
+from tests.mcp_bridge import tasking
+from tests.mcp_bridge.tasking import Tasks, begun
+
+HOUR = 3_600
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def hubs(home: Path) -> Iterator[Callable[[], Hub]]:
+    """Starts hubs over one home, one after the other."""
+    started: list[Hub] = []
+
+    def begin() -> Hub:
+        started.append(start(home))
+        return started[-1]
+
+    yield begin
+    for hub in started:
+        hub.process.kill()
+        hub.process.wait()
+
+
+def over_http(hub: Hub, key: str, path: str = "", mode: str = "auto", **more: Any) -> Client:
+    return Client(f"{hub.url}/mcp{path}?api_key={key}", mode=mode, **more)
+
+
+def over_stdio(home: Path, mode: str = "auto", environ: dict[str, str] | None = None, **more: Any) -> Client:
+    command = [str(ROOT / "manage.py"), "runmcp"]
+    process = StdioServerParameters(command=sys.executable, args=command, env=environment(home, **(environ or {})))
+    return Client(stdio_client(process), mode=mode, **more)
+
+
+def asked(project: str) -> dict[str, Any]:
+    """An event_wait of builder's for an artifact: those that come are told from whatever else there is."""
+    filters = {"type": "artifact.created"}
+    return {"project_root": project, "agent_id": "builder", "stream": "workspace", "filters": filters}
+
+
+PUT = {"artifact_type": "text", "content": "c"}
+
+
+def types(task: tasking.Task) -> list[str]:
+    return [event["type"] for event in task.envelope()["data"]["events"]]
+
+
+def prepared(hub: Hub, project: str) -> list[str]:
+    """Keys of builder and reviewer, in a workspace."""
+    hub.call("workspace_resolve", project_root=project)
+    return [hub.key(agent_id) for agent_id in ("builder", "reviewer")]
+
+
+def test_it_outlives_the_hub_that_was_killed(hubs: Callable[[], Hub], project: str) -> None:
+    hub = hubs()
+    builder, reviewer = prepared(hub, project)
+
+    async def begin() -> list[str]:
+        async with over_http(hub, builder, extensions=[Tasks()]) as client:
+            here = {"project_root": project, "agent_id": "builder", "timeout_seconds": HOUR}
+            waits = [begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)]
+            waits += [begun(client, "handoff_list_available", **here)]
+            waits += [begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)]
+            ids = [(await wait).task_id for wait in waits]
+            await tasking.cancel(client.session, ids[-1])
+            return ids
+
+    ids = asyncio.run(begin())
+    hub.stop(signal.SIGKILL)
+    hub = hubs()
+    hub.call("artifact_put", project_root=project, **PUT)
+    offer = {"project_root": project, "from_agent_id": "reviewer", "target": {"strategy": "broadcast"}}
+    offered = hub.call("handoff_create", **offer, visibility="public", payload="scan it")["handoff_id"]
+
+    async def come_back() -> list[tasking.Task]:
+        async with over_http(hub, reviewer, extensions=[Tasks()]) as foreign:
+            for task_id in ids:
+                with pytest.raises(MCPError) as refused:
+                    await tasking.get(foreign.session, task_id)
+                assert refused.value.code == INVALID_PARAMS
+        async with over_http(hub, builder, extensions=[Tasks()]) as client:
+            return [await tasking.get(client.session, task_id) for task_id in ids]
+
+    events, handoffs, cancelled = asyncio.run(come_back())
+    assert types(events) == ["artifact.created"] and cancelled.status == "cancelled"
+    assert [handoff["handoff_id"] for handoff in handoffs.envelope()["data"]["handoffs"]] == [offered]
+
+
+@asynccontextmanager
+async def to_be_killed(client: Client) -> AsyncIterator[Client]:
+    """A client on stdio whose server is killed before it is left."""
+    before = set(psutil.Process().children())
+    with contextlib.suppress(Exception, BaseExceptionGroup):
+        async with client:
+            yield client
+            for process in set(psutil.Process().children()) - before:
+                process.kill()
+
+
+def test_it_outlives_the_stdio_server_that_was_killed(home: Path, project: str) -> None:
+    environ = {"NEXUS_API_KEY": _key(home)}
+
+    async def play() -> tasking.Task:
+        async with to_be_killed(over_stdio(home, environ=environ, extensions=[Tasks()])) as client:
+            await client.call_tool("workspace_resolve", {"project_root": project})
+            task = await begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)
+        async with over_stdio(home, extensions=[Tasks()]) as other:
+            await other.call_tool("artifact_put", {"project_root": project, **PUT})
+        async with over_stdio(home, environ=environ, extensions=[Tasks()]) as client:
+            return await tasking.get(client.session, task.task_id)
+
+    assert types(asyncio.run(play())) == ["artifact.created"]
+
+
+def _key(home: Path) -> str:
+    made = nexus(home, "agents", "create", "builder", "--json")
+    return str(next(word.strip('",') for word in made.stdout.split() if word.strip('",').startswith("nxs_")))
+
+
+def test_it_sends_once_whatever_is_killed(home: Path) -> None:
+    pools = [Pool(home, "--pool-turns", "1")]
+    try:
+        pools[0].create("parent", preset="trusted")
+        for name in ("one", "other"):
+            pools[0].create(name, parent_agent_id="parent")
+        key = pools[0].hub.call("agent_key_issue", agent_id="parent")["api_key"]
+
+        async def begin() -> list[str]:
+            async with over_http(pools[0].hub, key, "/control", extensions=[Tasks()]) as client:
+                stalls = await begun(client, "pool_send", agent_id="one", content="stall", timeout_seconds=HOUR)
+                await asyncio.to_thread(pools[0].begun, "one", "stall")
+                waits = await begun(client, "pool_send", agent_id="other", content="hello", timeout_seconds=HOUR)
+                return [stalls.task_id, waits.task_id]
+
+        ids = asyncio.run(begin())
+        pools[0].kill()
+        pools.append(Pool(home, "--pool-turns", "1"))
+
+        async def come_back() -> list[tasking.Task]:
+            async with over_http(pools[1].hub, key, "/control", extensions=[Tasks()]) as client:
+                return [await tasking.end_of(client.session, task_id) for task_id in ids]
+
+        interrupted, answered = asyncio.run(come_back())
+        assert interrupted.result is not None and interrupted.result.is_error
+        assert interrupted.envelope()["error"]["code"] == "TURN_INTERRUPTED"
+        assert "went on with hello" in answered.envelope()["data"]["content"]
+        asked_for = [row["content"] for row in pools[1].messages("other") if row["role"] == "user"]
+        assert asked_for == ["hello"]
+    finally:
+        for pool in pools:
+            pool.close()
+        until(lambda: not any(pool.left() for pool in pools))
+
+
+def test_it_tells_a_listener_of_its_end_over_http(hubs: Callable[[], Hub], project: str) -> None:
+    hub = hubs()
+    builder, _ = prepared(hub, project)
+
+    async def listen() -> tasking.Task:
+        heard: asyncio.Queue[tasking.Task] = asyncio.Queue()
+        async with over_http(hub, builder, extensions=[Tasks(heard)]) as client:
+            task = await begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)
+            wanted = SubscriptionFilter.model_validate({"taskIds": [task.task_id]})
+            params = SubscriptionsListenRequestParams(notifications=wanted)
+            request = SubscriptionsListenRequest(params=params)
+            listening = asyncio.create_task(client.session.send_request(request, SubscriptionsListenResult))
+            await asyncio.to_thread(hub.call, "artifact_put", project_root=project, **PUT)
+            told = await asyncio.wait_for(heard.get(), 60)
+            listening.cancel()
+            return told
+
+    assert types(asyncio.run(listen())) == ["artifact.created"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_it_tells_other_clients_that_their_call_goes_on(
+    hubs: Callable[[], Hub], home: Path, project: str, transport: str, mode: str
+) -> None:
+    hub = hubs()
+    builder, _ = prepared(hub, project)
+
+    async def call() -> dict[str, Any]:
+        told: asyncio.Queue[tuple[float, str | None]] = asyncio.Queue()
+
+        async def told_of(progress: float, total: float | None, message: str | None) -> None:
+            told.put_nowait((progress, message))
+
+        async with over_http(hub, builder, mode=mode) if transport == "http" else over_stdio(home, mode) as client:
+            assert client.protocol_version >= ("2026" if mode == "auto" else "2025")
+            arguments = {**asked(project), "timeout_seconds": 30}
+            calling = asyncio.create_task(client.call_tool("event_wait", arguments, progress_callback=told_of))
+            seconds, message = await asyncio.wait_for(told.get(), 40)
+            assert seconds > 0 and message == "event_wait waits."
+            await asyncio.to_thread(hub.call, "artifact_put", project_root=project, **PUT)
+            answer: dict[str, Any] | None = (await calling).structured_content
+            assert answer is not None
+            return answer
+
+    assert asyncio.run(call())["data"]["events"]

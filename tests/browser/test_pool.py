@@ -1,0 +1,341 @@
+"""The pool in a browser: an agent is created, sent work, watched, stopped and ended; whatever it is called and says."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.acceptance import hub as hubs
+from tests.acceptance.hub import Hub
+from tests.browser import scene
+from tests.conftest import Furnish
+from tests.control.test_worktrees import git
+
+RUNNERS = r"""
+default = "play"
+
+[runners.play]
+kind = "rehearsal"
+
+[[runners.play.script]]
+when = "slow"
+wait = 600
+
+[[runners.play.script]]
+when = "harm"
+say = '''<script>window.pwned=1</script> <img src=x onerror="window.pwned=2"> [x](javascript:window.pwned=3)'''
+[[runners.play.script.call]]
+operation = "coordination.agent_list"
+arguments = {"<svg onload='window.pwned=4'>" = "{{ constructor }}"}
+
+[[runners.play.script]]
+say = "**Read**: {content}"
+[[runners.play.script.call]]
+operation = "coordination.agent_list"
+arguments = {}
+"""
+WORD = "w" * 3_000
+HARM = "<img src=x onerror=window.pwned=5>"
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+    """A hub with a pool that rehearses."""
+    home = furnish(tmp_path_factory.mktemp("pool") / "home")
+    (home / "runners.toml").write_text(RUNNERS, encoding="utf-8")
+    yield from hubs.serving(home, "--home", str(home), "--control")
+
+
+@pytest.fixture
+def pool(hub: Hub) -> scene.Does:
+    """Call an operation of the pool."""
+    return scene.over_rest(hub.url, "control/operations")
+
+
+def watch(page: Page, path: str) -> None:
+    """A page, once it follows what happens."""
+    page.goto(path)
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+
+
+def open_agent(page: Page, agent_id: str) -> None:
+    page.goto("/admin/pool/")
+    page.get_by_role("link", name=agent_id, exact=True).click()
+    expect(page.get_by_role("heading", name=f"Agent {agent_id}")).to_be_visible()
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
+
+
+def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub) -> None:
+    page.goto("/admin/pool/")
+    page.get_by_role("link", name="New agent").click()
+    page.get_by_label("Name (with").fill("walker")
+    page.get_by_role("radio", name="worker").check()
+    expect(page.get_by_label("Writes at and below")).to_be_hidden()
+    page.get_by_role("radio", name="trusted").check()
+    expect(page.get_by_label("Writes at and below")).to_be_visible()
+    page.get_by_role("button", name="Create the agent").click()
+    expect(page.get_by_text("Nothing was said yet")).to_be_visible()
+    page.get_by_label("Message (Markdown)").fill("the *files*")
+    page.get_by_role("button", name="Send").click()
+    answer = page.locator(".nx-said > li").last
+    expect(answer.locator("strong")).to_have_text("Read")
+    expect(page.locator("#turns")).to_contain_text("done")
+    result = page.locator(".nx-said details").last
+    expect(result.locator("pre")).to_be_hidden()
+    result.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(result.locator("pre")).to_be_visible()
+
+
+def test_it_appends_what_is_said_meanwhile_and_keeps_what_is_typed(page: Page, pool: scene.Does) -> None:
+    pool("pool_create_agent", agent_id="talker")
+    open_agent(page, "talker")
+    box = page.get_by_label("Message (Markdown)")
+    box.fill("half a sen")
+    for number in range(3):
+        pool("pool_send", agent_id="talker", content=f"part {number}")
+    expect(page.locator(".nx-said > li")).to_have_count(12)
+    expect(page.locator("#turns li")).to_have_count(3)
+    expect(box).to_have_value("half a sen")
+    ids = page.locator(".nx-said > li").evaluate_all("rows => rows.map((row) => row.id)")
+    assert ids == [f"e-{number}" for number in range(12)]
+
+
+def test_it_stops_a_turn_and_ends_the_agent(page: Page, pool: scene.Does) -> None:
+    pool("pool_create_agent", agent_id="sleeper")
+    pool("pool_send", agent_id="sleeper", content="be slow", timeout_seconds=0)
+    open_agent(page, "sleeper")
+    page.get_by_role("button", name="Stop the turn").click()
+    expect(page.locator("#turns")).to_contain_text("cancelled")
+    page.get_by_role("button", name="End…").click()
+    page.get_by_role("button", name="End the agent").click()
+    expect(page.locator("#about")).to_contain_text("ended")
+    expect(page.get_by_role("button", name="Send")).to_be_hidden()
+
+
+@pytest.fixture
+def smith(hub: Hub, pool: scene.Does, tmp_path: Path) -> tuple[str, Path, Path]:
+    """An agent with changes in a worktree: its name, its directory and the repository."""
+    repository, name = tmp_path / "repository", f"smith-{secrets.token_hex(4)}"
+    repository.mkdir()
+    (repository / "notes.txt").write_text("one\n")
+    git(repository, "init", "--quiet")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Begin")
+    pool("pool_create_agent", agent_id=name, cwd=str(repository), worktree=True)
+    tree = Path(pool("pool_worktree_diff", agent_id=name)["path"])
+    (tree / "notes.txt").write_text("two\n")
+    (tree / f"{HARM}.txt").write_text(f"{HARM}\n{WORD}\n\u202e\n")
+    (tree / "picture").write_bytes(bytes(range(256)))
+    (tree / "very-long.txt").write_text("word\n" * 60_000)
+    return name, tree, repository
+
+
+def test_it_shows_what_an_agent_changed_merges_it_and_asks_before_it_throws_any_away(
+    page: Page, pool: scene.Does, smith: tuple[str, Path, Path]
+) -> None:
+    name, tree, repository = smith
+    open_agent(page, name)
+    page.get_by_role("link", name="What it changed").click()
+    expect(page.locator("del")).to_have_text("-one")
+    page.get_by_role("button", name="Merge").click()
+    expect(page.get_by_text("Merged into")).to_be_visible()
+    assert (repository / "notes.txt").read_text() == "two\n"
+    (tree / "precious.txt").write_text("precious\n")
+    pool("pool_destroy_agent", agent_id=name)
+    page.reload()
+    page.get_by_role("button", name="Discard…").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Leave it").click()
+    page.get_by_role("button", name="Discard…").click()
+    page.get_by_role("button", name="Discard it").click()
+    expect(page.get_by_role("heading", name="Throw away what was not merged?")).to_be_visible()
+    assert (tree / "precious.txt").exists()
+    page.get_by_role("button", name="Discard the changes, too").click()
+    expect(page.locator("#worktree")).to_contain_text("discarded")
+    assert not tree.exists()
+
+
+def test_it_answers_what_an_agent_asks_on_its_page(page: Page, pool: scene.Does) -> None:
+    pool("pool_create_agent", agent_id="asker")
+    open_agent(page, "asker")
+    expect(page.get_by_role("heading", name="It asks you")).to_have_count(0)
+    about = {"kind": "permission", "subject": "run make", "detail": "It builds.", "timeout_seconds": 0}
+    pool("ask_operator", agent_id="asker", title="Run make?", **about)
+    expect(page.get_by_role("heading", name="It asks you")).to_be_visible()
+    page.get_by_role("button", name="Allow always Run make?").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="It asks you")).to_have_count(0)
+    expect(page.locator("#always")).to_contain_text("run make")
+    page.get_by_role("button", name="Ask again about Run make?").click()
+    expect(page.locator("#always")).to_be_hidden()
+
+
+def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
+    page.goto("/admin/pool/+new/")
+    page.get_by_role("radio", name="worker").check()
+    expect(page.get_by_label("run", exact=True)).to_be_hidden()
+    expect(page.get_by_label("grep", exact=True)).to_be_visible()
+    page.get_by_role("radio", name="trusted").check()
+    expect(page.get_by_label("run", exact=True)).to_be_visible()
+    expect(page.get_by_text("What bounds play:")).to_be_visible()
+    expect(page.get_by_text("What bounds rehearsal:")).to_be_hidden()
+    page.get_by_label("Runner").select_option("rehearsal")
+    expect(page.get_by_text("What bounds rehearsal:")).to_be_visible()
+
+
+def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
+    page: Page, pool: scene.Does, findings: Callable[..., list[str]], smith: tuple[str, Path, Path]
+) -> None:
+    pool("ask_operator", agent_id=smith[0], kind="permission", title=HARM, detail=WORD[:200], timeout_seconds=0)
+    page.goto("/admin/pool/")
+    forge = page.get_by_role("link", name=smith[0], exact=True).get_attribute("href") or ""
+    name, child = f"{secrets.token_hex(4)}{'x' * 54}", secrets.token_hex(4)
+    pool("pool_create_agent", agent_id=name, preset="trusted")
+    pool("pool_create_agent", agent_id=child, preset="sandboxed", parent_agent_id=name)
+    for content in ("harm", WORD):
+        pool("pool_send", agent_id=name, content=content)
+    pool("pool_send", agent_id=child, content="slow " + WORD, timeout_seconds=0)
+    page.goto("/admin/pool/")
+    link = page.get_by_role("link", name=name, exact=True).get_attribute("href") or ""
+    page.emulate_media(color_scheme="dark")
+    found: list[str] = []
+    too_wide = []
+    for path in (
+        "/admin/pool/",
+        link,
+        forge,
+        f"{forge}worktree/",
+        "/admin/pool/+new/",
+        f"/admin/pool/+new/?parent={name}",
+        "/admin/",
+    ):
+        page.set_viewport_size({"width": 400, "height": 900})
+        watch(page, path)
+        page.locator("main details").evaluate_all("all => all.forEach((each) => { each.open = true; })")
+        for width in (400, 2560, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                too_wide.append((path, width))
+        found += [f"{path} {problem}" for problem in findings(page)]
+        page.keyboard.press("Control+e")
+        page.wait_for_function(
+            "!document.getAnimations().some((moving) => moving instanceof CSSTransition)",
+        )
+        found += [f"{path} {problem}" for problem in findings(page, "color-contrast")]
+        assert page.evaluate("window.pwned") is None, path
+    assert found == [] and too_wide == []
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Go on by Tab, from wherever one is, to what is called so."""
+    called = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        if page.evaluate(called).startswith(name):
+            return
+    raise AssertionError(f"Tab does not come to {name}")
+
+
+def test_by_keys_alone_one_answers_sends_stops_and_merges(
+    page: Page, pool: scene.Does, smith: tuple[str, Path, Path]
+) -> None:
+    name, _, repository = smith
+    about = {"kind": "permission", "subject": "run make", "detail": "It builds.", "timeout_seconds": 0}
+    pool("ask_operator", agent_id=name, title="Run make by keys?", **about)
+    watch(page, "/admin/")
+    tab_to(page, f"Allow once {name} asks: Run make by keys?")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("“Run make by keys?” was allowed, this once.")).to_be_visible()
+    open_agent(page, name)
+    page.get_by_label("Message (Markdown)").focus()
+    page.keyboard.type("be slow")
+    tab_to(page, "Send")
+    page.keyboard.press("Enter")
+    expect(page.locator("#now")).to_contain_text("at work")
+    page.get_by_role("button", name="Send").focus()
+    tab_to(page, "Stop")
+    assert page.evaluate("document.activeElement.id") == "stop-now"  # it is the next one
+    page.keyboard.press("Enter")
+    expect(page.locator("#turns")).to_contain_text("cancelled")
+    expect(page.locator("#stop-now")).to_have_count(0)
+    tab_to(page, "What it changed")
+    page.keyboard.press("Enter")
+    expect(page.locator("del")).to_have_text("-one")
+    tab_to(page, "Merge")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Merged into")).to_be_visible()
+    assert (repository / "notes.txt").read_text() == "two\n"
+
+
+def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place(page: Page, pool: scene.Does) -> None:
+    pool("pool_create_agent", agent_id="calm", preset="trusted")
+    pool("pool_create_agent", agent_id="calm-1", preset="worker", parent_agent_id="calm")
+    open_agent(page, "calm")
+    pool("pool_create_agent", agent_id="calm-2", preset="worker", parent_agent_id="calm")
+    expect(page.locator("#children")).to_contain_text("calm-2")
+    page.evaluate("document.querySelector('#about h2').dataset.seen = '1'")
+    pool("pool_create_agent", agent_id="calm-3", preset="worker", parent_agent_id="calm")
+    expect(page.locator("#children")).to_contain_text("calm-3")
+    assert page.locator("#about h2[data-seen]").count() == 1
+    page.set_viewport_size({"width": 1280, "height": 400})
+    watch(page, "/admin/pool/")
+    row = page.locator("#members tr").filter(has=page.get_by_role("link", name="calm-3", exact=True))
+    row.locator("summary").click()
+    place = page.evaluate("window.scrollTo(0, 200); window.scrollY")
+    assert place > 0
+    pool("pool_send", agent_id="calm-3", content="be slow", timeout_seconds=0)
+    expect(row).to_contain_text("at work")
+    assert page.evaluate("window.scrollY") == place
+    expect(row.locator("details[open]")).to_have_count(1)
+
+
+def test_it_flags_who_is_not_woken_any_more_and_who_ended(
+    page: Page, hub: Hub, pool: scene.Does, tmp_path: Path
+) -> None:
+    bus = scene.over_rest(hub.url)
+    bus("agent_register", agent_id="writer")
+    bus("settings_update", values={"pool_wakes_a_minute": 1})
+    name = f"woken-{secrets.token_hex(4)}"
+    pool("pool_create_agent", agent_id=name, wake_on=["mail"])
+    watch(page, "/admin/pool/")
+    row = page.locator("#members tr").filter(has=page.get_by_role("link", name=name, exact=True))
+    letter = {"from_agent_id": "writer", "target": {"strategy": "direct", "agent_id": name}, "body": "Please look."}
+    for subject in ("one", "two"):
+        bus("message_create", project_root=str(tmp_path), subject=subject, **letter)
+        expect(row).to_contain_text(re.compile(r"[1-9]\d* in context"))  # what comes together wakes but once
+    expect(row.locator(".nx-badge", has_text="not woken")).to_be_visible()
+    row.get_by_role("link", name=name, exact=True).click()
+    bus("settings_update", values={"pool_wakes_a_minute": None})
+    page.get_by_role("button", name="Wake again").click()
+    expect(page.get_by_role("heading", name="It is not woken any more")).to_have_count(0)
+    pool("pool_destroy_agent", agent_id=name)
+    expect(page.locator("#about .nx-badge", has_text="ended")).to_be_visible()
+    page.goto("/admin/pool/?state=ended")
+    expect(row.locator(".nx-badge", has_text="ended")).to_be_visible()
+
+
+def test_a_screen_reader_stumbles_over_nothing_in_the_light_theme_either(
+    page: Page, pool: scene.Does, findings: Callable[..., list[str]]
+) -> None:
+    page.emulate_media(color_scheme="light")
+    name = f"reader-{secrets.token_hex(4)}"
+    pool("pool_create_agent", agent_id=name)
+    pool("pool_send", agent_id=name, content="the *files*")
+    pool("pool_send", agent_id=name, content="be slow", timeout_seconds=0)
+    permission = {"kind": "permission", "subject": "rm cache.bin", "detail": "It is old.\nVery old."}
+    pool("ask_operator", agent_id=name, title="Delete cache.bin?", timeout_seconds=0, **permission)
+    open_agent(page, name)
+    # Both in one look: the page may exchange what waits between two.
+    begins = "parts => parts.map((part) => document.querySelector(`#waits li ${part}`).getBoundingClientRect().x)"
+    title, detail = page.evaluate(begins, ["a", ".nx-lines"])
+    assert detail == title > 0  # no blanks of the template before it
+    for path in (page.url, "/admin/", "/admin/timeline/"):
+        watch(page, path)
+        assert not page.evaluate("document.documentElement.classList.contains('dark')")
+        assert findings(page) == [], path

@@ -1,0 +1,273 @@
+"""An agent that speaks the Agent Client Protocol, as real ones do; what it does in a turn, the prompt says.
+
+A prompt is words: the first names a mode, the others are its arguments. Its answer is what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import Any, cast
+
+import acp
+from acp.schema import AgentCapabilities, PermissionOption, PromptResponse, ToolCallLocation, Usage
+
+OPTIONS = [
+    PermissionOption(kind="allow_once", name="Allow", option_id="yes"),
+    PermissionOption(kind="reject_once", name="Refuse", option_id="no"),
+]
+
+
+def shout(data: bytes) -> None:
+    """Write all of it to stdout, which the SDK made one that does not block."""
+    os.set_blocking(1, True)
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An answer that leads elsewhere is the answer."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Agent:
+    """One agent with one session at a time; with --loads, it remembers sessions in its HOME."""
+
+    client: Any
+    cancelled = False
+
+    def on_connect(self, client: Any) -> None:
+        self.client = client
+
+    async def initialize(self, protocol_version: int, **_: Any) -> acp.InitializeResponse:
+        if "--old" in sys.argv:
+            return acp.InitializeResponse(protocol_version=0)
+        can = AgentCapabilities(load_session="--loads" in sys.argv)
+        return acp.InitializeResponse(protocol_version=protocol_version, agent_capabilities=can)
+
+    async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> acp.NewSessionResponse:
+        if "--signed-out" in sys.argv:
+            raise acp.RequestError.auth_required()
+        self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{os.getpid()}"
+        return acp.NewSessionResponse(session_id=self.session)
+
+    async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> None:
+        self.cwd, self.servers, self.session = cwd, mcp_servers, session_id
+        await self.say("told again")
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        self.cancelled = True
+
+    async def prompt(self, prompt: list[Any], session_id: str, **_: Any) -> PromptResponse:
+        self.told = said = prompt[0].text
+        mode, *words = said.rpartition("Now:\n\n")[2].split()
+        try:
+            stop = await getattr(self, f"do_{mode}")(*words)
+        except acp.RequestError as error:
+            await self.say(f"refused: {error} {json.dumps(error.data)}")
+            stop = None
+        usage = Usage(input_tokens=7, output_tokens=3, total_tokens=10)
+        return PromptResponse(stop_reason=stop or "end_turn", usage=usage)
+
+    async def say(self, text: str) -> None:
+        await self.client.session_update(self.session, acp.update_agent_message_text(text))
+
+    # What it does.
+
+    async def do_hello(self) -> None:
+        for text in ("Hel", "lo"):
+            await self.say(text)
+
+    async def do_leak(self) -> None:
+        """Its key, a few characters at a time."""
+        key = os.environ["NEXUS_API_KEY"]
+        for text in ("It is ", *(key[at : at + 5] for at in range(0, len(key), 5)), "."):
+            await self.say(text)
+
+    async def do_stop(self, reason: str) -> str:
+        await self.say("as far as I came")
+        return reason
+
+    async def do_repeat(self) -> None:
+        await self.say(self.told)
+
+    async def do_session(self) -> None:
+        await self.say(self.session)
+
+    async def do_work(self) -> None:
+        """Text, a plan, a tool with its result, one without, and more text."""
+        await self.say("First I look.")
+        await self.client.session_update(self.session, acp.update_plan([acp.plan_entry("look", status="in_progress")]))
+        start = acp.start_tool_call("a", "Look", kind="read", status="pending", raw_input={"path": "x\x00"})
+        await self.client.session_update(self.session, start)
+        block = acp.tool_content(acp.text_block("it is \x00 there"))
+        done = acp.update_tool_call("a", status="completed", content=[block])
+        await self.client.session_update(self.session, done)
+        await self.client.session_update(self.session, acp.start_tool_call("b", "Forget", kind="other"))
+        await self.say("Then I say.")
+
+    async def do_calls(self) -> None:
+        for number in range(1_000):
+            await self.client.session_update(self.session, acp.start_tool_call(str(number), "Again", kind="other"))
+        while not self.cancelled:
+            await asyncio.sleep(0.01)
+        return "cancelled"  # type: ignore[return-value]
+
+    async def do_read(self, path: str) -> None:
+        await self.say((await self.client.read_text_file(session_id=self.session, path=path)).content)
+
+    async def do_write(self, path: str, content: str) -> None:
+        await self.client.write_text_file(session_id=self.session, path=path, content=content)
+        await self.say("written")
+
+    async def do_edit(self, path: str, content: str) -> None:
+        """Ask first, as most agents do; then write, whatever the answer."""
+        await self.do_may("edit", path)
+        await self.do_write(path, content)
+
+    async def do_may(self, kind: Any, path: str = "") -> None:
+        locations = [ToolCallLocation(path=path)] if path else None
+        call = acp.schema.ToolCallUpdate(tool_call_id="c", title=f"To {kind}", kind=kind, locations=locations)
+        asked = await self.client.request_permission(session_id=self.session, tool_call=call, options=OPTIONS)
+        await self.say(f"{getattr(asked.outcome, 'option_id', 'cancelled')} ")
+
+    async def do_run(self, *words: str) -> None:
+        """A command in a terminal, with its whole output."""
+        made = await self.client.create_terminal(session_id=self.session, command=words[0], args=list(words[1:]))
+        here = {"session_id": self.session, "terminal_id": made.terminal_id}
+        ended = await self.client.wait_for_terminal_exit(**here)
+        output = await self.client.terminal_output(**here)
+        await self.client.release_terminal(**here)
+        await self.say(f"{ended.exit_code} {output.truncated} {output.output}")
+
+    async def do_linger(self, *words: str) -> None:
+        """A command in a terminal that nobody ends."""
+        await self.client.create_terminal(session_id=self.session, command=words[0], args=list(words[1:]))
+        await self.say("begun")
+
+    async def do_shell(self, *words: str) -> None:
+        """A command of its own, past the protocol."""
+        ran = subprocess.run(["sh", "-c", " ".join(words)], capture_output=True, text=True, check=False)
+        await self.say(f"{ran.returncode} {ran.stdout}{ran.stderr}")
+
+    async def do_bus(self, tool: str, *pairs: str) -> None:
+        """A tool of the MCP server that it was offered."""
+        from mcp.client.session import ClientSession  # a second that the other turns, a process each, can spare
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        server = self.servers[0]
+        given = StdioServerParameters(command=server.command, args=server.args)
+        async with stdio_client(given) as pipes, ClientSession(*pipes) as session:
+            await session.initialize()
+            result = await session.call_tool(tool, dict(pair.split("=", 1) for pair in pairs))
+            block: Any = result.content[0]
+            await self.say(block.text)
+
+    async def do_reach(self, *tries: str) -> None:
+        """The hub over the network, past the protocol: `METHOD:PATH:WHO:FIELD`, as nobody or with the key that it was
+        given; the status of each answer."""
+        statuses = []
+        for each in tries:
+            method, path, who, field = each.split(":")
+            headers = {"content-type": "application/json"}
+            if who == "key":
+                headers["authorization"] = f"Bearer {os.environ['NEXUS_API_KEY']}"
+            body = None if method == "GET" else json.dumps({field: "x"}).encode()
+            asking = urllib.request.Request(os.environ["NEXUS_URL"] + path, body, headers, method=method)
+            try:
+                with urllib.request.build_opener(NoRedirect).open(asking, timeout=60) as answer:
+                    statuses.append(answer.status)
+            except urllib.error.HTTPError as refused:
+                statuses.append(refused.code)
+        await self.say(json.dumps(statuses))
+
+    async def do_environment(self) -> None:
+        await self.say(json.dumps(dict(os.environ)))
+
+    async def do_betray(self, variable: str) -> None:
+        """What it was given, in pieces and as a tool's arguments."""
+        value = os.environ[variable]
+        for piece in ("It is ", value[:7], value[7:], "."):
+            await self.say(piece)
+        start = acp.start_tool_call("a", "Look", kind="other", raw_input={"value": [value], value: json.dumps(value)})
+        await self.client.session_update(self.session, start)
+
+    # What it does wrong.
+
+    async def do_stall(self) -> None:
+        await self.say("I stall")
+        await self.client.session_update(self.session, acp.start_tool_call("s", "Stall", kind="other"))
+        await asyncio.Event().wait()
+
+    async def do_ignore(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        await self.do_stall()
+
+    async def do_die(self, code: str) -> None:
+        os.write(2, f"the key is {os.environ.get('TEST_SECRET')}\n".encode())
+        os._exit(int(code))
+
+    async def do_nonsense(self) -> None:
+        while True:
+            shout(b"no JSON\n[1]\n" + b"[" * 50_000 + b"\n{}\n")
+            await asyncio.sleep(0)
+
+    async def do_endless(self) -> None:
+        while True:
+            shout(b"x" * 65_536)
+
+    async def do_flood(self) -> None:
+        """As much text as it can."""
+        while True:
+            await self.say("y" * 60_000)
+
+    async def do_noise(self) -> None:
+        """Some megabytes on stderr, then an answer."""
+        for _ in range(64):
+            os.write(2, b"z" * 65_536)
+        await self.say("still here")
+
+    async def do_daemon(self, mark: str) -> None:
+        """A process that leaves its group, its session and its parent."""
+        leave = f"import os,time\n'{mark}'\nif os.fork(): os._exit(0)\nos.setsid()\nif not os.fork(): time.sleep(9e4)"
+        subprocess.run([sys.executable, "-c", leave], check=False)
+        await self.say("left one behind")
+
+    async def do_forks(self, mark: str) -> None:
+        """A crowd of daemons that are deaf to signals, and its own death among them."""
+        deaf = f"import os,signal,time\n'{mark}'\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n"
+        crowd = "for _ in range(40):\n  if not os.fork():\n    os.setsid()\n    time.sleep(9e4)"
+        subprocess.run([sys.executable, "-c", deaf + crowd], check=False)
+        os._exit(4)
+
+    async def do_moan(self) -> None:
+        """As much as it can on stderr, and no answer."""
+        while True:
+            os.write(2, b"z" * 65_536)
+            await asyncio.sleep(0)
+
+    async def do_greedy(self) -> None:
+        """Everything at once."""
+        call = acp.schema.ToolCallUpdate(tool_call_id="c", title="Again", kind="other")
+        asking = [
+            self.client.request_permission(session_id=self.session, tool_call=call, options=OPTIONS)
+            for _ in range(1_000)
+        ]
+        await asyncio.gather(*asking)
+
+
+if __name__ == "__main__":
+    if "--mute" in sys.argv:
+        signal.pause()
+    if "--fails" in sys.argv:
+        sys.exit("I cannot start like this")
+    asyncio.run(acp.run_agent(cast(Any, Agent())))

@@ -1,0 +1,40 @@
+"""A pool that answers: its wire without the worker that takes the turns, and that worker alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from control.rpc.endpoint import ENDPOINT
+from control.runners import rehearsal
+from control.worker.work import Worker
+from core.clock import now
+from tests.control.pool import Take
+from tests.control.wire import TOKEN, Wire
+
+
+@pytest.fixture
+def rpc(committed: None, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """JSON-RPC over a store of the test's own."""
+    configure(control=True)
+    monkeypatch.setattr(ENDPOINT, "token", TOKEN)
+    yield Wire()
+
+
+@pytest.fixture
+def plays(monkeypatch: pytest.MonkeyPatch) -> Callable[[Take], None]:
+    """Let a function take all turns."""
+    return lambda take: monkeypatch.setattr(rehearsal, "take", take)
+
+
+@pytest.fixture
+async def worker(committed: None, configure: Callable[..., None]) -> AsyncIterator[Worker]:
+    """A worker of this process, at work."""
+    configure(control=True, pool_turns=4, pool_stop_seconds=60)
+    working = Worker(now())
+    task = asyncio.create_task(working.work())
+    yield working
+    working.stop(at_once=True)
+    await task

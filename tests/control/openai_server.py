@@ -1,0 +1,167 @@
+"""A small server that speaks as OpenAI's does: each request takes the next reply of its script."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Reply = Callable[["Handler"], None]
+KEY = "sk-test-0123456789abcdef"
+
+
+class Server:
+    """What it was asked, and what it answers."""
+
+    def __init__(self, replies: Sequence[Reply]) -> None:
+        self.replies = list(replies)
+        self.asked: list[dict[str, Any]] = []
+        self.seen = threading.Event()  # a request has come
+        self.left = threading.Event()  # a client went away in the middle
+        self._lock = threading.Lock()
+
+    def next_reply(self, body: dict[str, Any]) -> Reply:
+        with self._lock:
+            self.asked.append(body)
+            self.seen.set()
+            return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    script: Server
+
+    def do_POST(self) -> None:
+        self.body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.close_connection = True
+        try:
+            self.script.next_reply(self.body)(self)
+        except (BrokenPipeError, ConnectionResetError):
+            self.script.left.set()
+
+    def begin(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"content-type": kind, "connection": "close", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> None:
+        choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
+        self.event({"choices": choices, **more})
+
+    def event(self, data: dict[str, Any]) -> None:
+        base = {"id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": "small"}
+        self.wfile.write(f"data: {json.dumps(base | data)}\n\n".encode())
+        self.wfile.flush()
+
+    def done(self, usage: tuple[int, int]) -> None:
+        sent, got = usage
+        counted = {"prompt_tokens": sent, "completion_tokens": got, "total_tokens": sent + got}
+        self.event({"choices": [], "usage": counted})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def says(*pieces: str, usage: tuple[int, int] = (10, 5)) -> Reply:
+    """Streams a text in pieces."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin()
+        for piece in pieces:
+            handler.chunk({"role": "assistant", "content": piece})
+        handler.chunk({}, "stop")
+        handler.done(usage)
+
+    return reply
+
+
+def calls(*called: tuple[str, Any], ids: Sequence[str] = (), usage: tuple[int, int] = (10, 5)) -> Reply:
+    """Calls tools, by name and arguments; a text stands as it is."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin()
+        for number, (name, arguments) in enumerate(called):
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            call_id = ids[number] if ids else f"call-{len(handler.script.asked)}-{number}"
+            function = {"name": name, "arguments": text[: len(text) // 2]}
+            handler.chunk({"tool_calls": [{"index": number, "id": call_id, "type": "function", "function": function}]})
+            rest = {"arguments": text[len(text) // 2 :]}
+            handler.chunk({"tool_calls": [{"index": number, "function": rest}]})
+        handler.chunk({}, "tool_calls")
+        handler.done(usage)
+
+    return reply
+
+
+def refuses(status: int, message: str = "not now", **headers: str) -> Reply:
+    """An error of the provider."""
+
+    def reply(handler: Handler) -> None:
+        body = json.dumps({"error": {"message": message, "type": "test", "code": None}}).encode()
+        handler.begin(status, "application/json", content_length=str(len(body)), **headers)
+        handler.wfile.write(body)
+
+    return reply
+
+
+def stalls(*pieces: str) -> Reply:
+    """Begins, and then says nothing until the client goes, or the test ends."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin()
+        for piece in pieces:
+            handler.chunk({"role": "assistant", "content": piece})
+        handler.wfile.flush()
+        handler.connection.settimeout(60)
+        with suppress(OSError):
+            if handler.connection.recv(1) == b"":
+                handler.script.left.set()
+
+    return reply
+
+
+def sends(data: bytes, kind: str = "text/event-stream") -> Reply:
+    """Any bytes."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin(kind=kind)
+        handler.wfile.write(data)
+
+    return reply
+
+
+def floods(data: bytes) -> Reply:
+    """The same bytes without an end."""
+
+    def reply(handler: Handler) -> None:
+        handler.begin()
+        while True:
+            handler.wfile.write(data)
+
+    return reply
+
+
+def hangs_up(handler: Handler) -> None:
+    """No answer at all."""
+    handler.connection.close()
+
+
+@contextmanager
+def serving(*replies: Reply) -> Iterator[tuple[Server, str]]:
+    """A server, and its base_url; the last reply comes again and again."""
+    script = Server(replies)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Scripted", (Handler,), {"script": script}))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield script, f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

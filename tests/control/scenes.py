@@ -1,0 +1,116 @@
+"""Turns for a runner to take, without a worker around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from control.members import Actor
+from control.models import Entry, PoolAgent, Role, Turn
+from control.runners.base import Decision, Scene
+from control.runners.configuration import Model
+from control.runners.model import take
+from control.services import pool, transcript, turns
+from control.services.turns import Ended
+from core.clock import now
+from core.database import write
+from core.operations import runner as operations
+from core.operations.caller import Caller
+from core.operations.registry import TOOLSETS
+from core.operations.replies import Outcome
+from core.waiting import READERS, WRITERS, in_thread
+
+ADMINISTRATOR = Actor("ada")
+
+
+def small(base_url: str, **more: Any) -> Model:
+    """A runner over the tests' server."""
+    given = {"kind": "model", "name": "small", "model": "openai:small", "base_url": base_url, "stall_seconds": 60}
+    return Model.model_validate({**given, "context_tokens": 100_000, "reply_tokens": 1_000, **more})
+
+
+@dataclass
+class Stage:
+    """An agent, and what happens in its turns."""
+
+    agent: PoolAgent
+    decisions: list[Decision] = field(default_factory=list)  # what a person says, in order; then no
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def turn(self, content: str) -> Turn:
+        """A turn that was claimed."""
+
+        def begun() -> Turn:
+            turns.send(ADMINISTRATOR, self.agent.agent_id, content=content, request_id=None, source="rpc")
+            turn = Turn.objects.select_related("agent").filter(agent=self.agent, status="queued").get()
+            moment = now()
+            with write():
+                turn.status, turn.started_at = "running", moment
+                turn.save()
+                transcript.append(turn.agent, turn, Role.USER, content, moment=moment)
+            return turn
+
+        return await in_thread(WRITERS, begun)
+
+    async def scene(self, turn: Turn) -> Scene:
+        """What a runner is given."""
+        history = await in_thread(READERS, lambda: list(Entry.objects.in_context().filter(agent=self.agent)))
+        return Scene(turn.agent, turn, history, partial(self._say, turn), self._ask, self._call)
+
+    async def take(self, runner: Model, content: str) -> Ended:
+        """Take a whole turn."""
+        turn = await self.turn(content)
+        ended = await take(runner, await self.scene(turn))
+        await in_thread(WRITERS, lambda: turns.settle(turn, ended))
+        return ended
+
+    async def said(self) -> list[tuple[str, str]]:
+        """Roles and texts of the transcript; calls as `name(arguments)`."""
+
+        def read() -> list[tuple[str, str]]:
+            return [
+                (entry.role, _shown(entry)) for entry in Entry.objects.filter(agent=self.agent).order_by("position")
+            ]
+
+        return await in_thread(READERS, read)
+
+    async def _say(
+        self,
+        turn: Turn,
+        role: Role,
+        content: str,
+        *,
+        tool_call_id: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        def append() -> None:
+            with write():
+                transcript.append(
+                    turn.agent, turn, role, content, moment=now(), tool_call_id=tool_call_id, meta=meta, tell=True
+                )
+
+        await in_thread(WRITERS, append)
+
+    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+        self.asked.append((kind, title, subject))
+        return self.decisions.pop(0) if self.decisions else Decision(False, "nobody is here")
+
+    async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        caller = Caller("pool", agent_id=self.agent.agent_id, connection=f"pool:{self.agent.pk}")
+        return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
+
+
+def created(agent_id: str, cwd: Path, preset: str = "sandboxed", **more: Any) -> PoolAgent:
+    """An agent of the pool."""
+    order = {"preset": preset, "cwd": str(cwd), "write_paths": None, "disabled_tools": (), "runner": "rehearsal"}
+    agent, _ = pool.create(ADMINISTRATOR, pool.Order(agent_id, **{**order, "parent_agent_id": None, **more}))
+    return agent
+
+
+def _shown(entry: Entry) -> str:
+    calls = (entry.meta or {}).get("tool_calls", [])
+    return entry.content + "".join(f"{call['name']}({json.dumps(call['arguments'])})" for call in calls)

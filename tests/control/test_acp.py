@@ -1,0 +1,377 @@
+"""The runner `acp`, with a real agent as a process: its turns, what it may, and how it misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from acp.schema import ToolCallLocation, ToolCallUpdate
+
+from control.models import Role, TurnStatus
+from control.rules import Permissions, Preset
+from control.runners import acp, acp_transport, sandbox, terminals
+from control.runners.acp_permissions import Verdict, judge
+from control.runners.base import RunnerFailed
+from control.runners.configuration import Acp
+from control.tools import files, places
+from coordination.models import LentKey
+from coordination.services import keys
+from coordination.services.agents import agent_of_key
+from core.operations.errors import NexusError
+from core.waiting import WRITERS, in_thread
+from tests.control.turns import Played, create
+
+AGENT = Path(__file__).with_name("acp_agent.py")
+Plays = Callable[..., Any]
+
+
+BOTH = pytest.mark.parametrize("plays", ["sandbox", "none"], indirect=True)  # and else where there is one
+
+
+@pytest.fixture
+async def plays(
+    request: pytest.FixtureRequest, committed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Plays]:
+    """An agent whose turns are played, in the sandbox and without; no process is left of it."""
+    wanted = getattr(request, "param", None)
+    if wanted == "none":
+        monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    elif wanted and not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    before = {process.pid for process in psutil.process_iter()}
+    place = tmp_path / "place"
+    place.mkdir()
+
+    async def play(*flags: str, preset: str = "sandboxed", write_paths: Any = None, **more: Any) -> Played:
+        runner = Acp(
+            kind="acp",
+            name="agent",
+            command=[sys.executable, str(AGENT), *flags],
+            read_paths=[str(AGENT.parents[2])],
+            **more,
+        )
+        agent = await in_thread(WRITERS, lambda: create("ann", str(place), preset=preset, write_paths=write_paths))
+        return Played(agent, runner, acp.take)
+
+    yield play
+    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    assert left == []
+    assert _marked("left-by-a-test") == []
+
+
+def _marked(mark: str) -> list[int]:
+    return [each.pid for each in psutil.process_iter(["cmdline"]) if mark in " ".join(each.info["cmdline"] or [])]
+
+
+@BOTH
+async def test_it_takes_a_turn_and_tells_what_it_used(plays: Plays) -> None:
+    ended = await (await plays()).turn("hello")
+    assert (ended.status, ended.answer, ended.input_tokens, ended.output_tokens) == (TurnStatus.DONE, "Hello", 7, 3)
+
+
+async def test_what_it_is_just_writing_is_shown(plays: Plays) -> None:
+    played = await plays()
+    await played.turn("work")
+    assert played.draft.text == "First I look.Then I say."
+
+
+async def test_a_key_said_in_pieces_is_in_no_draft(plays: Plays) -> None:
+    played = await plays()
+    assert (await played.turn("leak")).answer == played.draft.text == "It is ***."
+
+
+async def test_what_it_says_does_and_plans_stands_in_the_transcript(plays: Plays) -> None:
+    played = await plays()
+    assert (await played.turn("work")).iterations == 3
+    entries = await played.entries()
+    assert [(entry.role, entry.content) for entry in entries] == [
+        (Role.ASSISTANT, "First I look."),
+        (Role.ASSISTANT, ""),
+        (Role.ASSISTANT, ""),
+        (Role.TOOL, "it is \ufffd there"),
+        (Role.ASSISTANT, ""),
+        (Role.ASSISTANT, "Then I say."),
+        (Role.TOOL, "(the agent did not tell what came of it)"),
+    ]
+    assert entries[1].meta["plan"] == [{"content": "look", "status": "in_progress", "priority": "medium"}]
+    call = entries[2].meta["tool_calls"][0]
+    assert (call["name"], call["kind"], call["arguments"]) == ("Look", "read", {"path": "x\ufffd"})
+    assert entries[3].tool_call_id == call["id"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "halted"),
+    [
+        ("max_turn_requests", TurnStatus.DONE, True),
+        ("refusal", TurnStatus.FAILED, False),
+    ],
+)
+async def test_its_stop_reason_is_the_turns_end(plays: Plays, reason: str, status: TurnStatus, halted: bool) -> None:
+    ended = await (await plays()).turn(f"stop {reason}")
+    assert (ended.status, ended.halted, ended.answer) == (status, halted, "as far as I came")
+
+
+async def test_it_makes_no_more_calls_than_it_may(plays: Plays) -> None:
+    ended = await (await plays(max_iterations=5)).turn("calls")
+    assert (ended.status, ended.halted) == (TurnStatus.DONE, True)
+
+
+async def test_an_agent_that_loads_sessions_goes_on_in_its_own(plays: Plays) -> None:
+    played = await plays("--loads")
+    first = await played.turn("session")
+    assert (await played.turn("session")).answer == first.answer
+    assert "told again" not in [entry.content for entry in await played.entries()]
+
+
+async def test_another_is_told_what_was_said(plays: Plays) -> None:
+    played = await plays()
+    await played.turn("hello")
+    told = (await played.turn("repeat")).answer or ""
+    assert told.startswith("What was said so far:\n\nuser: hello\n\nassistant: Hello\n\nNow:")
+
+
+@BOTH
+async def test_it_uses_the_bus_as_itself_and_its_own_key_stays(plays: Plays) -> None:
+    played = await plays()
+    key = await in_thread(WRITERS, lambda: keys.issue(agent_id="ann", operator="olga"))
+    ended = await played.turn("bus agent_whoami")
+    assert json.loads(ended.answer or "")["data"]["agent_id"] == "ann"
+    assert await in_thread(WRITERS, lambda: agent_of_key(key)) == "ann"
+    assert await in_thread(WRITERS, LentKey.objects.count) == 0
+
+
+# What it may.
+
+
+async def test_its_files_are_ours_to_read_and_write(plays: Plays, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    (place / "here").write_text("what is here")
+    (tmp_path / "secret").write_text("s3cret")
+    (place / "link").symlink_to(tmp_path / "secret")
+    played = await plays(write_paths=["out"])
+    assert (await played.turn(f"read {place}/here")).answer == "what is here"
+    for path in (f"{place}/../secret", f"{place}/link"):
+        assert '"rule": "cwd"' in ((await played.turn(f"read {path}")).answer or "")
+    assert (await played.turn(f"write {place}/out/new text")).answer == "written"
+    assert (place / "out" / "new").read_text() == "text"
+    assert '"rule": "tools"' in ((await played.turn("run echo hi")).answer or "")
+    for path in (f"{place}/here", f"{place}/out/../here"):
+        assert '"rule": "write_paths"' in ((await played.turn(f"write {path} text")).answer or "")
+    assert (place / "here").read_text() == "what is here"
+
+
+@pytest.mark.parametrize(
+    ("preset", "kind", "path", "verdict"),
+    [
+        ("worker", "read", "x", Verdict.ALLOWED),
+        ("worker", "read", "/etc/passwd", Verdict.REFUSED),
+        ("worker", "edit", "out/x", Verdict.REFUSED),
+        ("worker", "execute", "", Verdict.REFUSED),
+        ("sandboxed", "edit", "out/x", Verdict.ALLOWED),
+        ("sandboxed", "edit", "elsewhere", Verdict.ASKED),
+        ("sandboxed", "edit", "/etc/passwd", Verdict.REFUSED),
+        ("sandboxed", "edit", "", Verdict.ASKED),
+        ("sandboxed", "execute", "", Verdict.REFUSED),
+        ("sandboxed", "fetch", "", Verdict.REFUSED),
+        ("sandboxed", "switch_mode", "", Verdict.ASKED),
+        ("trusted", "execute", "", Verdict.ALLOWED),
+        ("trusted", "edit", "/etc/passwd", Verdict.ASKED),
+        ("trusted", "fetch", "", Verdict.ASKED),
+        ("trusted", "think", "", Verdict.ALLOWED),
+    ],
+)
+def test_permission_requests_go_by_the_preset_or_to_a_person(
+    tmp_path: Path, preset: str, kind: str, path: str, verdict: Verdict
+) -> None:
+    paths = () if preset == "worker" else (f"{tmp_path}/out",)
+    locations = [ToolCallLocation(path=path)] if path else None
+    call = ToolCallUpdate(tool_call_id="1", kind=kind, locations=locations)  # type: ignore[arg-type]
+    assert judge(Permissions(Preset(preset), str(tmp_path), paths), call).verdict is verdict
+
+
+async def test_a_write_elsewhere_is_done_when_a_person_allows_it_and_in_that_turn_alone(
+    plays: Plays, tmp_path: Path
+) -> None:
+    file = tmp_path / "place" / "elsewhere"
+    played = await plays(write_paths=["out"])
+    assert "refused" in ((await played.turn(f"edit {file} text")).answer or "")
+    assert not file.exists()
+    played.decide = lambda subject: True
+    assert (await played.turn(f"edit {file} text")).answer == "yes written"
+    assert file.read_text() == "text"
+    assert '"rule": "write_paths"' in ((await played.turn(f"write {file} more")).answer or "")
+    assert file.read_text() == "text"
+
+
+async def test_what_a_person_allowed_is_the_place_that_they_saw(plays: Plays, tmp_path: Path) -> None:
+    place, outside = tmp_path / "place", tmp_path / "outside"
+    (place / "out").mkdir()
+    link = place / "out" / "link"
+    link.symlink_to(place / "elsewhere")
+    played = await plays(write_paths=["out"])
+
+    def decide(subject: str) -> bool:
+        link.unlink()
+        link.symlink_to(outside)  # while the person looks
+        return True
+
+    played.decide = decide
+    assert '"rule": "write_paths"' in ((await played.turn(f"edit {link} text")).answer or "")
+    assert not outside.exists()
+    assert played.asked == [f"write_file {place}/elsewhere"]
+
+
+async def test_what_is_allowed_always_is_a_place_and_not_its_title(plays: Plays, tmp_path: Path) -> None:
+    played = await plays()
+    await played.turn(f"may edit {tmp_path}/place/a")
+    await played.turn(f"may delete {tmp_path}/place/b")
+    await played.turn("may other")
+    assert played.asked == [f"write_file {tmp_path}/place/{name}" for name in "ab"] + ["other To other"]
+
+
+async def test_a_terminals_output_is_kept_to_a_limit_and_its_leftovers_end(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminals, "MOST_OUTPUT", 10)
+    played = await plays(preset="trusted")
+    assert (await played.turn("run echo hi")).answer == "0 False hi\n"
+    assert (await played.turn("run seq 100000")).answer == "0 True 99\n100000\n"
+    assert (await played.turn("linger tail -f /dev/null left-by-a-test")).answer == "begun"
+
+
+@BOTH
+async def test_its_environment_holds_what_is_named_and_no_more(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SECRET", "s3cret")
+    monkeypatch.setenv("TEST_OTHER", "other")
+    played = await plays(env_from=["TEST_SECRET"])
+    environment = json.loads((await played.turn("environment")).answer or "")
+    assert environment["TEST_SECRET"] == "***" and "TEST_OTHER" not in environment  # it has it, and told it
+    assert environment["NEXUS_API_KEY"] == "***"
+    told = await played.turn("shell test $TEST_SECRET = s3cret && echo $TEST_SECRET")
+    assert told.answer == "0 ***\n"
+    said = " ".join(f"{entry.content} {entry.meta}" for entry in await played.entries())
+    assert "s3cret" not in said and "nxs_" not in said
+
+
+async def test_what_it_was_given_stands_in_no_entry_and_in_no_draft(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_SECRET", '{"key": "-- s3cret --\\n"}')
+    played = await plays(env_from=["TEST_SECRET"])
+    await played.turn("betray TEST_SECRET")
+    assert played.draft.text == "It is ***."
+    said, called, _ = await played.entries()
+    assert said.content == "It is ***."
+    assert called.meta["tool_calls"][0]["arguments"] == {"value": ["***"], "***": '"***"'}
+
+
+async def test_a_file_on_a_disk_that_does_not_answer_is_an_error_and_no_wait(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(places, "SECONDS", 0.01)
+    monkeypatch.setattr(files, "read_text", lambda *_, **__: answers.wait())
+    try:
+        assert "took longer than" in ((await (await plays()).turn("read x")).answer or "")
+    finally:
+        answers.set()
+
+
+# How it misbehaves.
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("--fails", "I cannot start like this"),
+        ("--old", "speaks version 0 of the protocol"),
+        ("--signed-out", "env_from"),
+    ],
+)
+async def test_one_that_does_not_start_fails_the_turn(plays: Plays, flag: str, why: str) -> None:
+    with pytest.raises(RunnerFailed, match=why):
+        await (await plays(flag)).turn("hello")
+
+
+async def test_one_that_is_not_there_fails_the_turn(plays: Plays) -> None:
+    played = await plays()
+    played.runner = played.runner.model_copy(update={"command": ["no-such-agent"]})
+    with pytest.raises(RunnerFailed, match="no-such-agent"):
+        await played.turn("hello")
+
+
+async def test_one_whose_directory_is_gone_fails_the_turn(plays: Plays, tmp_path: Path) -> None:
+    played = await plays()
+    (tmp_path / "place").rmdir()
+    with pytest.raises(RunnerFailed, match="not there any more"):
+        await played.turn("hello")
+
+
+async def test_one_that_never_answers_fails_the_turn(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acp, "START_SECONDS", 0.01)
+    with pytest.raises(RunnerFailed, match="did not open a session"):
+        await (await plays("--mute")).turn("hello")
+
+
+@BOTH
+async def test_one_that_dies_fails_the_turn_and_no_secret_is_told(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_SECRET", "s3cret")
+    with pytest.raises(RunnerFailed, match=r"exit code 3\).*the key is \*\*\*"):
+        await (await plays(env_from=["TEST_SECRET"])).turn("die 3")
+
+
+@pytest.mark.parametrize(
+    ("mode", "bound", "most", "why"),
+    [
+        ("nonsense", "MOST_NONSENSE", 100, "that the protocol does not know"),
+        ("endless", "LONGEST_LINE", 1_000_000, "a line of over"),
+        ("flood", "MOST_BYTES", 1_000_000, "bytes in one turn"),
+        ("greedy", "MOST_OPEN", 20, "things at once"),
+    ],
+)
+async def test_one_that_says_too_much_is_stopped(
+    plays: Plays, monkeypatch: pytest.MonkeyPatch, mode: str, bound: str, most: int, why: str
+) -> None:
+    monkeypatch.setattr(acp_transport, bound, most)
+    with pytest.raises(RunnerFailed, match=why):
+        await (await plays()).turn(mode)
+
+
+async def test_what_it_says_on_stderr_is_read_and_forgotten(plays: Plays) -> None:
+    assert (await (await plays()).turn("noise")).answer == "still here"
+
+
+@BOTH
+async def test_what_it_left_behind_ends_with_the_turn(plays: Plays) -> None:
+    assert (await (await plays()).turn("daemon left-by-a-test")).answer == "left one behind"
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["stall", "ignore"])
+async def test_cancelling_ends_its_processes_and_keeps_what_it_said(plays: Plays, mode: str) -> None:
+    played = await plays()
+    turn = asyncio.create_task(played.turn(mode))
+    await played.heard.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert (await played.entries())[0].content == "I stall"
+
+
+async def test_a_required_sandbox_that_is_not_there_starts_nothing(
+    plays: Plays, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    configure(pool_sandbox="required")
+    with pytest.raises(NexusError, match="the test has none") as refused:
+        await (await plays()).turn("hello")
+    assert refused.value.details == {"rule": "sandbox"}

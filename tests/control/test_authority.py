@@ -1,0 +1,270 @@
+"""Who acts in the pool, and on whom: identity is proved, a header only narrows, and every refusal names its rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.models import Turn
+from coordination.toolset import run
+from core.operations import runner
+from core.operations.caller import Caller
+from core.operations.registry import TOOLSETS
+from nexus_client.jsonrpc import INVALID_PARAMS
+from tests.control.wire import Wire, request
+
+OPERATOR = Caller("test", operator="ops")
+FAMILY = {"top": None, "kid": "top", "grandkid": "kid", "sibling": "top", "stranger": None}
+
+
+@pytest.fixture
+def family(rpc: Wire, tmp_path: Path) -> Path:
+    """Trusted agents in three generations, and one beside them; the directory of all."""
+    for agent_id, parent in FAMILY.items():
+        rpc.call("create_agent", agent_id=agent_id, preset="trusted", parent_agent_id=parent, cwd=str(tmp_path))
+    return tmp_path
+
+
+def key_of(agent_id: str) -> str:
+    """A new key of an agent's."""
+    if agent_id == "outsider":
+        run(OPERATOR, "agent_register", {"agent_id": agent_id})
+    key: str = run(OPERATOR, "agent_key_issue", {"agent_id": agent_id})["data"]["api_key"]
+    return key
+
+
+def by_key(rpc: Wire, key: str, method: str, path: str = "/rpc", headers: Any = (), **params: Any) -> Any:
+    return rpc.post(path, request(method, params), token=key, headers=headers).json
+
+
+MAY_DESTROY = {
+    (actor, target)
+    for actor, target in [
+        *((agent, agent) for agent in FAMILY),
+        *(("top", below) for below in ("kid", "grandkid", "sibling")),
+        ("kid", "grandkid"),
+    ]
+}
+
+
+@pytest.mark.parametrize("target", FAMILY)
+@pytest.mark.parametrize("actor", FAMILY)
+@pytest.mark.parametrize("how", ["header", "key"])
+def test_an_agent_ends_itself_and_what_descends_from_it(
+    rpc: Wire, family: Path, actor: str, target: str, how: str
+) -> None:
+    if how == "header":
+        answer = rpc.post(
+            "/rpc", request("destroy_agent", {"agent_id": target}), headers=[("x-nexus-agent", actor)]
+        ).json
+    else:
+        answer = by_key(rpc, key_of(actor), "destroy_agent", agent_id=target)
+    living = {agent["agent_id"] for agent in rpc.call("list_agents")["agents"]}
+    if (actor, target) in MAY_DESTROY:
+        assert answer["result"] == {"success": True, "agent_id": target} and living == set(FAMILY) - {target}
+    else:
+        assert answer["error"]["code"] == INVALID_PARAMS and living == set(FAMILY)
+        assert answer["error"]["data"] == {"code": "NOT_PERMITTED", "details": {"rule": "lineage"}}
+
+
+def test_without_a_header_the_token_ends_whomever_it_names(rpc: Wire, family: Path) -> None:
+    assert rpc.call("destroy_agent", agent_id="grandkid") == {"success": True, "agent_id": "grandkid"}
+    assert rpc.call("destroy_agent", agent_id="grandkid") == {"success": False, "agent_id": "grandkid"}
+
+
+@pytest.mark.parametrize("named", [[""], [" "], ["nobody"], ["top", "top"], ["TOP"], ["top\t"], ["\xff"], ["../top"]])
+@pytest.mark.parametrize(("method", "params"), [("destroy_agent", {"agent_id": "kid"}), ("list_agents", {})])
+def test_a_header_that_names_no_agent_is_refused(
+    rpc: Wire, family: Path, named: list[str], method: str, params: dict[str, Any]
+) -> None:
+    answer = rpc.post("/rpc", request(method, params), headers=[("x-nexus-agent", name) for name in named])
+    assert (answer.status, answer.code, answer.json["id"]) == (200, INVALID_PARAMS, 1)
+    assert len(rpc.call("list_agents")["agents"]) == len(FAMILY)
+
+
+def test_a_header_beside_a_key_names_its_own_agent_or_is_refused(rpc: Wire, family: Path) -> None:
+    key = key_of("kid")
+    assert "result" in by_key(rpc, key, "list_agents", headers=[("x-nexus-agent", "kid")])
+    claimed = by_key(rpc, key, "destroy_agent", agent_id="sibling", headers=[("x-nexus-agent", "top")])
+    assert claimed["error"]["code"] == INVALID_PARAMS
+
+
+def test_a_key_of_an_agent_outside_the_pool_opens_nothing_of_it(rpc: Wire, family: Path) -> None:
+    key = key_of("outsider")
+    for method, path, params in [
+        ("list_agents", "/rpc", {}),
+        ("create_agent", "/rpc", {}),
+        ("destroy_agent", "/rpc", {"agent_id": "top"}),
+        ("send", "/agent/top", {"content": "x"}),
+        ("get_messages", "/agent/top", {}),
+        ("cancel", "/agent/top", {"request_id": "x"}),
+        ("shutdown", "/agent/top", {}),
+    ]:
+        error = by_key(rpc, key, method, path, **params)["error"]
+        assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "member"), method
+
+
+@pytest.mark.parametrize(
+    "method", ["send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "shutdown"]
+)
+def test_an_agent_reaches_itself_and_its_descendants_alone(rpc: Wire, family: Path, method: str) -> None:
+    every: dict[str, dict[str, Any]] = {
+        "send": {"content": "x", "timeout_seconds": 0},
+        "cancel": {"request_id": "x"},
+    }
+    params = every.get(method, {})
+    assert rpc.call(method, "/agent/grandkid", as_agent="top", **params)
+    for other in ("top", "sibling", "stranger"):
+        error = rpc.refused(method, f"/agent/{other}", as_agent="kid", **params)
+        assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "lineage")
+
+
+def test_an_agent_sends_as_itself_and_an_administrator_may_say_for_whom(rpc: Wire, family: Path) -> None:
+    sent = {"content": "x", "timeout_seconds": 0}
+    for number, (as_agent, said) in enumerate([("top", None), ("top", "top"), (None, "someone"), (None, None)]):
+        told = {} if said is None else {"source_agent_id": said}
+        rpc.call("send", "/agent/kid", as_agent=as_agent, request_id=str(number), **sent, **told)
+    told_of = list(Turn.objects.order_by("turn_id").values_list("source_agent_id", flat=True))
+    assert told_of == ["top", "top", "someone", None]
+    error = rpc.refused("send", "/agent/kid", as_agent="top", source_agent_id="sibling", **sent)
+    assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "identity")
+
+
+def test_no_agent_ends_the_server(rpc: Wire, family: Path) -> None:
+    error = rpc.refused("shutdown_server", as_agent="top")
+    assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "operators")
+
+
+def test_an_agent_creates_below_itself_whatever_it_claims(rpc: Wire, family: Path) -> None:
+    rpc.call("create_agent", agent_id="mine", as_agent="kid")
+    [mine] = [agent for agent in rpc.call("list_agents")["agents"] if agent["agent_id"] == "mine"]
+    assert (mine["parent_agent_id"], mine["permission_level"]) == ("kid", "sandboxed")
+    for claimed in ("top", "sibling", "nobody"):
+        error = rpc.refused("create_agent", as_agent="kid", parent_agent_id=claimed)
+        assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, "lineage")
+
+
+def test_a_refusal_names_the_rule_and_makes_nothing(rpc: Wire, family: Path) -> None:
+    (family / "sub").mkdir()
+    (family / "beside").mkdir()
+    rpc.call("create_agent", agent_id="narrow", preset="trusted", cwd=str(family / "sub"), allowed_write_paths=[])
+    rpc.call("create_agent", agent_id="low", parent_agent_id="top")
+    rpc.call("create_agent", agent_id="barred", preset="trusted", disable_tools=["create_agent"], cwd=str(family))
+    before = rpc.call("list_agents")
+    refused: list[tuple[str, str | None, dict[str, Any]]] = [
+        ("yolo", None, {"preset": "yolo"}),
+        ("ceiling", "kid", {"preset": "trusted"}),
+        ("agents", "low", {}),
+        ("agents", "barred", {}),
+        ("agents", None, {"parent_agent_id": "low", "preset": "worker"}),
+        ("cwd", "narrow", {"cwd": str(family)}),
+        ("cwd", "narrow", {"cwd": str(family / "beside")}),
+        ("write_paths", "narrow", {"allowed_write_paths": [str(family / "sub")]}),
+        ("write_paths", None, {"cwd": str(family / "sub"), "allowed_write_paths": [str(family / "beside")]}),
+        ("write_paths", None, {"cwd": str(family / "sub"), "allowed_write_paths": ["../beside"]}),
+        ("write_paths", None, {"preset": "worker", "cwd": str(family), "allowed_write_paths": [str(family / "sub")]}),
+    ]
+    for rule, as_agent, params in refused:
+        error = rpc.refused("create_agent", as_agent=as_agent, agent_id="new", initial_message="x", **params)
+        assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, rule), (as_agent, params)
+    assert rpc.call("list_agents") == before
+
+
+def test_a_symbolic_link_leads_where_it_leads(rpc: Wire, family: Path) -> None:
+    (family / "sub").mkdir()
+    (family / "sub" / "out").symlink_to(family)
+    rpc.call("create_agent", agent_id="narrow", preset="trusted", cwd=str(family / "sub"))
+    for params in ({"cwd": str(family / "sub" / "out")}, {"allowed_write_paths": ["out"]}):
+        assert "rule" in rpc.refused("create_agent", as_agent="narrow", **params)["data"]["details"]
+
+
+def test_a_ceiling_is_asked_before_the_disk(rpc: Wire, family: Path) -> None:
+    (family / "sub").mkdir()
+    rpc.call("create_agent", agent_id="narrow", preset="trusted", cwd=str(family / "sub"))
+    told = [
+        rpc.refused("create_agent", as_agent="narrow", cwd=str(family / path), worktree=worktree)["data"]
+        for path in ("", "not-there", "sub/../not-there")
+        for worktree in (False, True)
+    ]
+    assert all(data == {"code": "NOT_PERMITTED", "details": {"rule": "cwd"}} for data in told), told
+    within = rpc.refused("create_agent", as_agent="narrow", cwd=str(family / "sub" / "not-there"))["data"]
+    assert within["code"] == "VALIDATION_ERROR"
+
+
+def test_a_tool_that_was_taken_away_is_not_there_over_the_wire_either(rpc: Wire, family: Path) -> None:
+    taken = ["send", "cancel", "destroy_agent", "create_agent"]
+    rpc.call("create_agent", agent_id="barred", preset="trusted", disable_tools=taken, cwd=str(family))
+    rpc.call("create_agent", agent_id="low", cwd=str(family))
+    sent = {"content": "x", "timeout_seconds": 0}
+    tries: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("barred", "send", "/agent/barred", sent),
+        ("barred", "cancel", "/agent/barred", {"request_id": "x"}),
+        ("barred", "destroy_agent", "/rpc", {"agent_id": "barred"}),
+        ("low", "send", "/agent/low", sent),  # it would go on for ever, with nobody's bound
+    ]
+    for as_agent, method, path, params in tries:
+        error = rpc.refused(method, path, as_agent=as_agent, **params)
+        assert error["data"] == {"code": "NOT_PERMITTED", "details": {"rule": "tools"}}, (as_agent, method)
+
+
+def test_a_preset_has_its_toolsets_whatever_they_are_called_through(rpc: Wire, family: Path) -> None:
+    for preset in ("worker", "sandboxed"):
+        rpc.call("create_agent", agent_id=preset, preset=preset, cwd=str(family))
+
+    def refused(agent_id: str, toolset: str, operation: str, **arguments: Any) -> Any:
+        caller = Caller("rest", agent_id=agent_id)
+        outcome = runner.perform(TOOLSETS[toolset], caller, operation, {"project_root": str(family), **arguments})
+        return None if outcome.error is None else outcome.error.details.get("rule")
+
+    assert refused("worker", "planning", "plan_status") == "toolsets"
+    assert refused("sandboxed", "planning", "plan_status") != "toolsets"
+    assert refused("worker", "coordination", "channel_list") is None
+    assert refused("nobody-of-the-pool", "planning", "plan_status") != "toolsets"
+
+
+def test_an_agent_makes_no_project_outside_of_its_directory_and_learns_of_none(rpc: Wire, family: Path) -> None:
+    inside, outside = family / "sub", family / "beside"
+    inside.mkdir()
+    outside.mkdir()
+    rpc.call("create_agent", agent_id="narrow", cwd=str(inside))
+    (inside / "link").symlink_to(outside)
+    caller = Caller("rest", agent_id="narrow")
+
+    def resolve(path: Path) -> Any:
+        return run(caller, "workspace_resolve", {"project_root": str(path)})
+
+    for path in (outside, family, family / "not-there", inside / "link", Path("/")):
+        error = resolve(path)["error"]
+        assert (error["code"], error["details"]) == ("NOT_PERMITTED", {"rule": "cwd"}), path
+    assert resolve(inside)["ok"]
+    assert run(OPERATOR, "workspace_resolve", {"project_root": str(outside)})["ok"]
+    assert resolve(outside)["ok"], "what is a project already, agents of the bus may name"
+    assert run(Caller("rest", agent_id="somebody"), "workspace_resolve", {"project_root": str(family)})["ok"]
+
+
+def test_five_generations_are_made_over_the_wire_and_no_sixth(rpc: Wire, tmp_path: Path) -> None:
+    rpc.call("create_agent", agent_id="a0", preset="trusted", cwd=str(tmp_path))
+    for number in range(1, 6):
+        rpc.call("create_agent", agent_id=f"a{number}", preset="trusted", parent_agent_id=f"a{number - 1}")
+    error = rpc.refused("create_agent", preset="trusted", parent_agent_id="a5")
+    assert error["data"]["details"]["rule"] == "depth"
+    assert rpc.refused("create_agent", as_agent="a5")["data"]["details"]["rule"] == "depth"
+
+
+def test_who_bears_a_name_again_inherits_no_children(rpc: Wire, family: Path) -> None:
+    rpc.call("destroy_agent", agent_id="kid")
+    rpc.call("create_agent", agent_id="kid", preset="trusted", cwd=str(family))
+    assert rpc.refused("destroy_agent", as_agent="kid", agent_id="grandkid")["data"]["details"]["rule"] == "lineage"
+    assert rpc.call("destroy_agent", as_agent="top", agent_id="grandkid")["success"]
+
+
+def test_an_agent_that_ended_acts_no_more(rpc: Wire, family: Path) -> None:
+    key = key_of("kid")
+    rpc.call("destroy_agent", agent_id="kid")
+    assert rpc.post("/rpc", request("list_agents"), token=key).status == 403
+    rpc.call("create_agent", agent_id="kid", cwd=str(family))
+    assert rpc.post("/rpc", request("list_agents"), token=key).status == 403, "who bears the name next is another"
+    rpc.call("destroy_agent", agent_id="kid")
+    assert rpc.refused("list_agents", as_agent="kid")["code"] == INVALID_PARAMS

@@ -1,0 +1,252 @@
+"""What calls of an agent answer over JSON-RPC: waits, cancels, repeats, and clients that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from control.models import PoolAgent, Role, Turn, TurnStatus
+from control.rpc.endpoint import ENDPOINT
+from control.services import server, transcript, turns
+from coordination.models import Event
+from core import waiting
+from core.clock import now
+from core.database import store, write
+from nexus_client.jsonrpc import INVALID_PARAMS
+from nexus_site.serving.bounds import Bounded
+from tests.control.wire import TOKEN, Wire, request
+from tests.core.waiting import LONG, parked
+
+WAITING = 40  # more than the requests that the published system serves at once
+
+
+def done(answer: str) -> None:
+    """Take the turn that waited longest, as a worker does, and end it."""
+    turn = turns.claim(Turn.objects.open().order_by("turn_id")[0].pk)
+    assert turn is not None
+    with write():
+        meta = {"tool_calls": [{"id": "1", "name": "read_file", "arguments": {}}]}
+        transcript.append(turn.agent, turn, Role.ASSISTANT, "", moment=now(), meta=meta)
+        transcript.append(turn.agent, turn, Role.TOOL, "text " * 100, moment=now(), tool_call_id="1")
+        transcript.append(turn.agent, turn, Role.ASSISTANT, answer, moment=now())
+    turns.settle(turn, turns.Ended(TurnStatus.DONE, answer, iterations=2))
+
+
+class Client:
+    """A connection that may close in the middle."""
+
+    def __init__(self, path: str, message: dict[str, Any]) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        self.incoming.put_nowait({"type": "http.request", "body": json.dumps(message).encode(), "more_body": False})
+        headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {TOKEN}".encode())]
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+        self.task = asyncio.ensure_future(
+            Bounded(ENDPOINT.alone)({**scope, "client": ("127.0.0.1", 1)}, self.incoming.get, self._send)  # type: ignore
+        )
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    def leave(self) -> None:
+        self.incoming.put_nowait({"type": "http.disconnect"})
+
+    async def answer(self) -> Any:
+        await asyncio.wait_for(self.task, LONG)
+        return json.loads(b"".join(message.get("body", b"") for message in self.sent))
+
+
+async def settled() -> None:
+    """Return once what was handed to the writer is done, and what is handed to it on account of that."""
+    for _ in range(10):
+        await waiting.in_thread(waiting.WRITERS, lambda: None)
+
+
+@pytest.fixture
+def agent(rpc: Wire, tmp_path: Path) -> str:
+    """The path of an agent."""
+    url: str = rpc.call("create_agent", agent_id="a", cwd=str(tmp_path))["url"]
+    return url
+
+
+async def test_a_list_waits_for_no_turn(rpc: Wire, agent: str) -> None:
+    clients = [Client(agent, request("send", {"content": "x"})) for _ in range(WAITING)]
+    await parked(WAITING)
+    listed = json.loads((await rpc.araw(body=json.dumps(request("list_agents")).encode())).body)
+    assert [row["agent_id"] for row in listed["result"]["agents"]] == ["a"]
+    assert not any(client.task.done() for client in clients)
+    for client in clients:
+        client.leave()
+    await asyncio.gather(*(client.task for client in clients))
+
+
+async def test_a_send_answers_when_its_turn_is_done(rpc: Wire, agent: str) -> None:
+    client = Client(agent, request("send", {"content": "x", "request_id": "r"}))
+    await parked()
+    await sync_to_async(done)("y")
+    result = (await client.answer())["result"]
+    assert result == {"content": "y", "request_id": "r", "halted_at_iteration_limit": False}
+
+
+async def test_a_cancel_answers_both_who_asks_and_who_waits(rpc: Wire, agent: str) -> None:
+    client = Client(agent, request("send", {"content": "x", "request_id": "r"}))
+    await parked()
+    cancel = json.dumps(request("cancel", {"request_id": "r"})).encode()
+    assert (await rpc.araw(agent, cancel)).json["result"] == {"cancelled": True, "request_id": "r"}
+    assert (await client.answer())["result"] == {"cancelled": True, "request_id": "r"}
+    again = (await rpc.araw(agent, cancel)).json["result"]
+    assert again == {"cancelled": False, "request_id": "r", "reason": "not_found_or_completed"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [({}, "queued"), ({"on_disconnect": "leave"}, "queued"), ({"on_disconnect": "cancel"}, "cancelled")],
+    ids=str,
+)
+async def test_a_client_that_goes_away_leaves_its_turn_or_takes_it_along(
+    rpc: Wire, agent: str, asked: dict[str, Any], status: str
+) -> None:
+    client = Client(agent, request("send", {"content": "x", **asked}))
+    await parked()
+    client.leave()
+    await asyncio.wait_for(client.task, LONG)
+    await settled()
+    assert (await Turn.objects.aget()).status == status
+
+
+async def test_a_client_that_goes_away_while_its_turn_is_being_stored_takes_it_along(
+    rpc: Wire, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The race: the turn is made after the connection has closed."""
+    loop, reached, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    send = turns.send
+
+    def slow(*args: Any, **kwargs: Any) -> Turn:
+        loop.call_soon_threadsafe(reached.set)
+        assert go_on.wait(LONG)
+        return send(*args, **kwargs)
+
+    monkeypatch.setattr(turns, "send", slow)
+    client = Client(agent, request("send", {"content": "x", "on_disconnect": "cancel"}))
+    await asyncio.wait_for(reached.wait(), LONG)
+    client.leave()
+    await asyncio.wait_for(client.task, LONG)
+    go_on.set()
+    await settled()
+    assert (await Turn.objects.aget()).status == TurnStatus.CANCELLED
+
+
+async def test_a_client_that_was_answered_takes_nothing_along(rpc: Wire, agent: str) -> None:
+    client = Client(agent, request("send", {"content": "x", "on_disconnect": "cancel", "timeout_seconds": 0}))
+    assert (await client.answer())["result"]["status"] == "queued"
+    client.leave()
+    await settled()
+    assert (await Turn.objects.aget()).status == TurnStatus.QUEUED
+
+
+def test_the_same_request_id_is_the_same_turn_and_keeps_its_cancel(rpc: Wire, agent: str) -> None:
+    sent: dict[str, Any] = {"content": "x", "request_id": "r", "timeout_seconds": 0}
+    assert rpc.call("send", agent, **sent) == rpc.call("send", agent, **sent)
+    assert rpc.refused("send", agent, **{**sent, "content": "y"})["code"] == INVALID_PARAMS
+    assert Turn.objects.count() == 1
+    assert rpc.call("cancel", agent, request_id="r")["cancelled"] is True
+    assert rpc.call("send", agent, **sent) == {"cancelled": True, "request_id": "r"}
+
+
+def test_messages_show_the_tool_calls(rpc: Wire, agent: str) -> None:
+    rpc.call("send", agent, content="x", timeout_seconds=0)
+    done("y")
+    page = rpc.call("get_messages", agent)
+    assert (page["agent_id"], page["total"], page["offset"], page["limit"]) == ("a", 4, 0, 200)
+    user, calls, result, answer = page["messages"]
+    assert [row["role"] for row in page["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert [row["index"] for row in page["messages"]] == [0, 1, 2, 3]
+    assert calls["meta"]["tool_calls"][0]["id"] == result["tool_call_id"] == "1"
+    assert (user["content"], answer["content"], answer["tool_call_id"]) == ("x", "y", None)
+    assert rpc.call("get_messages", agent, offset=3, limit=2000)["messages"] == [answer]
+    assert rpc.call("get_messages", agent, offset=9)["messages"] == []
+
+
+def test_compact_answers_what_it_did(rpc: Wire, agent: str) -> None:
+    assert rpc.call("compact", agent) == {"compacted": False, "reason": "nothing_to_compact"}
+    for number in range(4):
+        rpc.call("send", agent, content=f"question {number}", timeout_seconds=0)
+        done("y")
+    assert rpc.call("compact", agent, force=False) == {"compacted": False, "reason": "nothing_to_compact"}
+    compacted = rpc.call("compact", agent)
+    assert compacted["compacted"] is True
+    assert compacted["tokens_saved"] == compacted["tokens_before"] - compacted["tokens_after"] > 0
+    assert rpc.call("get_tokens", agent)["total"] == compacted["tokens_after"]
+
+
+def test_tokens_and_context_have_every_field_of_the_contract(rpc: Wire, agent: str) -> None:
+    tokens = rpc.call("get_tokens", agent)
+    assert set(tokens) == set("system tools messages total budget available remaining".split())
+    context = rpc.call("get_context", agent)
+    assert context == {
+        "message_count": 0,
+        "system_prompt": False,
+        "halted_at_iteration_limit": False,
+        "last_iteration_count": 0,
+        "max_tool_iterations": 50,
+    }
+
+
+def test_a_list_has_every_field_of_the_contract(rpc: Wire, agent: str, tmp_path: Path) -> None:
+    rpc.call("create_agent", agent_id=".t", preset="trusted", cwd=str(tmp_path))
+    first, temporary = rpc.call("list_agents")["agents"]
+    fields = "agent_id is_temp created_at message_count should_shutdown parent_agent_id child_count"
+    fields += " halted_at_iteration_limit model last_action_at permission_level cwd write_paths"
+    assert set(first) == set(fields.split())
+    assert (first["is_temp"], first["permission_level"], first["write_paths"]) == (False, "sandboxed", [])
+    assert (temporary["is_temp"], temporary["write_paths"]) == (True, [str(tmp_path)]), "a list, never null"
+
+
+def test_create_tells_of_its_first_turn(rpc: Wire, tmp_path: Path) -> None:
+    made = rpc.call("create_agent")
+    assert len(made["agent_id"]) == 8 and int(made["agent_id"], 16) >= 0
+    assert made == {"agent_id": made["agent_id"], "url": f"/agent/{made['agent_id']}"}
+    made = rpc.call("create_agent", agent_id="b", initial_message="x")
+    assert set(made) == {"agent_id", "url", "initial_request_id", "initial_status"}
+    assert made["initial_status"] == "queued"
+
+
+async def test_create_may_wait_for_its_first_answer(rpc: Wire) -> None:
+    asked = {"agent_id": "b", "initial_message": "x", "wait_for_initial_response": True}
+    client = Client("/rpc", request("create_agent", asked))
+    await parked()
+    await sync_to_async(done)("y")
+    result = (await client.answer())["result"]
+    assert (result["agent_id"], result["url"], result["response"]["content"]) == ("b", "/agent/b", "y")
+
+
+def test_a_name_is_taken_once(rpc: Wire, agent: str) -> None:
+    assert rpc.refused("create_agent", agent_id="a")["code"] == INVALID_PARAMS
+    rpc.call("destroy_agent", agent_id="a")
+    assert rpc.post(agent, request("get_context")).status == 404
+    rpc.call("create_agent", agent_id="a")
+    assert PoolAgent.objects.living().count() == 1
+
+
+def test_an_agent_that_may_go_still_answers(rpc: Wire, agent: str) -> None:
+    rpc.call("create_agent", agent_id="b")
+    assert rpc.call("shutdown", agent) == {"success": True}
+    assert [row["should_shutdown"] for row in rpc.call("list_agents")["agents"]] == [True, False]
+    assert rpc.call("send", agent, content="x", timeout_seconds=0)["status"] == "queued"
+
+
+def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> None:
+    def asked() -> bool:
+        return Event.objects.filter(type=server.END_ASKED).exists()
+
+    assert rpc.refused("shutdown_server")["data"]["code"] == "POOL_OFF" and not asked()
+    running = store().sole(server.SERVER)
+    assert running is not None
+    assert rpc.call("shutdown_server")["success"] and asked()
+    running.release()

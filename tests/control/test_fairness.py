@@ -1,0 +1,72 @@
+"""Whose turn is next."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.worker import fairness
+from control.worker.fairness import Fairness, Waiting
+
+
+def served(
+    remembering: Fairness, queues: dict[tuple[str | None, str], int], turns: int
+) -> list[tuple[str | None, str]]:
+    """Who is served, one after the other, when so many turns of a sender wait for an agent: one is taken at a time."""
+    left, order = dict(queues), []
+    for _ in range(turns):
+        waiting = [
+            Waiting(f"turn_{number}", agent, sender)
+            for number, (sender, agent) in enumerate(left)
+            if left[sender, agent]
+        ]
+        chosen = remembering.first(waiting, ())
+        if chosen is None:
+            break
+        remembering.serve(chosen)
+        left[chosen.sender, chosen.agent] -= 1
+        order.append((chosen.sender, chosen.agent))
+    return order
+
+
+def test_it_starves_nobody_behind_an_agent_with_many_turns() -> None:
+    order = served(Fairness(), {(None, "busy"): 100, (None, "late"): 1}, 2)
+    assert (None, "late") in order
+
+
+def test_it_starves_nobody_behind_a_sender_with_many_agents() -> None:
+    queues: dict[tuple[str | None, str], int] = {("lead", f"agent-{number}"): 1 for number in range(100)}
+    order = served(Fairness(), {**queues, ("other", "late"): 1}, 2)
+    assert ("other", "late") in order
+
+
+def test_it_prefers_the_sender_of_whose_turns_the_fewest_run() -> None:
+    waiting = [Waiting("turn_1", "a", "lead"), Waiting("turn_2", "b", "other")]
+    chosen = Fairness().first(waiting, ["lead", "lead", "other"])
+    assert chosen is not None
+    assert chosen.agent == "b"
+
+
+def test_it_forgets_those_who_were_served_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fairness, "MOST", 4)
+    remembering = Fairness()
+    for agent in "abc":
+        remembering.serve(Waiting("turn", agent, f"lead of {agent}"))
+    waiting = [Waiting("turn_1", "c", "lead of c"), Waiting("turn_2", "b", "lead of b"), Waiting("turn_3", "a", "new")]
+    order = []
+    while waiting and (chosen := remembering.first(waiting, ())):
+        waiting.remove(chosen)
+        order.append(chosen.agent)
+    assert order == ["a", "b", "c"]
+
+
+def test_nobody_waits_nothing_comes() -> None:
+    assert Fairness().first([], ()) is None
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(1, 9), min_size=1))
+def test_it_serves_every_agent_once_before_any_twice(queues: dict[str, int]) -> None:
+    order = served(Fairness(), {("lead", agent): count for agent, count in queues.items()}, sum(queues.values()))
+    assert len(order) == sum(queues.values()), "and all of them in the end"
+    assert len(set(order[: len(queues)])) == len(queues)

@@ -1,0 +1,91 @@
+"""What the pool's figures tell, over a window and to Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import time_machine
+from prometheus_client.registry import Collector
+
+from control.models import PoolAgent, TurnStatus
+from control.services import questions
+from coordination.toolset import run
+from nexus_site.serving.metrics import Figures, Store
+from tests.conftest import OPERATOR
+from tests.control.playing import at_hand, lead, send, settle, take
+
+__all__ = ["at_hand", "lead"]
+
+NOON = datetime(2126, 3, 1, 12, tzinfo=UTC)
+
+
+def told() -> dict[str, dict[str, Any]]:
+    """The figures by name."""
+    return {figure["name"]: figure for figure in run(OPERATOR, "figures", {})["data"]["figures"]}
+
+
+def shown(*collectors: Collector) -> dict[tuple[str, str], float]:
+    """What /metrics has of the pool, by name and label."""
+    samples = [sample for collector in collectors for family in collector.collect() for sample in family.samples]
+    return {
+        (sample.name, "".join(each for name, each in sample.labels.items() if name != "le")): sample.value
+        for sample in samples
+        if "pool" in sample.name or "queued_turn" in sample.name
+    }
+
+
+def worked(clock: time_machine.Traveller) -> None:
+    """A turn waits five seconds, takes a minute and uses tokens; one fails; one waits, as a question does."""
+    send("lead")
+    clock.shift(5)
+    turn = take()
+    questions.ask(agent_id="lead", kind="question", title="Which?", detail="", subject="", client_id=None)
+    clock.shift(60)
+    settle(turn, input_tokens=1_000, output_tokens=30)
+    send("lead", "more")
+    settle(take(), TurnStatus.FAILED, why="a test")
+    send("lead", "later")
+    clock.shift(7)
+
+
+@pytest.fixture
+def clock() -> Any:
+    with time_machine.travel(NOON, tick=False) as clock:
+        yield clock
+
+
+def test_they_measure_waits_turns_tokens_and_questions(clock: time_machine.Traveller, lead: PoolAgent) -> None:
+    worked(clock)
+    found = told()
+    waits = found["pool_turn_wait_seconds"]
+    assert waits["by_agent"]["lead"]["count"] == 2 and waits["by_kind"]["sent"]["max"] == 5
+    took = found["pool_turn_seconds"]["by_kind"]
+    assert (took["done"]["max"], took["failed"]["max"]) == (60, 0)
+    tokens = found["pool_turn_tokens"]["by_kind"]
+    assert (tokens["input"]["max"], tokens["output"]["max"]) == (1_000, 30)
+    assert found["pool_question_seconds"]["by_kind"]["withdrawn"]["max"] == 60, "its turn ended"
+
+
+def test_prometheus_is_told_what_is_now_and_what_has_been(clock: time_machine.Traveller, lead: PoolAgent) -> None:
+    ours = (Store(), Figures())
+    shown(*ours)  # from here on it counts
+    worked(clock)
+    found = shown(*ours)
+    assert found[("nexus_pool_agents", "free")] == 1 and found[("nexus_pool_agents", "held")] == 0
+    assert found[("nexus_pool_turns", "queued")] == 1 and found[("nexus_pool_turns", "running")] == 0
+    assert found[("nexus_oldest_queued_turn_seconds", "")] == 7
+    assert found[("nexus_pool_questions", "")] == 0
+    assert found[("nexus_pool_turn_wait_seconds_count", "sent")] == 2
+    assert found[("nexus_pool_turn_tokens_sum", "input")] == 1_000
+    assert shown(*ours) == found, "each thing is counted once"
+
+
+def test_a_hub_without_a_pool_tells_nothing_of_one(
+    lead: PoolAgent, configure: Callable[..., None], tmp_path: Path
+) -> None:
+    configure(control=False, home=tmp_path / "home")
+    assert not shown(Store(), Figures()) and not any(name.startswith("pool") for name in told())

@@ -1,0 +1,176 @@
+"""The rehearsal: which step of its script is played, what that calls, and what it says of it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.models import Entry, PoolAgent, Role, Turn
+from control.runners import rehearsal
+from control.runners.base import Decision, RunnerFailed, Scene
+from control.runners.configuration import Rehearsal, runners
+from control.services.turns import Closing, Ended
+from control.waking import message
+from control.waking.message import Item
+from core.config import CoreSettings
+from core.operations.errors import Code, NexusError
+from core.operations.replies import Outcome
+
+ROOT = Path(__file__).parents[2]
+NOON = datetime(2031, 5, 5, 12, tzinfo=UTC)
+
+
+class Play:
+    """An agent that rehearses a script, and what it called and said. Operations named `no_…` are refused."""
+
+    def __init__(self, script: str, **more: Any) -> None:
+        steps = tomllib.loads(f"script = {script}")["script"]
+        self.runner = Rehearsal.model_validate({"kind": "rehearsal", "script": steps, **more})
+        self.history: list[Entry] = []
+        self.called: list[tuple[str, Mapping[str, Any]]] = []
+        self.said: list[str] = []
+
+    async def hears(self, content: str, woken_by: list[dict[str, str]] | None = None) -> Ended:
+        """Take a turn."""
+        self.history.append(Entry(role=Role.USER, content=content, meta={"woken_by": woken_by} if woken_by else {}))
+        agent = PoolAgent(agent_id="ann", cwd="/srv")
+        scene = Scene(agent, Turn(turn_id="t"), [*self.history], self._say, self._ask, self._call)
+        return await rehearsal.take(self.runner, scene)
+
+    async def wakes(self, *bodies: str) -> Ended:
+        """Take a turn that mail began, each from a sender of its own."""
+        items = [Item("mail", f"m{n}", "A message.", {"body": body}, f"bob{n}", NOON) for n, body in enumerate(bodies)]
+        woken_by = [{"kind": item.kind, "item": item.identifier, "sender": item.sender or ""} for item in items]
+        return await self.hears(message.text(items), woken_by)
+
+    async def _say(self, role: Role, content: str, **more: Any) -> None:
+        self.said.append(content)
+
+    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+        return Decision(True, f"{kind}: {title}")
+
+    async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        self.called.append((f"{toolset}.{name}", arguments))
+        return Outcome(error=NexusError(Code.NOT_FOUND, "Not here.")) if name.startswith("no_") else Outcome(data={})
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ("context_tokens = 4000", "reply_tokens"),
+        ("context_tokens = 4000\nreply_tokens = 4000", "reply_tokens"),
+        ("context_tokens = 'all'", "context_tokens"),
+    ],
+)
+def test_a_runner_without_room_for_a_question_is_refused(said: str, place: str) -> None:
+    file = CoreSettings.current().home / "runners.toml"
+    file.write_text(f"[runners.stage]\nkind = 'rehearsal'\n{said}\n")
+    try:
+        with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{place}: "):
+            runners()
+    finally:
+        file.unlink()
+
+
+async def test_it_says_in_every_answer_that_it_is_one() -> None:
+    play = Play("[{ say = 'Hello.' }]")
+    ended = await play.hears("Hi")
+    assert ended.answer == "[rehearsal: no model answers] Hello."
+    assert ended.closing == Closing(ended.answer) and play.said == [], "it is stored with the turn's end"
+    assert (await Play("[]").hears("Hi")).answer == "[rehearsal: no model answers] You said: Hi"
+
+
+async def test_it_plays_the_first_step_that_fits() -> None:
+    play = Play("[{ when = '(?i)hello', say = 'A' }, { when = 'bye', say = 'B' }]")
+    answers = [(await play.hears(text)).answer or "" for text in ("HELLO, and bye", "bye", "hm")]
+    assert [answer.rpartition("] ")[2] for answer in answers] == ["A", "B", "You said: hm"]
+
+
+async def test_it_plays_a_step_once_what_comes_before_it_was_heard() -> None:
+    play = Play("[{ when = 'done', after = ['x done', 'y done'], say = 'All.' }, { when = 'done', say = 'More.' }]")
+    answers = [(await play.hears(text)).answer or "" for text in ("y done", "y done", "x done")]
+    assert [answer.rpartition("] ")[2] for answer in answers] == ["More.", "More.", "All."]
+
+
+async def test_it_answers_each_thing_that_woke_it() -> None:
+    play = Play(
+        "[{ after = ['one', 'two'], say = 'Both, {from}.' }, { say = '{from}, {item}.',"
+        " call = [{ operation = 'coordination.message_create', arguments = { to = ['{from}'] } }] }]"
+    )
+    ended = await play.wakes("one\n\nand more", "two")
+    assert (ended.answer or "").endswith("] bob0, m0.\n\nBoth, bob1.")
+    assert play.called == [("coordination.message_create", {"to": ["bob0"]})]
+
+
+async def test_it_fills_in_names_and_what_a_step_found_in_one_go() -> None:
+    play = Play(
+        r"[{ when = 'take (?P<what>\S+)( now)?', ask = { kind = 'permission', title = 'Sure?' },"
+        " say = '{agent_id} in {cwd}: {what}, {decision}, {unknown}',"
+        " call = [{ operation = 'topics.sync', arguments = { '{what}' = [{ deep = '{what}' }, 1] } }] }]"
+    )
+    ended = await play.hears("take {decision}")
+    assert (ended.answer or "").endswith("] ann in /srv: {decision}, permission: Sure?, {unknown}")
+    assert play.called == [("topics.sync", {"{what}": [{"deep": "{decision}"}, 1]})]
+
+
+async def test_it_stops_at_a_call_that_is_refused_and_says_so() -> None:
+    calls = "[{ operation = 'control.no_way' }, { operation = 'control.never' }]"
+    play = Play(f"[{{ call = {calls}, say = 'Done.' }}]")
+    ended = await play.hears("Go")
+    assert [name for name, _ in play.called] == ["control.no_way"]
+    assert (ended.answer or "").endswith("Done.\n\ncontrol.no_way was refused: Not here.")
+
+
+async def test_it_calls_as_often_as_its_limit_allows_in_all() -> None:
+    play = Play("[{ call = [{ operation = 'topics.a' }, { operation = 'topics.b' }] }]", max_iterations=3)
+    ended = await play.wakes("one", "two")
+    assert [name for name, _ in play.called] == ["topics.a", "topics.b", "topics.a"]
+    assert (ended.halted, ended.iterations) == (True, 4)
+    assert not (await Play("[{ call = [{ operation = 'topics.a' }] }]", max_iterations=1).hears("x")).halted
+
+
+async def test_the_documented_script_is_played() -> None:
+    page = (ROOT / "docs" / "how-to" / "rehearse.md").read_text()
+    table = page.partition("<!-- A test plays this. -->\n```toml\n")[2].partition("```")[0]
+    play = Play("[]")
+    play.runner = Rehearsal.model_validate(tomllib.loads(table)["runners"]["stage"])
+    assert ((await play.wakes("Please look at cache.py")).answer or "").endswith("bob0, I looked at cache.py.")
+    [(name, arguments)] = play.called
+    assert (name, arguments["parent_message_id"], arguments["body"]) == (
+        "coordination.message_create",
+        "m0",
+        "cache.py is fine.",
+    )
+
+
+@pytest.mark.parametrize("step", ["{ fail = 'It broke.' }", "{ call = [{ operation = 'nowhere.a' }] }"])
+async def test_it_fails_where_its_script_says_so_or_names_no_toolset(step: str) -> None:
+    with pytest.raises(RunnerFailed, match=r"It broke\.|no toolset nowhere"):
+        await Play(f"[{step}]").hears("Go")
+
+
+@pytest.mark.parametrize(
+    ("step", "where"),
+    [
+        ("{ when = '(' }", "script.0.when"),
+        ("{ after = ['x', '['] }", "script.0.after.1"),
+        ("{ say = 1 }", "script.0.say"),
+        ("{ wait = -1 }", "script.0.wait"),
+        ("{ says = 'x' }", "script.0.says"),
+        ("{ call = [{ operation = 'agent_list' }] }", "script.0.call.0.operation"),
+        ("{ ask = { kind = 'order', title = 'x' } }", "script.0.ask.kind"),
+    ],
+)
+def test_a_wrong_script_is_refused_with_its_place(step: str, where: str) -> None:
+    file = CoreSettings.current().home / "runners.toml"
+    file.write_text(f"[runners.stage]\nkind = 'rehearsal'\nscript = [{step}]\n")
+    try:
+        with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{where}: "):
+            runners()
+    finally:
+        file.unlink()

@@ -1,0 +1,272 @@
+"""The sandbox: its command line, and what a process tries in it past the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from control.rules import Permissions, Preset
+from control.runners import processes, sandbox
+from control.runners.base import RunnerFailed
+from control.runners.configuration import REHEARSAL, Acp
+from control.runners.programs import inside
+from control.runners.terminals import Terminals
+from core.config import CoreSettings
+from core.operations.errors import NexusError
+
+RUNNER = Acp(kind="acp", name="agent", command=["agent"])
+
+
+def _pairs(line: Sequence[str]) -> dict[str, str]:
+    """What a command line puts where, by the place."""
+    with_source = ("--ro-bind", "--ro-bind-try", "--bind", "--bind-try")
+    placed = {line[at + 2]: word for at, word in enumerate(line) if word in with_source}
+    return placed | {line[at + 1]: word for at, word in enumerate(line) if word == "--tmpfs"}
+
+
+def _wrapped(tmp_path: Path, *command: str, network: bool = False, home: str = "") -> list[str]:
+    """A command line for an agent that works in `place` and writes in `place/out`."""
+    place = tmp_path / "place"
+    (place / "out").mkdir(parents=True, exist_ok=True)
+    permissions = Permissions(Preset.SANDBOXED, str(place), (str(place / "out"),))
+    writing = [home] if home else []
+    return sandbox.wrap(command, permissions, network=network, cwd=str(place), writing=writing)
+
+
+def test_it_shows_the_directory_to_read_and_the_write_paths_to_write(tmp_path: Path) -> None:
+    line = _wrapped(tmp_path, "agent", "--flag")
+    placed = _pairs(line)
+    assert placed[f"{tmp_path}/place"] == "--ro-bind"
+    assert placed[f"{tmp_path}/place/out"] == "--bind"
+    assert {path for path, how in placed.items() if how.startswith("--bind")} == {f"{tmp_path}/place/out"}
+    assert (placed["/usr"], placed["/tmp"]) == ("--ro-bind-try", "--tmpfs")
+    assert not {"/", "/etc", "/root", "/home", "/var", "/run"} & placed.keys()
+    assert line[-3:] == ["--", "agent", "--flag"]
+    assert {"--die-with-parent", "--new-session", "--unshare-pid", "--unshare-user"} <= set(line)
+
+
+def test_it_has_a_network_only_where_the_runner_names_it(tmp_path: Path) -> None:
+    assert "--unshare-net" in _wrapped(tmp_path, "agent")
+    assert "--unshare-net" not in _wrapped(tmp_path, "agent", network=True)
+
+
+def test_the_home_is_hidden_after_what_holds_it_and_before_what_lies_in_it(
+    tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    home = tmp_path / "place" / "home"
+    configure(home=home)
+    line = _wrapped(tmp_path, "agent", home=str(home / "pool" / "ann"))
+    places = [str(tmp_path / "place"), str(home), str(home / "pool" / "ann")]
+    assert sorted(places, key=line.index) == places
+    assert _pairs(line)[str(home)] == "--tmpfs"
+
+
+def test_a_directory_that_became_a_symlink_is_not_opened(tmp_path: Path) -> None:
+    _wrapped(tmp_path, "agent")
+    (tmp_path / "place" / "out").rmdir()
+    (tmp_path / "place" / "out").symlink_to("/etc")
+    with pytest.raises(RunnerFailed, match="is not what it was"):
+        _wrapped(tmp_path, "agent")
+
+
+def test_a_machine_without_one_says_what_is_only_asked(
+    monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "there is no bubblewrap"))
+    assert sandbox.in_words(RUNNER).startswith("only asked, not enforced: there is no bubblewrap.")
+    sandbox.check(RUNNER)
+    configure(pool_sandbox="required")
+    with pytest.raises(NexusError) as refused:
+        sandbox.check(RUNNER)
+    assert refused.value.details == {"rule": "sandbox"}
+    sandbox.check(REHEARSAL)
+
+
+def test_a_machine_whose_kernel_forbids_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sandbox.state.cache_clear()
+    assert "No permissions to create new namespace" in sandbox.state().why
+    monkeypatch.undo()
+    sandbox.state.cache_clear()
+
+
+TRIALS = {
+    "read another's file": "cat {outside}/secret",
+    "write in its directory, but in no write path": "touch x",
+    "write to the system": "touch /usr/x",
+    "remount": "mount -o remount,bind,rw {place}",
+    "read the hub's home": "ls {home}/* | grep .",
+    "read accounts' secrets": "cat /etc/shadow",
+    "leave by a symlink": "ln -s {outside}/secret out/link && cat out/link",
+    "make a hard link": "ln {outside}/secret out/link",
+    "leave by proc": "cat /proc/1/root{outside}/secret",
+    "see other processes": "test $(ls -d /proc/[0-9]* | wc -l) -gt 9",
+    "signal the hub": "kill -0 {hub}",
+    "reach the network": "grep -v -e lo: -e Inter -e face /proc/net/dev",
+    "make a device": "mknod out/disk b 8 0",
+    "see the machine's disks": "ls /dev/sd* /dev/vd* /dev/nvme*",
+    "mount something": "mount -t tmpfs none out",
+    "remount in a namespace of its own": "unshare -Urm mount -o remount,bind,rw {place}",
+    "take the cover off the hub's home": "unshare -Urm umount {home}",
+    "keep the rights of setuid programs": "grep 'NoNewPrivs:.0' /proc/self/status",
+    "have a capability": "grep CapEff /proc/self/status | grep -v 0000000000000000",
+    "read the hub's environment": "cat /proc/{hub}/environ",
+    "trace the hub": '{python} -c "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(16, {hub}, 0, 0) != 0)"',
+    "speak to the machine's buses": "ls /run/user /run/dbus /var/run/dbus /run/docker.sock",
+    "connect to a socket of the hub": """{python} -c "import socket; socket.socket(1).connect('{outside}/socket')" """,
+    "connect to a socket that has no file": """{python} -c "import socket; socket.socket(1).connect('\\0{name}')" """,
+    "connect to the hub's port": '{python} -c "import socket; socket.create_connection((str(127.1), {port}))"',
+    "change the kernel's settings": "cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern",
+    "change them in a namespace of its own": "unshare -Urpfm mount -t proc proc /proc",
+    "write among the devices": "touch /dev/x",
+    "dump its core": "test $(ulimit -c) != 0",
+    "start processes without end": "grep 'Max processes.*unlimited' /proc/self/limits",
+}
+SPACE = {  # which fills up with what is in it, and not with the machine's memory
+    "/tmp": "head -c 3000000 /dev/zero > /tmp/x",
+    "/dev/shm": "head -c 3000000 /dev/zero > /dev/shm/x",
+}
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_what_is_tried_in_it_fails(tmp_path: Path, trial: str) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("s3cret")
+    name = secrets.token_hex(8)
+    with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as abstract, socket.socket() as port:
+        for listening, address in ((named, str(outside / "socket")), (abstract, f"\0{name}"), (port, ("127.0.0.1", 0))):
+            listening.bind(address)
+            listening.listen()
+        command = TRIALS[trial].format(
+            outside=outside,
+            place=tmp_path / "place",
+            home=CoreSettings.current().home,
+            hub=os.getpid(),
+            python=sys.executable,
+            name=name,
+            port=port.getsockname()[1],
+        )
+        line = _wrapped(tmp_path, "sh", "-c", f"echo begun; {command}")
+        tried = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert tried.stdout.startswith("begun"), tried.stderr
+    assert tried.returncode != 0 and "s3cret" not in tried.stdout
+    assert {made.name for made in (tmp_path / "place" / "out").iterdir()} <= {"link"}
+
+
+@pytest.mark.parametrize("place", SPACE)
+def test_its_temporary_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    if not sandbox.state().bounds_memory:
+        pytest.skip("no sandbox on this machine that can")
+    monkeypatch.setattr(sandbox, "MOST_PRIVATE", 2_000_000)
+    line = _wrapped(tmp_path, "sh", "-c", f"echo begun; {SPACE[place]}")
+    tried = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert tried.stdout.startswith("begun") and "No space left" in tried.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no limit bounds root's processes")
+def test_its_processes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    monkeypatch.setattr(sandbox, "MOST_PROCESSES", 20)
+    line = _wrapped(tmp_path, "sh", "-c", "echo begun; for i in $(seq 40); do sleep 60 & done")
+    tried = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert tried.stdout.startswith("begun"), tried.stderr
+    assert tried.returncode != 0 and "fork" in tried.stderr
+
+
+def test_what_takes_a_directorys_place_while_it_is_started_is_not_used(tmp_path: Path) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    outside = tmp_path / "outside"
+    (outside / "out").mkdir(parents=True)
+    line = _wrapped(tmp_path, "touch", "out/new")
+    (tmp_path / "place").rename(tmp_path / "before")
+    (tmp_path / "place").symlink_to(outside)  # between the judgement and the mount
+    tried = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert tried.returncode != 0 and not list((outside / "out").iterdir())
+    assert "was replaced while this was started" in tried.stderr
+
+
+def test_a_database_in_the_agents_directory_is_hidden_with_what_is_not_in_it_yet(
+    tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    database = tmp_path / "place" / "nexus.db"
+    database.parent.mkdir()
+    for behind in ("", "-wal", "-shm"):
+        Path(f"{database}{behind}").write_text("s3cret")
+    configure(db_path=database)
+    line = _wrapped(tmp_path, "sh", "-c", "cat nexus.db nexus.db-wal nexus.db-shm")
+    tried = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert "s3cret" not in tried.stdout
+
+
+def test_what_is_allowed_in_it_works(tmp_path: Path) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    line = _wrapped(tmp_path, "sh", "-c", "echo text > out/new; echo own > /tmp/own; cat out/new /tmp/own")
+    tried = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert tried.stdout == "text\nown\n", tried.stderr
+    assert (tmp_path / "place" / "out" / "new").read_text() == "text\n"
+    assert not Path("/tmp/own").exists()
+    python = _wrapped(tmp_path, sys.executable, "-c", "print(1)")
+    assert subprocess.run(python, capture_output=True, text=True, check=False).stdout == "1\n"
+
+
+async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path: Path) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    own, outside = tmp_path / "place" / "out", tmp_path / "outside"
+    own.mkdir(parents=True)
+    for name in ("bwrap", "env"):  # its own, which would be started in place of the sandbox
+        (own / name).write_text(f"#!/bin/sh\ntouch {outside}\n")
+        (own / name).chmod(0o755)
+    terminals = Terminals(lambda command, cwd: _wrapped(tmp_path, *command), processes.environment())
+    given = {"PATH": f"{own}:/usr/bin:/bin", "LD_PRELOAD": "", "A": "b=c d"}
+    terminal = terminals.get(await terminals.create(["sh", "-c", "echo $PATH $A"], str(own), given, None))
+    assert await terminal.ended() == 0
+    assert terminal.output.text == f"{own}:/usr/bin:/bin b=c d\n"
+    await terminals.create(["sleep", "600"], str(own), given, None)
+
+    def having() -> set[str]:
+        """The names of the programs that have it in their environment."""
+        found = set()
+        for each in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it just ended
+                found |= {each.name()} if each.environ().get("A") == "b=c d" else set()
+        return found
+
+    while "sleep" not in having():
+        await asyncio.sleep(0.01)
+    assert having() == {"sleep"}, "and none of those that start the sandbox"
+    lines = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
+    assert not any("b=c d" in line for line in lines), "which everybody on the machine may read"
+    await terminals.end()
+    assert not outside.exists()
+
+
+async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    secret = tmp_path / "secret"
+    secret.write_text("#!/bin/sh\necho s3cret\n")
+    secret.chmod(0o755)
+    tried = subprocess.run(_wrapped(tmp_path, str(secret)), capture_output=True, text=True, check=False)
+    assert tried.returncode == inside.NOT_FOUND and "s3cret" not in tried.stdout

@@ -1,0 +1,67 @@
+"""What an agent process was given stands in nothing that is told, however it is cut into pieces."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.runners.base import Draft
+from control.runners.secrets import Secrets
+
+KEY = "nxs_0123456789abcdef"
+PIECES = st.lists(st.text("ab", max_size=4), max_size=30)
+SOME = st.lists(st.text("ab", min_size=6, max_size=9), max_size=4)
+
+
+def draft(*values: str) -> Draft:
+    written = Draft()
+    written.secrets = Secrets(*values)
+    return written
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 19, 20, 50])
+def test_a_secret_that_pieces_cut_in_two_is_in_no_draft(size: int) -> None:
+    written, said = draft(KEY), f"My key is {KEY}, my own."
+    for at in range(0, len(said), size):
+        written.add(said[at : at + size])
+        assert KEY[:4] not in written.text
+    assert written.text == "My key is ***, my own."
+
+
+def test_what_only_began_like_one_is_told() -> None:
+    written = draft(KEY)
+    for piece in ("It begins with nxs", "_01", " and goes on."):
+        written.add(piece)
+    assert written.text == "It begins with nxs_01 and goes on."
+
+
+def test_what_was_held_back_goes_with_the_draft_that_it_ended() -> None:
+    written = draft(KEY)
+    written.add("nxs_")
+    written.restart()
+    written.add("Anew")
+    assert written.text == "Anew"
+
+
+@given(SOME, PIECES)
+def test_a_draft_is_as_far_as_it_is_sure_what_stands_in_the_entry(values: list[str], pieces: list[str]) -> None:
+    written, secrets = draft(*values), Secrets(*values)
+    entry = secrets.struck("".join(pieces))
+    for number, piece in enumerate(pieces):
+        written.add(piece)
+        assert entry.startswith(written.text)
+        rest = secrets.struck("".join(pieces[: number + 1]))[len(written.text) :]
+        assert len(rest) <= max(map(len, values), default=0)
+
+
+def test_of_one_that_begins_with_another_nothing_stays() -> None:
+    assert Secrets("abcdef", "abcdefgh").struck("abcdefgh abcdef") == "*** ***"
+
+
+def test_one_with_quotes_is_struck_from_what_is_stored_as_json() -> None:
+    secret = json.dumps({"private_key": 'a"b\\c\n'})
+    told = Secrets(secret).struck_of({"calls": [{"env": secret, secret: 1, "n": None}]})
+    assert told == {"calls": [{"env": "***", "***": 1, "n": None}]}

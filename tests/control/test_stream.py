@@ -1,0 +1,286 @@
+"""An agent live: its transcript from any place on, exactly, and what it is at."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control import following
+from control.models import PoolAgent, Role, Turn, TurnStatus
+from control.rpc.endpoint import ENDPOINT
+from coordination.toolset import run
+from core.operations.errors import NexusError
+from core.waiting import waiter
+from tests.acceptance.hub import START_SECONDS
+from tests.conftest import LOCAL, OPERATOR
+from tests.control.listening import ADMINISTRATOR, do, listening
+from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
+from tests.control.wire import TOKEN
+
+__all__ = ["at_hand", "lead", "writer"]
+
+
+@pytest.fixture(autouse=True)
+def on(committed: None, at_hand: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool runs, and what is written is seen by other threads."""
+    monkeypatch.setattr(ENDPOINT, "token", TOKEN)
+
+
+def answered(agent_id: str = "lead", query: str = "", **how: Any) -> tuple[int, Any]:
+    """The status, and the error, of a stream that does not begin."""
+
+    async def ask() -> tuple[int, Any]:
+        async with listening(agent_id, query, **how) as (listener, task):
+            await asyncio.wait_for(asyncio.shield(task), START_SECONDS)
+            return listener.status, None if listener.messages.empty() else listener.messages.get_nowait()["data"]
+
+    return asyncio.run(ask())
+
+
+def test_it_tells_a_turn_while_it_goes_on(lead: PoolAgent) -> None:
+    async def play() -> None:
+        async with listening() as (listener, _):
+            state = (await listener.next("state"))["data"]
+            assert state == {"running": None, "waiting": 0, "last": None, "ended": False}
+            request_id = await do(lambda: send("lead", "Look"))
+            turn = await do(take)
+            asked = await listener.next("entry")
+            assert asked["id"] == f"{lead.pk}:1"
+            expected = {"position": 0, "role": "user", "content": "Look", "request_id": request_id}
+            assert expected.items() <= asked["data"].items()
+            meta = {"tool_calls": [{"id": "c", "name": "grep", "arguments": {"x": 1}}]}
+            await do(lambda: say(turn, Role.ASSISTANT, "", meta=meta))
+            assert (await listener.next("entry"))["data"]["meta"] == meta
+            await do(lambda: say(turn, Role.TOOL, "found", tool_call_id="c"))
+            assert (await listener.next("entry"))["data"]["tool_call_id"] == "c"
+            await do(lambda: settle(turn, input_tokens=7, output_tokens=2))
+            while (state := (await listener.next("state"))["data"])["last"] is None:
+                pass
+            told = {"request_id": request_id, "status": "done", "input_tokens": 7, "output_tokens": 2}
+            assert told.items() <= state["last"].items() and state["running"] is None
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("by", ["after", "header"])
+def test_it_resumes_exactly_from_the_place_that_a_client_was_told(lead: PoolAgent, by: str) -> None:
+    fill(lead, 1_000)
+
+    async def play() -> list[int]:
+        seen: list[int] = []
+        place = f"{lead.pk}:0"
+        for cut in (1, 99, 100, 101, 333, 366):
+            how = (
+                {"query": f"after={place}"}
+                if by == "after"
+                else {"headers": (*ADMINISTRATOR, ("last-event-id", place))}
+            )
+            async with listening(**how) as (listener, _):
+                for _ in range(cut):
+                    message = await listener.next("entry")
+                    seen.append(message["data"]["position"])
+                    place = message["id"]
+        return seen
+
+    assert asyncio.run(play()) == list(range(1_000))
+
+
+def test_a_state_is_told_after_everything_that_was_said_by_then(
+    lead: PoolAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send("lead")
+    turn = take()
+    look, state_of = following.Follower._look, following.state_of
+
+    def ending(agent: PoolAgent) -> following.State:
+        """The turn goes on, and ends, between the two looks."""
+        state = state_of(agent)
+        if state["running"]:
+            say(turn, Role.ASSISTANT, "the last word")
+            settle(turn)
+        return state
+
+    monkeypatch.setattr(following, "state_of", ending)
+
+    async def play() -> list[Any]:
+        told = []
+        async with listening() as (listener, _):
+            while True:
+                message = await asyncio.wait_for(listener.messages.get(), START_SECONDS)
+                told.append((message.get("event"), message.get("data", {}).get("content")))
+                if (message.get("data") or {}).get("last"):
+                    return told
+
+    told = asyncio.run(play())
+    assert told.index(("entry", "the last word")) < len(told) - 1
+    assert look is following.Follower._look
+
+
+def test_a_slow_reader_stops_nobody_and_misses_nothing(lead: PoolAgent) -> None:
+    async def play() -> None:
+        async with listening() as (slow, _), listening() as (quick, _):
+            await slow.next("state")
+            await quick.next("state")
+            slow.reading.clear()
+            await do(lambda: fill(lead, 1_000))
+            await do(lambda: send("lead"))
+            await do(take)
+            seen = [(await quick.next("entry"))["data"]["position"] for _ in range(1_001)]
+            assert seen == list(range(1_001))
+            taken = slow.sent
+            slow.reading.set()
+            seen = [(await slow.next("entry"))["data"]["position"] for _ in range(1_001)]
+            assert seen == list(range(1_001)) and taken < 10  # nothing was kept for it
+
+    asyncio.run(play())
+
+
+def test_it_ends_with_the_agent_once_its_last_word_is_told(lead: PoolAgent) -> None:
+    async def play() -> str:
+        async with listening() as (listener, task):
+            await listener.next("state")
+            await do(lambda: send("lead"))
+            turn = await do(take)
+            await do(lambda: pool("pool_destroy_agent", agent_id="lead"))
+            await do(lambda: say(turn, Role.ASSISTANT, "bye"))
+            await do(lambda: settle(turn, TurnStatus.CANCELLED))
+            await listener.next("entry")
+            last = await listener.next("entry")
+            assert last["data"]["content"] == "bye"
+            while not (await listener.next("state"))["data"]["ended"]:
+                pass
+            await asyncio.wait_for(asyncio.shield(task), START_SECONDS)
+            return str(last["id"])
+
+    place = asyncio.run(play())
+    assert answered(query=f"after={place}") == (204, None)
+    assert answered(query=f"after={lead.pk}:2")[0] == 204
+
+
+def test_a_place_belongs_to_the_agent_that_it_was_told_of(lead: PoolAgent, at_hand: Path) -> None:
+    fill(lead, 3)
+    pool("pool_destroy_agent", agent_id="lead")
+    pool("pool_create_agent", agent_id="lead", cwd=str(at_hand))
+    second = PoolAgent.objects.living().get()
+    fill(second, 1)
+
+    async def first_of(query: str) -> tuple[str, bool]:
+        async with listening(query=query) as (listener, _):
+            entry = await listener.next("entry")
+            return entry["id"], (await listener.next("state"))["data"]["ended"]
+
+    assert asyncio.run(first_of(f"after={lead.pk}:2")) == (f"{lead.pk}:3", True)
+    assert asyncio.run(first_of("")) == (f"{second.pk}:1", False)
+
+
+def test_it_stops_where_a_key_is_revoked_in_the_middle(lead: PoolAgent) -> None:
+    issued = run(OPERATOR, "agent_key_issue", {"agent_id": "lead"})["data"]["api_key"]
+    headers = (("authorization", f"Bearer {issued}"),)
+
+    async def play() -> None:
+        async with listening(headers=headers) as (listener, task):
+            await listener.next("state")
+            await do(lambda: run(OPERATOR, "agent_key_set_active", {"agent_id": "lead", "active": False}))
+            await do(lambda: send("lead", "secret"))
+            await do(take)
+            assert (await listener.next("closing"))["data"]["code"] == "NOT_OWNER"
+            await asyncio.wait_for(asyncio.shield(task), START_SECONDS)
+            assert listener.messages.empty()
+
+    asyncio.run(play())
+    assert answered(headers=headers)[0] == 403
+
+
+def test_it_refuses_who_may_not_look_into_the_agent(lead: PoolAgent, writer: PoolAgent) -> None:
+    key = run(OPERATOR, "agent_key_issue", {"agent_id": "writer"})["data"]["api_key"]
+    run(LOCAL, "agent_register", {"agent_id": "stranger"})
+    stranger = run(OPERATOR, "agent_key_issue", {"agent_id": "stranger"})["data"]["api_key"]
+    for headers, status in (
+        ((("authorization", f"Bearer {key}"),), 403),  # a child, of its parent
+        ((("x-api-key", key),), 403),
+        ((("authorization", f"Bearer {stranger}"),), 403),
+        ((("authorization", "Bearer nxk_wrong"),), 403),
+        ((("authorization", "Basic eDp5"),), 401),
+        ((*ADMINISTRATOR, ("x-nexus-agent", "writer")), 403),
+        ((*ADMINISTRATOR, ("x-nexus-agent", "nobody")), 400),
+        ((*ADMINISTRATOR, ("origin", "http://evil.test")), 403),
+        ((("origin", "http://evil.test"),), 403),
+        ((("x-forwarded-for", "10.0.0.1"),), 401),  # behind a proxy nobody is local
+    ):
+        answer = answered(headers=headers)
+        assert answer[0] == status and answer[1]["id"] is None and answer[1]["error"]["message"], headers
+
+
+def test_a_parent_follows_its_child(lead: PoolAgent, writer: PoolAgent) -> None:
+    key = run(OPERATOR, "agent_key_issue", {"agent_id": "lead"})["data"]["api_key"]
+
+    async def play() -> int:
+        async with listening("writer", headers=(("x-api-key", key),)) as (listener, _):
+            await listener.next("state")
+            return listener.status
+
+    assert asyncio.run(play()) == 200
+
+
+WRONG = ["-1", "x", "1.0", "99999999999999999999", "pool_x:", "a:1"]
+
+
+@pytest.mark.parametrize("query", [f"after={place}" for place in WRONG])
+def test_it_refuses_a_place_that_is_none(lead: PoolAgent, query: str) -> None:
+    status, error = answered(query=query)
+    assert status == 400 and error["error"]["code"] == -32602
+
+
+def test_it_answers_404_for_an_agent_that_never_was_and_405_for_a_post(lead: PoolAgent) -> None:
+    assert answered("nobody")[0] == 404
+    assert answered(query="after=pool_other:1")[0] == 404
+    assert answered(method="POST")[0] == 405
+
+
+@given(st.text())
+def test_any_text_is_a_place_or_refused(text: str) -> None:
+    found = following.PLACE.fullmatch(text)
+    if found is None:
+        with pytest.raises(NexusError) as refusal:
+            following.place("lead", text or "-")
+        assert refusal.value.details["field"] == "after"
+    else:
+        assert int(found[2]) >= 0
+
+
+def test_a_client_that_goes_leaves_nothing_behind(lead: PoolAgent) -> None:
+    async def play() -> None:
+        async with listening() as (listener, task):
+            await listener.next("state")
+            assert len(waiter().parked) == 1
+        assert task.done() and not waiter().parked
+
+    asyncio.run(play())
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_what_an_agent_is_at_is_read_without_a_look_at_all_that_it_did(lead: PoolAgent) -> None:
+    for word in ("one", "two"):
+        send("lead", word)
+        settle(take())
+    send("lead", "three")
+    running = take()
+    send("lead", "four")
+    with CaptureQueriesContext(connection) as queries:
+        state = following.state_of(lead)
+    assert (state["running"], state["waiting"], state["ended"]) == (running.request_id, 1, False)
+    last = Turn.objects.get(content="two")
+    assert state["last"] is not None and state["last"]["request_id"] == last.request_id
+    looks = [query["sql"] for query in queries if 'FROM "pool_turns"' in query["sql"]]
+    assert len(looks) == 2
+    for look in looks:
+        with connection.cursor() as cursor:
+            plan = " / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look}").fetchall())
+        assert "INDEX pool_turns_" in plan and "TEMP B-TREE FOR ORDER" not in plan, plan

@@ -1,0 +1,125 @@
+"""The hub's side of the pool: of several servers over one store one runs it, and the end that is asked for is its."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from control.services import server
+from control.services.server import SERVER
+from control.worker import alone, supervision
+from control.worker.supervision import supervise
+from core.clock import now
+from core.database import store
+from core.database.base import Sole
+from core.waiting import READERS, WRITERS, in_thread, waiter
+
+
+async def test_one_that_stands_by_runs_no_worker_and_hears_no_end_that_is_asked_of_another(
+    committed: None,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    configure(control=True, home=tmp_path)
+    loop, signals = asyncio.get_running_loop(), asyncio.Queue[int]()
+    works, looks = asyncio.Queue[datetime](), asyncio.Queue[bool]()
+    asked = server.is_asked_to_end
+
+    async def worked(since: datetime) -> int:
+        works.put_nowait(since)
+        await asyncio.Event().wait()
+        return 0
+
+    def looked(after: int, upto: int) -> bool:
+        found = asked(after, upto)
+        loop.call_soon_threadsafe(looks.put_nowait, found)
+        return found
+
+    monkeypatch.setattr(supervision, "_worked", worked)
+    monkeypatch.setattr(server, "is_asked_to_end", looked)
+    monkeypatch.setattr(os, "kill", lambda pid, number: signals.put_nowait(number))
+    other = await in_thread(READERS, lambda: store().sole(SERVER))
+    assert other is not None
+    serving = asyncio.create_task(supervise())
+    while "Another server runs this store's pool" not in caplog.text:
+        await asyncio.sleep(0)
+    await in_thread(WRITERS, lambda: server.ask_to_end("ops"))
+    moment = now()
+    assert works.empty()
+    await asyncio.to_thread(other.release)
+    assert await works.get() > moment, "temporary agents of before are another's"
+    assert not await looks.get()
+    async with waiter().park(lambda event: event.type == server.END_ASKED):
+        await in_thread(WRITERS, lambda: server.ask_to_end("ops"))
+        assert await signals.get() == signal.SIGTERM
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another_took_it(
+    committed: None,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    configure(control=True, home=tmp_path)
+    sole, taken = store().sole, asyncio.Queue[Cut]()
+    loop, works = asyncio.get_running_loop(), asyncio.Queue[str]()
+
+    def cut(kind: str) -> Sole | None:
+        if holder := sole(kind):
+            loop.call_soon_threadsafe(taken.put_nowait, holder := Cut(holder))
+        return holder
+
+    async def worked(since: datetime) -> int:
+        works.put_nowait("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            works.put_nowait("ended")
+        return 0
+
+    monkeypatch.setattr(store(), "sole", cut)
+    monkeypatch.setattr(alone, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(supervision, "_worked", worked)
+    serving = asyncio.create_task(supervise())
+    first = await taken.get()
+    assert await works.get() == "begun"
+    first.is_held = False
+    second = await taken.get()
+    assert works.empty(), "nothing of the pool has noticed"
+    others: list[Sole | None] = []
+    second.between = lambda: others.append(sole(SERVER))
+    second.is_held = False
+    assert await works.get() == "ended"
+    assert others[0] is not None
+    assert "another server took it" in caplog.text
+    await asyncio.to_thread(others[0].release)
+    assert await works.get() == "begun"
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+class Cut:
+    """A lock whose connection can be lost, and what happens before it is taken anew."""
+
+    def __init__(self, holder: Sole) -> None:
+        self.holder, self.is_held = holder, True
+        self.between: Callable[[], object] = lambda: None
+
+    def held(self) -> bool:
+        return self.is_held
+
+    def release(self) -> None:
+        self.holder.release()
+        between, self.between = self.between, lambda: None
+        between()

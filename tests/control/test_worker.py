@@ -1,0 +1,506 @@
+"""The worker: turns one at a time for each agent, ended when they are to end, and stored whatever the store does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from control import following, monitoring, selectors
+from control.models import PoolAgent, Role, Turn, TurnStatus
+from control.runners.base import RunnerFailed, Scene
+from control.services import transcript, turns
+from control.services.turns import Ended
+from control.waking import bounds, services
+from control.worker import turn as taking
+from control.worker import work
+from control.worker.work import POOL, Worker
+from core.clock import now
+from core.database import store
+from core.database.base import Sole
+from core.operations.errors import Code, NexusError
+from core.waiting import READERS, SLOW, WRITERS, in_thread
+from tests.control.pool import ADMIN, Take, acancel, acreate, asend, create, ended, said, send
+from tests.store import failing
+
+Plays = Callable[[Take], None]
+DONE = Ended(TurnStatus.DONE, "done")
+
+
+async def test_it_takes_one_turn_of_an_agent_at_a_time_and_several_of_others(worker: Worker, plays: Plays) -> None:
+    at_it: Counter[str] = Counter()
+    both = asyncio.Event()
+    most = 0
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        nonlocal most
+        at_it[scene.agent.agent_id] += 1
+        most = max(most, at_it[scene.agent.agent_id])
+        if len(+at_it) == 2:
+            both.set()
+        await both.wait()
+        at_it[scene.agent.agent_id] -= 1
+        return DONE
+
+    plays(take)
+    await acreate("ann", "bob")
+    sent = [await asend(name) for name in ("ann", "ann", "ann", "bob")]
+    assert [(await ended(turn)).status for turn in sent] == ["done"] * 4
+    assert most == 1
+    assert (await said("ann")) == ["go"] * 3
+
+
+async def test_it_claims_a_turn_as_it_is_sent_in_its_own_process(worker: Worker, plays: Plays) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        await let_go.wait()
+        return DONE
+
+    def sent_and_looked_at() -> list[str]:
+        return [Turn.objects.get(pk=send("ann").pk).status for _ in range(2)]
+
+    plays(take)
+    await acreate("bob")
+    first = await asend("bob")
+    await begun.wait()  # it is at work
+    await acreate("ann")
+    assert await in_thread(WRITERS, sent_and_looked_at) == ["running", "queued"], "the agent is at one by then"
+    let_go.set()
+    assert (await ended(first)).status == "done"
+
+
+@pytest.mark.sqlite  # where writers of several threads are sure to wait for each other
+async def test_it_takes_no_more_turns_than_it_may_whoever_sends_from_wherever(worker: Worker, plays: Plays) -> None:
+    at_it = most = 0
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        nonlocal at_it, most
+        at_it += 1
+        most = max(most, at_it)
+        for _ in range(20):  # others come meanwhile
+            await asyncio.sleep(0)
+        at_it -= 1
+        return DONE
+
+    plays(take)
+    names = [f"agent-{number}" for number in range(12)]
+    await acreate(*names)
+    sent = await asyncio.gather(
+        *(in_thread((WRITERS, SLOW)[number % 2], partial(send, name)) for number, name in enumerate(names))
+    )
+    assert [(await ended(turn.pk)).status for turn in sent] == ["done"] * 12
+    assert most <= 4
+
+
+async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(
+    committed: None, configure: Callable[..., None], plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(control=True, pool_turns=1, pool_stop_seconds=60)
+    taken: list[str] = []
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    settle = turns.settle
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        taken.append(scene.agent.agent_id)
+        begun.set()
+        await let_go.wait()
+        return DONE
+
+    def settle_and_send(turn: Turn, ended: Ended) -> bool:
+        monkeypatch.setattr(turns, "settle", settle)
+        settled = settle(turn, ended)
+        send("late")
+        return settled
+
+    plays(take)
+    await acreate("first", "waits", "late")
+    task = asyncio.create_task((worker := Worker(now())).work())
+    await asend("first")
+    await begun.wait()
+    waited = await asend("waits")
+    monkeypatch.setattr(turns, "settle", settle_and_send)
+    let_go.set()
+    assert (await ended(waited)).status == "done"
+    late = await in_thread(READERS, lambda: Turn.objects.get(agent__agent_id="late"))
+    assert (await ended(late.pk)).status == "done"
+    assert taken == ["first", "waits", "late"]
+    worker.stop()
+    await task
+
+
+async def test_a_turn_is_cancelled_that_was_claimed_and_has_not_begun(worker: Worker, plays: Plays) -> None:
+    async def take(runner: Any, scene: Scene) -> Ended:
+        await asyncio.Event().wait()
+        return DONE
+
+    def send_and_cancel() -> str:
+        turn = send("ann")
+        turns.cancel(ADMIN, "ann", turn.request_id)
+        return turn.pk
+
+    plays(take)
+    await acreate("ann")
+    assert (await ended(await in_thread(WRITERS, send_and_cancel))).status == "cancelled"
+    assert await said("ann") in (["go"], []), "it may have been claimed before or not"
+
+
+async def test_a_cancelled_turn_ends_though_its_runner_goes_on(worker: Worker, plays: Plays) -> None:
+    begun, let_go, late = asyncio.Event(), asyncio.Event(), []
+
+    async def acts(scene: Scene) -> None:
+        for act in (scene.say(Role.ASSISTANT, "late"), scene.call("coordination", "agent_list", {})):
+            with pytest.raises(RunnerFailed):
+                await act
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        if scene.turn.content != "stall":
+            assert let_go.is_set(), "its agent takes no other turn before"
+            return DONE
+        begun.set()
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):  # as a library does that catches too much
+                await let_go.wait()
+        late.append(asyncio.create_task(acts(scene)))  # of its own: it is asked to end again and again
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    stalled, next_one = await asend("ann", "stall"), await asend("ann", "next")
+    try:
+        await begun.wait()
+        await acancel(stalled)
+        assert (await ended(stalled)).status == "cancelled"
+    finally:
+        let_go.set()
+    assert (await ended(next_one)).status == "done"
+    [acted] = late
+    await acted
+    assert (await said("ann")) == ["stall", "next"]
+    assert (await in_thread(READERS, lambda: Turn.objects.get(pk=stalled))).status == "cancelled"
+
+
+async def test_a_runner_that_never_lets_go_keeps_its_agent_for_a_while_only(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "STUBBORN_SECONDS", 0)
+    begun, end_of_test = asyncio.Event(), asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        while scene.turn.content == "stall" and not end_of_test.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await end_of_test.wait()
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    stalled, next_one = await asend("ann", "stall"), await asend("ann", "next")
+    try:
+        await begun.wait()
+        await acancel(stalled)
+        assert (await ended(next_one)).status == "done"
+    finally:
+        end_of_test.set()
+
+
+async def test_an_answer_that_came_as_it_was_cancelled_is_kept(worker: Worker, plays: Plays) -> None:
+    begun = asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Ended(TurnStatus.DONE, "just done")
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    sent = await asend("ann")
+    await begun.wait()
+    await acancel(sent)
+    turn = await ended(sent)
+    assert (turn.status, turn.answer) == ("done", "just done")
+
+
+async def test_a_turn_that_takes_too_long_fails(worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    from control.runners.configuration import Rehearsal, Runners
+
+    short = Rehearsal.model_construct(kind="rehearsal", name="rehearsal", turn_seconds=0)
+    monkeypatch.setattr(taking, "runners", lambda: Runners({"rehearsal": short}, "rehearsal"))
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        await asyncio.Event().wait()
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    turn = await ended(await asend("ann"))
+    assert (turn.status, turn.why) == ("failed", "it took longer than the runner's turn_seconds")
+
+
+@pytest.mark.parametrize("kind", ["busy", "full", "away"])
+async def test_an_end_is_stored_once_the_store_takes_it(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    settle, tries = turns.settle, 0
+
+    def refused_at_first(turn: Turn, ended: Ended) -> bool:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise failing(kind)
+        return settle(turn, ended)
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        return DONE
+
+    monkeypatch.setattr(turns, "settle", refused_at_first)
+    plays(take)
+    await acreate("ann")
+    turn = await ended(await asend("ann"))
+    assert (turn.status, turn.answer, tries) == ("done", "done", 4)
+
+
+async def test_a_turn_whose_beginning_may_be_stored_or_not_holds_its_agent_up_no_longer(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = turns.claim
+
+    def in_doubt(turn_id: str) -> Turn | None:
+        monkeypatch.setattr(turns, "claim", claim)
+        claim(turn_id)
+        raise NexusError(Code.DB_ERROR, "The connection was lost as it was committed.", {"cause": "commit_in_doubt"})
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        return DONE
+
+    monkeypatch.setattr(turns, "claim", in_doubt)
+    plays(take)
+    await acreate("ann")
+    in_doubt_turn, next_one = await asend("ann"), await asend("ann", "next")
+    assert (await ended(in_doubt_turn)).status == "interrupted"
+    assert (await ended(next_one)).status == "done"
+
+
+async def test_a_turn_whose_end_could_not_be_stored_holds_its_agent_up_no_longer(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "STORE_SECONDS", 0)
+    settle = turns.settle
+
+    def refused_once(turn: Turn, ended: Ended) -> bool:
+        monkeypatch.setattr(turns, "settle", settle)
+        raise failing("away")
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        return DONE
+
+    monkeypatch.setattr(turns, "settle", refused_once)
+    plays(take)
+    await acreate("ann")
+    unstored, next_one = await asend("ann"), await asend("ann", "next")
+    assert (await ended(unstored)).status == "interrupted"
+    assert (await ended(next_one)).status == "done"
+
+
+async def test_what_is_said_is_stored_once_the_store_is_free(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, tries = transcript.append, 0
+
+    def refused_at_first(*arguments: Any, **more: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise failing("busy")
+        return append(*arguments, **more)
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        monkeypatch.setattr(transcript, "append", refused_at_first)
+        await scene.say(Role.ASSISTANT, "hello")
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    assert (await ended(await asend("ann"))).status == "done"
+    assert await said("ann") == ["go", "hello"]
+
+
+async def test_its_end_interrupts_what_is_not_done_and_keeps_what_waits(
+    committed: None, configure: Callable[..., None], plays: Plays
+) -> None:
+    configure(control=True, pool_turns=1)
+    begun = asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        await asyncio.Event().wait()
+        return DONE
+
+    plays(take)
+    await acreate("ann", "bob", ".temp")
+    worker = Worker(await in_thread(READERS, lambda: PoolAgent.objects.get(agent_id="ann").created_at))
+    task = asyncio.create_task(worker.work())
+    running = await asend("ann")
+    await begun.wait()
+    waiting = await asend("bob")
+    worker.stop(at_once=True)
+    await task
+    assert (await ended(running)).status == "interrupted"
+    assert (await in_thread(READERS, lambda: Turn.objects.get(pk=waiting))).status == "queued"
+    living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
+    assert living == {"ann", "bob"}, "temporary agents end with the server"
+
+
+async def test_the_next_one_tells_what_a_killed_one_left(
+    committed: None, configure: Callable[..., None], plays: Plays
+) -> None:
+    configure(control=True)
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        return DONE
+
+    plays(take)
+    await acreate("ann", "bob", ".before")
+    left, asked = await asend("ann"), await asend("bob")
+    for turn_id in (left, asked):
+        await in_thread(WRITERS, lambda turn_id=turn_id: turns.claim(turn_id))  # type: ignore[misc]
+    await acancel(asked)
+    started = now()
+    await acreate(".after")
+    worker = Worker(started)
+    task = asyncio.create_task(worker.work())
+    assert (await ended(left)).status == "interrupted"
+    assert (await ended(asked)).status == "cancelled", "as it was asked"
+    assert (await ended(await asend("ann", "again"))).status == "done"
+    living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
+    assert living == {"ann", "bob", ".after"}
+    worker.stop()
+    await task
+
+
+async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_else_to_the_next(
+    committed: None, configure: Callable[..., None], plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(control=True, pool_turns=1)
+    begun = asyncio.Event()
+    there, sole = True, store().sole
+
+    class Fickle:
+        def __init__(self, holder: Sole) -> None:
+            self.release = holder.release
+
+        def held(self) -> bool:
+            return there
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        await asyncio.Event().wait()
+        return DONE
+
+    def fickle(kind: str) -> Sole | None:
+        return Fickle(holder) if (holder := sole(kind)) else None
+
+    monkeypatch.setattr(store(), "sole", fickle)
+    plays(take)
+    started = now()
+    await acreate("ann", "bob", ".temp")
+    task = asyncio.create_task(Worker(started).work())
+    own = await asend("ann")
+    await begun.wait()
+    another = await asend("bob")
+    await in_thread(WRITERS, lambda: turns.claim(another))  # as the next one may, before this one knows
+    there = False
+    await task
+    assert (await ended(own)).status == "interrupted"
+    assert (await in_thread(READERS, lambda: Turn.objects.get(pk=another))).status == "running"
+    living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
+    assert living == {"ann", "bob", ".temp"}
+
+
+async def test_a_store_has_one_at_a_time_and_the_other_takes_over(
+    committed: None, configure: Callable[..., None], plays: Plays, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure(control=True)
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    first = await in_thread(READERS, lambda: store().sole(POOL))
+    assert first is not None
+    worker = Worker(now())
+    task = asyncio.create_task(worker.work())
+    sent = await asend("ann")
+    while "Another worker is at this store's pool" not in caplog.text:
+        await asyncio.sleep(0)
+    assert (await in_thread(READERS, lambda: Turn.objects.get(pk=sent))).status == "queued"
+    await asyncio.to_thread(first.release)
+    assert (await ended(sent)).status == "done"
+    worker.stop()
+    await task
+
+
+async def test_one_that_stands_by_ends_when_it_is_told(committed: None, configure: Callable[..., None]) -> None:
+    configure(control=True)
+    first = await in_thread(READERS, lambda: store().sole(POOL))
+    assert first is not None
+    worker = Worker(now())
+    task = asyncio.create_task(worker.work())
+    worker.stop()
+    await task
+    await asyncio.to_thread(first.release)
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configure: Callable[..., None]) -> None:
+    configure(control=True)
+    create("ann")
+    with CaptureQueriesContext(connection) as queries:
+        send("ann")
+        turns.waiting()
+        services.callable_by(())
+    looks = [query["sql"] for query in queries if '."ended_at" IS NULL' in query["sql"] and "turns" in query["sql"]]
+    assert len(looks) == 3
+    for look in looks:
+        assert any(index in look_up for look_up in plan(look) for index in OPEN), plan(look)
+
+
+@pytest.mark.sqlite
+def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, configure: Callable[..., None]) -> None:
+    configure(control=True)
+    agent = create("ann")
+    with CaptureQueriesContext(connection) as queries:
+        following.state_of(agent)
+        bounds.bite(agent, 1, now())
+        bounds.depth_after("ann", now(), None)
+        monitoring.ended_turns(agent, 20)
+        monitoring.spent(agent)
+        selectors.current_request("ann")
+        selectors.tokens(agent)
+        selectors.context(agent)
+    looks = [query["sql"] for query in queries if "pool_turns" in query["sql"] or "pool_entries" in query["sql"]]
+    assert len(looks) == 11
+    for look in looks:
+        assert any(index in look_up for look_up in plan(look) for index in (*OPEN, *BRIEF)), (look, plan(look))
+
+
+OPEN = ("pool_turns_open", "pool_turns_spent (agent_id=? AND ended_at=?)")
+BRIEF = ("pool_turns_one_at_a_time", "pool_turns_spent", "pool_entries_known (agent_id=? AND compacted_at=?)")
+
+
+def plan(look: str) -> list[str]:
+    """How the database goes about a query."""
+    with connection.cursor() as cursor:
+        return [row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look}").fetchall()]

@@ -1,0 +1,509 @@
+"""Work trees of agents' own: made from a repository, compared, merged into it or not, and never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
+from control.services import turns
+from control.toolset import CONTROL
+from control.worktrees import trees
+from control.worktrees.checks import CHECKS
+from control.worktrees.git import Git, GitFailed, Said
+from control.worktrees.services import FOLDER
+from coordination.models import Event
+from core.config import CoreSettings
+from core.operations import runner
+from core.operations.caller import Caller
+from core.waiting import SLOW, WRITERS, in_thread
+from tests.acceptance.pool import until
+from tests.conftest import OPERATOR, at_once
+
+Done = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def pool(configure: Callable[..., None], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    configure(control=True, home=home)
+
+
+def git(place: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a commit."""
+    place = tmp_path / "repository"
+    (place / "src").mkdir(parents=True)
+    git(place, "init", "--quiet")
+    (place / "notes.txt").write_text("one\n")
+    (place / "src" / "main.py").write_text("print()\n")
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "-m", "Begin")
+    return place
+
+
+def does(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str, Any]:
+    return dict(runner.run(CONTROL, caller, name, arguments))
+
+
+@pytest.fixture
+def made(db: None, repository: Path) -> Path:
+    """The work tree of an agent called smith."""
+    assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
+    return Path(PoolWorktree.objects.get().path)
+
+
+def told(*types: str) -> list[str]:
+    return list(Event.objects.filter(type__in=types).order_by("event_id").values_list("type", flat=True))
+
+
+def test_it_gives_an_agent_a_branch_and_a_directory_below_the_home(made: Path, repository: Path) -> None:
+    agent = PoolAgent.objects.get()
+    assert agent.cwd == str(made)
+    assert agent.write_paths == [str(made)]
+    assert made.parent == CoreSettings.current().home / FOLDER
+    assert git(made, "branch", "--show-current") == "nexus/smith"
+    assert (made / "notes.txt").read_text() == "one\n"
+    assert git(repository, "status", "--porcelain") == ""
+
+
+def test_it_keeps_the_place_and_the_write_paths_that_were_asked_for(db: None, repository: Path) -> None:
+    paths: dict[str, Any] = {"allowed_write_paths": [str(repository / "src" / "out")]}
+    assert does("pool_create_agent", agent_id="a", cwd=str(repository / "src"), worktree=True, **paths)["ok"]
+    tree, agent = PoolWorktree.objects.get(), PoolAgent.objects.get()
+    assert agent.cwd == f"{tree.path}/src"
+    assert agent.write_paths == [f"{tree.path}/src/out"]
+    assert does("pool_create_agent", agent_id="b", cwd=str(repository), worktree=True, preset="worker")["ok"]
+    assert PoolAgent.objects.get(agent_id="b").write_paths == []
+
+
+def test_it_shows_what_became_of_it_uncommitted_and_new_files_included(made: Path, repository: Path) -> None:
+    (made / "notes.txt").write_text("two\n")
+    (made / "new.txt").write_text("new\n")
+    answer = does("pool_worktree_diff", agent_id="smith")["data"]
+    assert answer["files"] == ["new.txt", "notes.txt"]
+    assert "+two" in answer["diff"]
+    assert "+new" in answer["diff"]
+    assert not answer["truncated"]
+    assert git(made, "status", "--porcelain").splitlines() == ["M notes.txt", "?? new.txt"]  # as it was
+
+
+def test_it_shows_and_keeps_what_the_repositorys_configuration_hides(made: Path, repository: Path) -> None:
+    (made / "inner").mkdir()
+    git(made / "inner", "init", "--quiet")
+    git(made / "inner", "commit", "--quiet", "--allow-empty", "-m", "Inner")
+    git(made, "add", "inner")
+    git(made, "commit", "--quiet", "-m", "With a repository")
+    git(repository, "config", "diff.ignoreSubmodules", "all")
+    git(repository, "config", "diff.submodule", "log")
+    answer = does("pool_worktree_diff", agent_id="smith")["data"]
+    assert answer["files"] == ["inner"]
+    assert answer["diff"].startswith("diff --git a/inner b/inner")
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    does("pool_destroy_agent", agent_id="smith")
+    refusal = does("pool_worktree_discard", agent_id="smith")["error"]
+    assert refusal["code"] == "WORKTREE_REFUSED"
+    assert refusal["details"]["field"] == "changes_too"
+
+
+def test_it_finds_each_of_the_trees_that_agents_of_one_name_left(made: Path, repository: Path) -> None:
+    first = PoolWorktree.objects.get()
+    does("pool_destroy_agent", agent_id="smith")
+    assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["path"] != str(made)
+    assert does("pool_worktree_diff", agent_id="smith", worktree_id=first.pk)["data"]["path"] == str(made)
+    assert does("pool_worktree_diff", agent_id="other", worktree_id=first.pk)["error"]["code"] == "NOT_FOUND"
+    assert does("pool_worktree_discard", agent_id="smith", worktree_id=first.pk)["ok"]
+    assert not made.exists()
+    assert Path(PoolAgent.objects.living().get().cwd).exists()
+
+
+def test_it_tells_only_whole_names_of_very_many_files(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        (made / f"file-{number:02}").touch()
+    run = Git.run
+
+    def bounded(git: Git, *arguments: str, **more: Any) -> Said:
+        return run(git, *arguments, **(more | {"largest": 85} if "--name-only" in arguments else more))
+
+    monkeypatch.setattr(Git, "run", bounded)
+    answer = does("pool_worktree_diff", agent_id="smith")["data"]
+    assert answer["files"] == [f"file-{number:02}" for number in range(10)]
+    assert answer["truncated"]
+
+
+def test_it_cuts_a_diff_that_is_too_long(made: Path) -> None:
+    (made / "long.txt").write_text("word\n" * trees.DIFF_BYTES)
+    answer = does("pool_worktree_diff", agent_id="smith")["data"]
+    assert answer["truncated"]
+    assert len(answer["diff"]) <= trees.DIFF_BYTES
+
+
+def test_it_merges_uncommitted_work_into_the_branch_that_it_came_from(made: Path, repository: Path) -> None:
+    (made / "new.txt").write_text("new\n")
+    (repository / "theirs.txt").write_text("theirs\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "Theirs")
+    answer = does("pool_worktree_merge", agent_id="smith")["data"]
+    assert answer["merged"]
+    assert git(repository, "rev-parse", "HEAD") == answer["commit"]
+    assert (repository / "new.txt").read_text() == "new\n"
+    assert (repository / "theirs.txt").exists()
+    assert git(repository, "status", "--porcelain") == git(made, "status", "--porcelain") == ""
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["commit"] is None
+    assert told("worktree.made", "worktree.merged") == ["worktree.made", "worktree.merged"]
+
+
+def test_it_tells_of_conflicts_and_merges_nothing_then(made: Path, repository: Path) -> None:
+    (made / "notes.txt").write_text("mine\n")
+    (made / "new.txt").write_text("new\n")
+    (repository / "notes.txt").write_text("theirs\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "Theirs")
+    before = git(repository, "rev-parse", "HEAD")
+    answer = does("pool_worktree_merge", agent_id="smith")["data"]
+    assert not answer["merged"]
+    assert answer["conflicts"] == ["notes.txt"]
+    assert git(repository, "rev-parse", "HEAD") == before
+    assert git(repository, "status", "--porcelain") == ""
+    assert (made / "notes.txt").read_text() == "mine\n"
+    assert told("worktree.conflicted")
+
+
+def test_it_overwrites_nothing_that_is_not_committed_where_it_merges_into(made: Path, repository: Path) -> None:
+    (made / "notes.txt").write_text("mine\n")
+    (repository / "notes.txt").write_text("not committed\n")
+    before = git(repository, "rev-parse", "HEAD")
+    answer = does("pool_worktree_merge", agent_id="smith")
+    assert answer["error"]["code"] == "WORKTREE_REFUSED"
+    assert git(repository, "rev-parse", "HEAD") == before
+    assert (repository / "notes.txt").read_text() == "not committed\n"
+
+
+def test_it_throws_nothing_away_unasked(made: Path, repository: Path) -> None:
+    assert does("pool_worktree_discard", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"  # it lives
+    does("pool_destroy_agent", agent_id="smith")
+    (made / "new.txt").write_text("new\n")
+    assert does("pool_worktree_discard", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
+    git(made, "add", ".")
+    git(made, "commit", "--quiet", "-m", "Mine")
+    git(made, "checkout", "--quiet", "--detach", "HEAD~1")  # its work is on the branch alone
+    assert does("pool_worktree_discard", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
+    assert made.exists()
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
+    assert not made.exists()
+    assert git(repository, "branch", "--list", "nexus/*") == ""
+    assert does("pool_worktree_diff", agent_id="smith")["error"]["code"] == "NOT_FOUND"
+
+
+def test_it_discards_what_was_merged(made: Path, repository: Path) -> None:
+    (made / "new.txt").write_text("new\n")
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    does("pool_destroy_agent", agent_id="smith")
+    assert does("pool_worktree_discard", agent_id="smith")["ok"]
+    assert (repository / "new.txt").exists()
+
+
+def test_it_discards_no_repository_that_was_begun_in_the_tree(made: Path) -> None:
+    (made / "nested").mkdir()
+    git(made / "nested", "init", "--quiet")
+    (made / "nested" / "new.txt").write_text("new\n")
+    git(made / "nested", "add", ".")
+    git(made / "nested", "commit", "--quiet", "-m", "Nested")
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    does("pool_destroy_agent", agent_id="smith")
+    assert does("pool_worktree_discard", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
+    assert (made / "nested" / "new.txt").exists()
+
+
+def test_it_keeps_a_tree_with_what_was_left_uncommitted_on_its_branch(made: Path, repository: Path) -> None:
+    (made / "new.txt").write_text("new\n")
+    assert does("pool_worktree_keep", agent_id="smith")["data"]["state"] == "kept"
+    assert git(repository, "show", "nexus/smith:new.txt") == "new"
+    assert made.exists()
+
+
+def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -> None:
+    create: dict[str, Any] = {"cwd": str(repository), "preset": "trusted"}
+    assert does("pool_create_agent", agent_id="lead", **create)["ok"]
+    assert does("pool_create_agent", agent_id="other", **create)["ok"]
+    lead, other, smith = (Caller("test", agent_id=name) for name in ("lead", "other", "smith"))
+    assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
+    (Path(PoolWorktree.objects.get().path) / "new.txt").write_text("new\n")
+    assert does("pool_worktree_diff", smith, agent_id="smith")["ok"]
+    for name in ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard"):
+        assert does(name, smith, agent_id="smith")["error"]["details"]["rule"] == "lineage"
+        assert does(name, other, agent_id="smith")["error"]["details"]["rule"] == "lineage"
+    assert does("pool_worktree_merge", lead, agent_id="smith")["data"]["merged"]
+
+
+def test_it_merges_nothing_where_the_parent_may_not_write(db: None, repository: Path) -> None:
+    create: dict[str, Any] = {
+        "cwd": str(repository),
+        "preset": "trusted",
+        "allowed_write_paths": [str(repository / "src")],
+    }
+    assert does("pool_create_agent", agent_id="lead", **create)["ok"]
+    lead = Caller("test", agent_id="lead")
+    assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
+    assert PoolAgent.objects.get(agent_id="smith").write_paths == []
+    assert does("pool_worktree_merge", lead, agent_id="smith")["error"]["details"]["rule"] == "write_paths"
+
+
+def test_it_makes_no_tree_of_a_repository_above_the_parents_directory(db: None, repository: Path) -> None:
+    assert does("pool_create_agent", agent_id="lead", cwd=str(repository / "src"), preset="trusted")["ok"]
+    answer = does("pool_create_agent", Caller("test", agent_id="lead"), agent_id="smith", worktree=True)
+    assert answer["error"]["details"]["rule"] == "cwd"
+    assert not PoolWorktree.objects.exists()
+
+
+def test_it_waits_for_the_end_of_a_turn(made: Path) -> None:
+    does("pool_send", agent_id="smith", content="Go.", timeout_seconds=0)
+    (waiting,) = turns.waiting()
+    taken = turns.claim(waiting[0])
+    assert taken is not None
+    assert does("pool_worktree_merge", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
+    turns.settle(taken, turns.Ended(TurnStatus.DONE, "Done."))
+    assert does("pool_worktree_merge", agent_id="smith")["ok"]
+    assert Turn.objects.count() == 1
+
+
+def test_a_refusal_is_told_though_the_tree_cannot_be_taken_away(
+    db: None, repository: Path, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
+) -> None:
+    def stuck(tree: trees.Tree) -> None:
+        raise GitFailed("the repository is locked")
+
+    monkeypatch.setattr(trees, "take_away", stuck)
+    assert does("pool_create_agent", agent_id="smith")["ok"]
+    refusal = does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["error"]
+    assert refusal["code"] == "VALIDATION_ERROR" and "already" in refusal["message"]
+
+
+def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path, tmp_path: Path) -> None:
+    def refused(**arguments: Any) -> str:
+        answer = does("pool_create_agent", worktree=True, **arguments)
+        return str(answer["error"]["code"])
+
+    plain, empty = tmp_path / "plain", tmp_path / "empty"
+    plain.mkdir()
+    empty.mkdir()
+    git(empty, "init", "--quiet")
+    assert does("pool_create_agent", agent_id="taken", cwd=str(repository))["ok"]
+    assert refused(agent_id="smith", cwd=str(plain)) == "WORKTREE_REFUSED"
+    assert refused(agent_id="smith", cwd=str(empty)) == "WORKTREE_REFUSED"
+    assert refused(agent_id="taken", cwd=str(repository)) == "VALIDATION_ERROR"
+    assert refused(agent_id="a/b", cwd=str(repository)) == "VALIDATION_ERROR"
+    assert refused(agent_id="smith", cwd=str(repository), preset="yolo") == "NOT_PERMITTED"
+    assert git(repository, "branch", "--list", "nexus/*") == ""
+    assert git(repository, "worktree", "list").count("\n") == 0
+    place = CoreSettings.current().home / FOLDER
+    assert not place.exists() or list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("agent_id", [".helper", "a.lock", "ends."])
+def test_it_finds_a_branch_for_every_name(db: None, repository: Path, agent_id: str) -> None:
+    assert does("pool_create_agent", agent_id=agent_id, cwd=str(repository), worktree=True)["ok"]
+    assert PoolWorktree.objects.get().branch.startswith("nexus/")
+
+
+def test_it_makes_another_branch_where_the_name_is_taken(made: Path, repository: Path) -> None:
+    does("pool_destroy_agent", agent_id="smith")
+    assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
+    branches = PoolWorktree.objects.order_by("worktree_id").values_list("branch", flat=True)
+    assert sorted(branches) == ["nexus/smith", "nexus/smith-2"]
+
+
+def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> None:
+    top, git_dir = trees.origin_of(str(repository))
+    made = at_once([partial(trees.make, top, git_dir, str(tmp_path / f"tree{n}"), "twin") for n in range(4)])
+    assert len({tree.branch for tree in made}) == 4
+    assert all(git(Path(tree.path), "rev-parse", "HEAD") == made[0].base for tree in made)
+
+
+def test_it_changes_which_trees_there_are_while_nobody_else_does(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git fails over what another git has half made: of all processes one at a time, from a tree of a tree, too."""
+    run, free = Git.run, []
+
+    def watched(self: Git, *arguments: str, **more: Any) -> Said:
+        if arguments[0] == "worktree":
+            held = os.open(repository / ".git", os.O_RDONLY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free.append(arguments)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(held)
+        return run(self, *arguments, **more)
+
+    monkeypatch.setattr(Git, "run", watched)
+    first = trees.make(*trees.origin_of(str(repository)), str(tmp_path / "first"), "twin")
+    second = trees.make(*trees.origin_of(first.path), str(tmp_path / "second"), "twin")
+    trees.take_away(second)
+    assert free == []
+
+
+def test_a_repository_that_somebody_keeps_is_not_waited_for_for_ever(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "LOCK_SECONDS", 0)
+    held = os.open(repository / ".git", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(GitFailed, match="keeps its repository locked"):
+            trees.make(*trees.origin_of(str(repository)), str(tmp_path / "tree"), "twin")
+    finally:
+        os.close(held)
+    assert trees.make(*trees.origin_of(str(repository)), str(tmp_path / "tree"), "twin").branch == "nexus/twin"
+
+
+async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
+    committed: None, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person's diffs of a repository that answers slowly, and an agent's plan."""
+    await in_thread(WRITERS, lambda: does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True))
+    free, begun = threading.Event(), threading.Semaphore(0)
+
+    def stuck(tree: trees.Tree) -> trees.Difference:
+        begun.release()
+        assert free.wait(60)  # a bound against hanging, not a figure
+        return trees.Difference("", False, [])
+
+    monkeypatch.setattr(trees, "difference", stuck)
+    looking = [
+        asyncio.create_task(runner.arun(CONTROL, OPERATOR, "pool_worktree_diff", {"agent_id": "smith"}))
+        for _ in range(3)
+    ]
+    try:
+        for _ in looking:
+            await asyncio.to_thread(begun.acquire)
+        await asyncio.wait_for(in_thread(SLOW, int), 30)
+    finally:
+        free.set()
+        assert all(done["ok"] for done in await asyncio.gather(*looking))
+
+
+def test_it_runs_nothing_that_a_repository_configures(db: None, repository: Path, tmp_path: Path) -> None:
+    """Hooks, filters, merge drivers and monitors of a hostile repository; and one that the agent puts in place."""
+    proof = tmp_path / "proof"
+    script = f"touch {proof}; cat"
+    for hook in ("post-checkout", "post-merge", "pre-commit", "reference-transaction", "post-index-change"):
+        path = repository / ".git" / "hooks" / hook
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    (repository / ".gitattributes").write_text("*.txt filter=evil merge=evil diff=evil\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "--no-verify", "-m", "Attributes")
+    proof.unlink(missing_ok=True)
+    for name in ("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "merge.evil.driver"):
+        git(repository, "config", name, script)
+    for name in ("core.fsmonitor", "diff.evil.textconv", "diff.evil.command", "diff.external", "core.pager"):
+        git(repository, "config", name, script)
+    git(repository, "config", "filter.evil.required", "true")
+    proof.unlink(missing_ok=True)
+
+    assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
+    made = Path(PoolWorktree.objects.get().path)
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    git(evil, "init", "--quiet")
+    git(evil, "config", "core.fsmonitor", script)
+    (made / ".git").unlink()
+    (made / ".git").write_text(f"gitdir: {evil / '.git'}\n")
+    (made / "notes.txt").write_text("mine\n")
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["notes.txt"]
+    (repository / "notes.txt").write_text("theirs\n")
+    safe = ["-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false", "-c", "filter.evil.process="]
+    safe += ["-c", "filter.evil.clean=", "-c", "filter.evil.required=false"]
+    git(repository, *safe, "commit", "--quiet", "--all", "-m", "Theirs")
+    proof.unlink(missing_ok=True)
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["conflicts"] == ["notes.txt"]
+    assert not proof.exists()
+
+
+def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nsleep 600 & echo $! > $TMPDIR/child; wait\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("control.worktrees.git.SECONDS", 1)
+    with pytest.raises(GitFailed, match="longer than 1 seconds"):
+        Git(str(repository)).run("status")
+    child = int((tmp_path / "child").read_text())
+    until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+
+
+class Looked:
+    """What a check is given, over this test's store."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home
+
+    def tables(self) -> set[str]:
+        return {"pool_worktrees"}
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def repair(self, sql: str) -> Callable[[], None]:
+        from django.db import connection
+
+        def mend() -> None:
+            connection.cursor().execute(sql)
+
+        return mend
+
+
+def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Path) -> None:
+    home = CoreSettings.current().home
+
+    def found() -> list[str]:
+        return [finding.problem for finding in CHECKS[0].check(Looked(home))]
+
+    assert found() == []
+    (home / FOLDER / "half-made").mkdir()
+    assert "worktree of no agent" in found()[0]
+    (home / FOLDER / "half-made").rmdir()
+    does("pool_destroy_agent", agent_id="smith")
+    assert "nobody decided" in found()[0]
+    made.rename(made.parent / "moved").rename(made.parent.parent / "moved")
+    (gone,) = CHECKS[0].check(Looked(home))
+    assert "is gone" in gone.problem
+    assert gone.mend is not None
+    gone.mend()
+    assert found() == []
+
+
+def test_it_keeps_the_record_of_a_tree_that_is_there_from_retention(made: Path) -> None:
+    from control.retention import LANES
+
+    does("pool_destroy_agent", agent_id="smith")
+    later = datetime(2100, 1, 1, tzinfo=UTC)
+    assert not LANES[-1].rows(later).exists()
+    assert does("pool_worktree_discard", agent_id="smith")["ok"]
+    assert LANES[-1].rows(later).exists()

@@ -1,0 +1,624 @@
+"""The pages of the pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client as Browser
+from django.utils.html import escape
+
+from control.attention import VERDICTS, WHOLE
+from control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
+from control.rules import DEEPEST
+from control.runners import sandbox
+from control.services import questions
+from control.toolset import CONTROL
+from control.waking import kinds
+from core.clock import now
+from dashboard.forms.pool import NewPoolAgentForm
+from dashboard.login import local_account
+from inbox.models import Delivery
+from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
+from tests.control.test_worktrees import git
+from tests.dashboard.test_dashboard import do, queries
+from tests.dashboard.test_person import shown
+
+__all__ = ["at_hand", "lead", "writer"]
+HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
+
+
+def page_of(browser: Browser, agent: PoolAgent, query: str = "") -> str:
+    return shown(browser.get(f"/admin/pool/{agent.pk}/{query}"))
+
+
+def positions(page: str) -> list[int]:
+    """The positions of the entries that a page shows, in order."""
+    return [int(number) for number in re.findall(r'<li id="e-(\d+)"', page)]
+
+
+def many(parent: PoolAgent, number: int) -> None:
+    """So many children of an agent."""
+    moment = now()
+    PoolAgent.objects.bulk_create(
+        PoolAgent(pool_agent_id=f"pool_x{n:04d}", agent_id=f"child{n:04d}", parent=parent, depth=1, preset="worker",
+                  cwd=parent.cwd, runner="rehearsal", is_temporary=False, created_by="olga", created_at=moment,
+                  last_action_at=moment)
+        for n in range(number)
+    )  # fmt: skip
+
+
+# The pool
+
+
+def test_it_says_how_to_start_a_pool_where_none_runs(db: None, browser: Browser) -> None:
+    for at in ("/admin/pool/", "/admin/pool/+new/"):
+        page = shown(browser.get(at))
+        assert "No pool runs" in page and "nexus serve --control" in page
+    assert "New agent" not in shown(browser.get("/admin/pool/")).split("<main")[-1]
+    assert "in the pool" not in shown(browser.get("/admin/"))
+
+
+def test_it_says_that_nobody_is_in_the_pool_yet(at_hand: Path, browser: Browser) -> None:
+    page = shown(browser.get("/admin/pool/"))
+    assert "No agent is in the pool" in page and "No pool runs" not in page
+    assert "No agent fits" in shown(browser.get("/admin/pool/?q=zzz"))
+    assert "has ended yet" in shown(browser.get("/admin/pool/?state=ended"))
+
+
+def test_it_shows_each_agent_behind_its_parent_with_what_it_may_and_is_at(
+    lead: PoolAgent, writer: PoolAgent, at_hand: Path, browser: Browser
+) -> None:
+    pool("pool_create_agent", agent_id="aside", cwd=str(at_hand))
+    pool("pool_create_agent", agent_id="reader", preset="worker", parent_agent_id="lead")
+    send("writer", "Write the **reader**")
+    send("writer", "Then its tests")
+    turn = take()
+    page = shown(browser.get("/admin/pool/"))
+    order = re.findall(r'class="nx-level-(\d)">\s*<a href="[^"]+"><bdi[^>]*>(\w+)', page)
+    assert order == [("0", "lead"), ("1", "writer"), ("1", "reader"), ("0", "aside")]
+    row = page[page.index(f"/admin/pool/{writer.pk}/") :].split("</tr>")[0]
+    assert "at work" in row and "Write the **reader**" in row and "1 waits" in row
+    assert f"Writes at and below {at_hand}/src" in row and "Runs no programs" in row and "Goes without glob" in row
+    assert f"{Entry.objects.get(turn=turn).tokens} in context" in row
+    assert "1</strong> turn running" in page and "1</strong> waiting" in page
+    assert "asks you" not in page
+    ask(writer)
+    page = shown(browser.get("/admin/pool/"))
+    assert "asks you" in page and "1</strong> question for you" in page
+
+
+def test_it_counts_the_tokens_that_turns_used(lead: PoolAgent, browser: Browser) -> None:
+    for _ in range(2):
+        send("lead")
+        settle(take(), input_tokens=100, output_tokens=11)
+    assert "222 used" in shown(browser.get("/admin/pool/"))
+    assert "200 tokens in, 22 out, in 2 turns" in " ".join(page_of(browser, lead).split())
+
+
+def test_it_shows_agents_that_ended_apart_and_their_children_at_the_top(
+    lead: PoolAgent, writer: PoolAgent, browser: Browser
+) -> None:
+    pool("pool_destroy_agent", agent_id="lead")
+    page = shown(browser.get("/admin/pool/"))
+    assert f"/admin/pool/{lead.pk}/" not in page
+    assert re.search(r'class="nx-level-0">\s*<a href="[^"]+"><bdi[^>]*>writer', page) and "which ended" in page
+    page = shown(browser.get("/admin/pool/?state=ended"))
+    assert f"/admin/pool/{lead.pk}/" in page and f"/admin/pool/{writer.pk}/" not in page
+
+
+def test_it_shows_a_full_pool_a_page_at_a_time(lead: PoolAgent, browser: Browser) -> None:
+    many(lead, 250)
+    seen = []
+    for number in (1, 2, 3):
+        page = shown(browser.get(f"/admin/pool/?page={number}"))
+        seen += re.findall(r">(child\d{4})<", page)
+        assert ("Further" in page) == (number < 3)
+    assert seen == [f"child{n:04d}" for n in range(250)]
+    assert re.findall(r">(child\d{4})<", shown(browser.get("/admin/pool/?q=child0042"))) == ["child0042"]
+
+
+@pytest.mark.parametrize("query", ["page=0", "page=-1", "page=x", "state=gone", "q=%00", "page=9999999999999999999"])
+def test_it_shows_the_pool_whatever_its_address_asks(lead: PoolAgent, browser: Browser, query: str) -> None:
+    assert browser.get(f"/admin/pool/?{query}").status_code == 200
+
+
+def test_it_asks_no_more_queries_of_more_agents(lead: PoolAgent, browser: Browser) -> None:
+    few = queries(lambda: browser.get("/admin/pool/"))
+    many(lead, 20)
+    send("child0003")
+    take()
+    assert queries(lambda: browser.get("/admin/pool/")) == few
+
+
+# An agent
+
+
+def test_it_shows_a_transcript_with_tool_calls_folded(lead: PoolAgent, browser: Browser) -> None:
+    send("lead", "Look **there**", source="mail")
+    turn = take()
+    called = {"id": "call-1", "name": "read_file", "arguments": {"path": "src/reader.py"}}
+    say(turn, Role.ASSISTANT, "I look.", meta={"tool_calls": [called]})
+    say(turn, Role.TOOL, '{"lines": 88}', tool_call_id="call-1")
+    say(turn, Role.ASSISTANT, "It has `88` lines.")
+    settle(turn, answer="It has `88` lines.")
+    page = page_of(browser, lead)
+    assert positions(page) == [0, 1, 2, 3]
+    assert "Look <strong>there</strong>" in page and "through <bdi" in page and "<code>88</code> lines" in page
+    folded = re.findall(r"<details id=\"(?:call|result)-[\d-]+\"\s*>(.*?)</details>", page, re.DOTALL)
+    assert len(folded) == 2
+    assert "read_file" in folded[0] and "src/reader.py" in folded[0]
+    assert re.search(r"read_file</bdi>:\s+13\s+characters", folded[1]) and "88" in folded[1]
+
+
+def test_it_names_the_call_that_an_answer_on_the_live_page_is_of(lead: PoolAgent, browser: Browser) -> None:
+    send("lead")
+    turn = take()
+    say(turn, Role.ASSISTANT, "", meta={"tool_calls": [{"id": "c", "name": "grep", "arguments": {}}]})
+    say(turn, Role.TOOL, "nothing", tool_call_id="c")
+    page = shown(browser.get(f"/admin/pool/{lead.pk}/tail/?after=2"))
+    assert positions(page) == [2] and re.search(r"grep</bdi>:", page)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [None, [], "x", 7, {"tool_calls": None}, {"tool_calls": {"a": 1}}, {"tool_calls": [1, None, {}, {"id": 3}]},
+     {"tool_calls": [{"id": "c", "name": None, "arguments": None}]}, {"tool_calls": [{"name": {"a": []}}]}],
+)  # fmt: skip
+def test_it_shows_a_transcript_whatever_its_runner_noted(lead: PoolAgent, browser: Browser, meta: Any) -> None:
+    send("lead")
+    turn = take()
+    say(turn, Role.ASSISTANT, "said", meta={"x": 1})
+    Entry.objects.filter(role=Role.ASSISTANT).update(meta=meta)
+    say(turn, Role.TOOL, "result", tool_call_id="c")
+    assert positions(page_of(browser, lead)) == [0, 1, 2]
+
+
+def test_it_shows_a_long_transcript_a_page_at_a_time(lead: PoolAgent, browser: Browser) -> None:
+    fill(lead, 5_000)
+    page = page_of(browser, lead)
+    seen = positions(page)
+    assert seen[-1] == 4_999 and len(seen) == 20 and "data-tail=" in page
+    while found := re.search(r'href="[^"]+\?before=(\d+)">Earlier entries', page):
+        page = page_of(browser, lead, f"?before={found[1]}")
+        seen = [*positions(page), *seen]
+        assert "To the newest" in page and "data-tail=" not in page
+    assert seen == list(range(5_000))
+
+
+def test_it_gives_the_live_page_each_new_entry_once(lead: PoolAgent, browser: Browser) -> None:
+    fill(lead, 120)
+    after, seen = 0, []
+    while True:
+        page = shown(browser.get(f"/admin/pool/{lead.pk}/tail/?after={after}"))
+        seen += positions(page)
+        found = re.search(r'data-upto="(\d+)"', page)
+        assert found is not None
+        after = int(found[1])
+        if "data-more" not in page:
+            break
+    assert seen == list(range(120)) and after == 120
+    assert positions(shown(browser.get(f"/admin/pool/{lead.pk}/tail/?after=120"))) == []
+
+
+def test_it_asks_no_more_queries_of_a_longer_transcript(lead: PoolAgent, browser: Browser) -> None:
+    fill(lead, 3)
+    few = queries(lambda: page_of(browser, lead))
+    fill(lead, 15)
+    assert queries(lambda: page_of(browser, lead)) == few
+
+
+def test_it_shows_the_beginning_of_a_long_entry_and_all_of_it_when_asked(lead: PoolAgent, browser: Browser) -> None:
+    send("lead")
+    turn = take()
+    say(turn, Role.ASSISTANT, "a" * 5_000 + "END")
+    page = page_of(browser, lead)
+    assert "END" not in page
+    found = re.search(r'<a href="([^"#]+)#e-1"\s*>Show all\s+5003', page)
+    assert found is not None
+    assert "END" in shown(browser.get(found[1].replace("&amp;", "&")))
+
+
+def test_it_shows_turns_by_what_comes_next_and_why_the_others_ended(lead: PoolAgent, browser: Browser) -> None:
+    send("lead", "one")
+    settle(take(), TurnStatus.FAILED, why="the model said 500")
+    for content in ("two", "three", "four"):
+        send("lead", content)
+    take()
+    page = page_of(browser, lead)
+    listed = page[page.index('id="turns"') :].split("</section>")[0]
+    assert re.findall(r"nx-cut\"><bdi>(\w+)", listed) == ["two", "three", "four", "one"]
+    assert "the model said 500" in listed and listed.count('id="stop-') == 3
+
+
+def test_it_shows_an_agent_that_ended_and_lets_nobody_act_on_it(lead: PoolAgent, browser: Browser) -> None:
+    send("lead", "one")
+    settle(take())
+    pool("pool_destroy_agent", agent_id="lead")
+    page = page_of(browser, lead)
+    assert positions(page) == [0] and ">ended<" in page
+    assert not re.search(r"<button[^>]*>\s*(Send|Compact|End…|Stop)", page)
+
+
+def test_it_acts_on_no_other_agent_of_the_same_name(lead: PoolAgent, at_hand: Path, browser: Browser) -> None:
+    pool("pool_destroy_agent", agent_id="lead")
+    pool("pool_create_agent", agent_id="lead", cwd=str(at_hand))
+    request_id = send("lead")
+    for what, form in (
+        ("", {"content": "x", "request_id": "r"}),
+        ("cancel/", {"request_id": request_id}),
+        ("end/", {}),
+    ):
+        page = shown(browser.post(f"/admin/pool/{lead.pk}/{what}", form, follow=True))
+        assert "lead has ended" in page
+    assert PoolAgent.objects.living().filter(agent_id="lead").exists()
+    assert [turn.request_id for turn in Turn.objects.open()] == [request_id]
+
+
+def ask(agent: PoolAgent, title: str = "Run make?", **more: Any) -> Question:
+    """A question of an agent's, for a permission unless told otherwise."""
+    return questions.ask(agent_id=agent.agent_id, **{"kind": "permission", "title": title, **more})
+
+
+def test_it_shows_what_the_agent_asks_and_takes_the_answer_there(lead: PoolAgent, browser: Browser) -> None:
+    assert "It asks you" not in page_of(browser, lead)
+    question = ask(lead, detail="It builds the parser.", subject="run make")
+    page = page_of(browser, lead)
+    assert "It asks you" in page and "It builds the parser." in page and "run make" in page
+    assert re.findall(r'name="do"\s+value="(\w+) qst_', page) == [*VERDICTS]
+    back = {"do": f"pool_allow_always {question.pk}", "next": f"/admin/pool/{lead.pk}/"}
+    page = shown(browser.post("/admin/act/", back, follow=True))
+    assert "It asks you" not in page and "Ask again" in page and "run make" in page
+    page = shown(browser.post("/admin/act/", {**back, "do": f"pool_ask_again {question.pk}"}, follow=True))
+    assert not Question.objects.filter(always=True).exists()
+
+
+def test_it_has_a_long_permission_read_whole_before_it_is_answered(lead: PoolAgent, browser: Browser) -> None:
+    question = ask(lead, detail="x" * WHOLE + "harm")
+    page = page_of(browser, lead)
+    assert "Read and answer" in page and f"/admin/questions/{question.pk}/" in page
+    assert "harm" not in page and f"pool_allow {question.pk}" not in page
+
+
+def test_it_shows_no_questions_of_others(lead: PoolAgent, writer: PoolAgent, at_hand: Path, browser: Browser) -> None:
+    ask(writer)
+    pool("pool_destroy_agent", agent_id="lead")
+    pool("pool_create_agent", agent_id="lead", cwd=str(at_hand))
+    ask(PoolAgent.objects.living().get(agent_id="lead"))
+    assert "It asks you" not in page_of(browser, lead) and "It asks you" in page_of(browser, writer)
+
+
+def test_it_tells_which_bound_keeps_the_agent_from_being_woken_and_wakes_it_again(
+    lead: PoolAgent, browser: Browser, configure: Callable[..., None], at_hand: Path
+) -> None:
+    assert "nothing: it is sent its turns" in page_of(browser, lead)
+    configure(control=True, home=at_hand.parent / "home", pool_wake_tokens=900)
+    PoolAgent.objects.update(wake_on=["mail", "task"], held_why="budget", held_at=now())
+    page = " ".join(page_of(browser, lead).split())
+    assert "mail to it, planned tasks of its own that can begin" in page and "0 of 900 tokens" in page
+    assert "not woken any more" in page and "Its woken turns took the 900 tokens of a day" in page
+    pool_page = shown(browser.get("/admin/pool/"))
+    assert "not woken</span>" in pool_page and "1</strong> not woken any" in pool_page
+    back = {"do": "pool_resume lead", "next": f"/admin/pool/{lead.pk}/"}
+    assert "not woken any more" not in shown(browser.post("/admin/act/", back, follow=True))
+    PoolAgent.objects.update(wake_tokens=0)
+    assert "without an end" in page_of(browser, lead)
+
+
+def test_it_tells_what_woke_the_agent_in_vain_too_often(lead: PoolAgent, at_hand: Path, browser: Browser) -> None:
+    PoolAgent.objects.update(wake_on=["mail", "handoff"])
+    to = {"strategy": "direct", "agent_id": "lead"}
+    given = {"project_root": str(at_hand), "from_agent_id": "ann", "subject": "Look", "body": "Please.", "target": to}
+    do("agent_register", agent_id="ann")
+    do("workspace_resolve", project_root=str(at_hand))
+    message = do("message_create", **given)["message_id"]
+    for status in [TurnStatus.FAILED] * 4 + [TurnStatus.DONE, TurnStatus.FAILED]:
+        send("lead")
+        turn = take()
+        Wake.objects.create(turn=turn, kind="handoff", item="hnd_often")
+        Wake.objects.create(turn=turn, kind="mail", item=message)
+        if status == TurnStatus.FAILED:
+            Wake.objects.create(turn=turn, kind="task", item="tsk_never")
+        Turn.objects.filter(pk=turn.pk).update(status=status, ended_at=now())
+    page = page_of(browser, lead)
+    assert "tsk_never" in page and "hnd_often" not in page and "dead letter" not in page
+    Delivery.objects.update(status="parked")
+    assert "1 message is a dead letter" in page_of(browser, lead)
+    pool("pool_destroy_agent", agent_id="lead")
+    assert "in vain" not in page_of(browser, lead)
+
+
+def test_it_tells_what_a_turn_may_take_what_woke_it_and_that_a_limit_bit(lead: PoolAgent, browser: Browser) -> None:
+    send("lead", source="mail")
+    settle(take(), halted=True)
+    Turn.objects.update(depth=1)
+    page = " ".join(re.sub(r"<[^>]+>", "", page_of(browser, lead)).split())
+    assert "50 rounds and 1 h at most" in page and "its last one was ended by the limit on rounds" in page
+    assert "woken by mail ·" in page
+
+
+def test_it_says_in_plain_words_what_bounds_the_agent(
+    lead: PoolAgent, browser: Browser, monkeypatch: pytest.MonkeyPatch, at_hand: Path
+) -> None:
+    assert "It opens no file and starts no program." in page_of(browser, lead)
+    browser.force_login(local_account())  # where programs run, being on this machine is not enough
+    (at_hand.parent / "home" / "runners.toml").write_text('[runners.coder]\nkind = "acp"\ncommand = ["coder"]\n')
+    PoolAgent.objects.update(runner="coder")
+    for works, said in ((True, "nforced by bubblewrap"), (False, "nly asked, not enforced: no such luck")):
+        monkeypatch.setattr(sandbox, "state", lambda works=works: sandbox.State(works, "no such luck"))
+        assert said in page_of(browser, lead) and said in shown(browser.get("/admin/pool/+new/"))
+
+
+def test_it_says_that_the_context_is_nearly_full(lead: PoolAgent, browser: Browser) -> None:
+    send("lead")
+    take()
+    assert "nearly full" not in page_of(browser, lead)
+    Entry.objects.update(tokens=180_000)
+    assert "nearly full" in page_of(browser, lead)
+
+
+def test_it_answers_404_for_an_agent_that_never_was(at_hand: Path, browser: Browser) -> None:
+    for what in ("", "tail/"):
+        assert browser.get(f"/admin/pool/pool_x/{what}").status_code == 404
+    for what in ("", "end/", "compact/"):
+        assert browser.post(f"/admin/pool/pool_x/{what}", {"content": "x"}).status_code == 404
+
+
+def test_it_says_what_is_wrong_with_the_runners(lead: PoolAgent, browser: Browser, at_hand: Path) -> None:
+    PoolAgent.objects.update(runner="gone")
+    assert "not in <code>runners.toml</code> any more" in page_of(browser, lead)
+    (at_hand.parent / "home" / "runners.toml").write_text("nonsense")
+    browser.force_login(local_account())  # it may have meant runners that start programs
+    assert "is no TOML" in page_of(browser, lead)
+    assert "is no TOML" in shown(browser.get("/admin/pool/+new/"))
+
+
+# What a person does
+
+
+def test_it_sends_work_once_however_often_the_form_is_sent(lead: PoolAgent, browser: Browser) -> None:
+    page = page_of(browser, lead)
+    found = re.search(r'name="request_id" value="(\w+)"', page)
+    assert found is not None
+    for _ in range(2):
+        answer = browser.post(f"/admin/pool/{lead.pk}/", {"content": "Do *it*\r\nnow", "request_id": found[1]})
+        assert answer.status_code == 302
+    turn = Turn.objects.get()
+    assert (turn.content, turn.source) == ("Do *it*\nnow", "dashboard")
+
+
+def test_it_keeps_what_was_typed_where_the_work_is_refused(
+    lead: PoolAgent, browser: Browser, configure: Callable[..., None]
+) -> None:
+    configure(max_inline_bytes=10)
+    page = shown(browser.post(f"/admin/pool/{lead.pk}/", {"content": "much too long", "request_id": "r"}))
+    assert "CONTENT_TOO_LARGE" in page and "much too long</textarea>" in page
+    assert "This field is required" in shown(browser.post(f"/admin/pool/{lead.pk}/", {"request_id": "r"}))
+    assert not Turn.objects.exists()
+
+
+def test_it_stops_a_turn_compacts_and_ends(lead: PoolAgent, browser: Browser) -> None:
+    waits = send("lead")
+    page = shown(browser.post(f"/admin/pool/{lead.pk}/cancel/", {"request_id": waits}, follow=True))
+    assert "The turn is stopped" in page and Turn.objects.get().status == TurnStatus.CANCELLED
+    assert "had ended already" in shown(
+        browser.post(f"/admin/pool/{lead.pk}/cancel/", {"request_id": waits}, follow=True)
+    )
+    assert browser.post(f"/admin/pool/{lead.pk}/cancel/").status_code == 400
+    assert "nothing to compact" in shown(browser.post(f"/admin/pool/{lead.pk}/compact/", follow=True))
+    for _ in range(4):
+        send("lead", "word " * 500)
+        settle(take())
+    assert re.search(r"is \d+ tokens shorter", shown(browser.post(f"/admin/pool/{lead.pk}/compact/", follow=True)))
+    assert "out of the context" in page_of(browser, lead)
+    assert "lead has ended" in shown(browser.post(f"/admin/pool/{lead.pk}/end/", follow=True))
+    assert not PoolAgent.objects.living().exists()
+
+
+def test_it_leads_who_comes_by_a_forms_address_to_the_agent(lead: PoolAgent, browser: Browser) -> None:
+    for what in ("cancel", "compact", "end"):
+        assert browser.get(f"/admin/pool/{lead.pk}/{what}/").headers["Location"] == f"/admin/pool/{lead.pk}/"
+
+
+# A new agent
+
+
+def offered(page: str) -> dict[str, bool]:
+    """Whether each preset of the form can be chosen."""
+    radios = re.findall(r'name="preset"\s+value="(\w+)"([^>]*)>', page)
+    return {preset: "disabled" not in rest for preset, rest in radios}
+
+
+@pytest.fixture
+def narrow(lead: PoolAgent, at_hand: Path) -> PoolAgent:
+    """A child of lead's that creates agents itself, in src, without glob."""
+    given = {"cwd": str(at_hand / "src"), "disable_tools": ["glob"]}
+    pool("pool_create_agent", agent_id="narrow", preset="trusted", parent_agent_id="lead", **given)
+    return PoolAgent.objects.get(agent_id="narrow")
+
+
+def test_it_offers_what_the_parents_ceiling_leaves(
+    narrow: PoolAgent, writer: PoolAgent, at_hand: Path, browser: Browser
+) -> None:
+    page = shown(browser.get("/admin/pool/+new/"))
+    assert offered(page) == {"trusted": True, "sandboxed": True, "worker": True} and "No ceiling" in page
+    assert re.findall(r'<option value="(\w*)"', page.split("</select>")[0]) == ["", "narrow", "lead"]
+    page = shown(browser.get("/admin/pool/+new/?parent=narrow"))
+    assert f"It writes at and below {at_hand}/src at most" in page and f"Its directory lies in {at_hand}/src" in page
+    assert f'placeholder="{at_hand}/src"' in page and "goes without glob, as its parent does" in page
+
+
+def test_it_offers_nothing_below_who_may_have_no_children(lead: PoolAgent, writer: PoolAgent, browser: Browser) -> None:
+    page = shown(browser.get("/admin/pool/+new/?parent=writer"))
+    assert set(offered(page).values()) == {False} and "has no children" in page
+    assert "New agent below" not in page_of(browser, writer) and "New agent below" in page_of(browser, lead)
+    PoolAgent.objects.update(depth=DEEPEST)
+    page = shown(browser.get("/admin/pool/+new/?parent=lead"))
+    assert set(offered(page).values()) == {False} and "deep at most" in page
+    assert "New agent below" not in page_of(browser, lead)
+
+
+def test_it_creates_an_agent_once_however_often_the_form_is_sent(
+    lead: PoolAgent, at_hand: Path, browser: Browser
+) -> None:
+    page = shown(browser.get("/admin/pool/+new/?parent=lead"))
+    found = re.search(r'name="agent_id" value="([0-9a-f]{8})"', page)
+    assert found is not None
+    form = {
+        "agent_id": found[1], "parent_agent_id": "lead", "preset": "sandboxed", "cwd": str(at_hand),
+        "allowed_write_paths": "src\r\n\r\n", "disable_tools": ["grep", "glob"], "model": "rehearsal",
+        "initial_message": "Begin\r\nnow",
+    }  # fmt: skip
+    answer = browser.post("/admin/pool/+new/", form)
+    made = PoolAgent.objects.get(agent_id=found[1])
+    assert answer.headers["Location"] == f"/admin/pool/{made.pk}/"
+    assert (made.parent, made.preset, made.write_paths) == (lead, "sandboxed", [f"{at_hand}/src"])
+    assert made.disabled_tools == ["glob", "grep"] and Turn.objects.get().content == "Begin\nnow"
+    page = shown(browser.post("/admin/pool/+new/", form))
+    assert "There is an agent" in page and PoolAgent.objects.count() == 2
+
+
+def test_it_asks_for_whatever_an_agent_is_created_with() -> None:
+    taken = set(CONTROL.operations["pool_create_agent"].params.model_fields)
+    form = NewPoolAgentForm(runners={}, wakes={}, tools=[], below="", day_tokens=0)
+    assert taken - form.fields.keys() == {"wait_for_initial_response"}  # its page shows the answer as it comes
+
+
+def test_it_creates_an_agent_that_wakes_within_a_budget(lead: PoolAgent, browser: Browser) -> None:
+    page = shown(browser.get("/admin/pool/+new/"))
+    assert re.findall(r'name="wake_on" value="(\w+)"', page) == ["mail", *kinds.declared()]
+    assert "handoffs in its project that it may claim" in page
+    form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "wake_on": ["mail", "topic"]}
+    for name, typed, budget in (("a", "5000", 5000), ("b", "0", 0), ("c", "", None)):
+        browser.post("/admin/pool/+new/", {**form, "agent_id": name, "wake_tokens": typed})
+        made = PoolAgent.objects.get(agent_id=name)
+        assert (made.wake_on, made.wake_tokens) == (["mail", "topic"], budget)
+
+
+def test_it_creates_an_agent_in_a_worktree_of_its_own_or_says_why_not(
+    lead: PoolAgent, at_hand: Path, browser: Browser
+) -> None:
+    form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "cwd": str(at_hand), "worktree": "on"}
+    page = shown(browser.post("/admin/pool/+new/", form))
+    told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
+    assert [name for name, _ in told] == ["worktree"] and "WORKTREE_REFUSED" in told[0][1]
+    assert not PoolAgent.objects.filter(agent_id="new").exists()
+    git(at_hand, "init", "--quiet")
+    git(at_hand, "commit", "--quiet", "--allow-empty", "-m", "Begin")
+    browser.post("/admin/pool/+new/", form)
+    assert PoolAgent.objects.get(agent_id="new").worktree.branch == "nexus/new"
+
+
+def test_it_offers_no_tool_to_go_without_that_the_parent_has_not(narrow: PoolAgent, browser: Browser) -> None:
+    for parent, tools in (("", 11), ("narrow", 10)):
+        page = shown(browser.get(f"/admin/pool/+new/?parent={parent}"))
+        offered = re.findall(r'<label data-for="preset=([\w ]+)"><input[^>]*name="disable_tools" value="(\w+)"', page)
+        assert len(offered) == tools and ("glob" in dict(map(reversed, offered))) == (parent == "")
+        assert ("trusted", "run") in offered and ("worker sandboxed trusted", "grep") in offered
+
+
+def test_it_says_that_a_runner_without_its_sandbox_is_refused(
+    lead: PoolAgent, browser: Browser, monkeypatch: pytest.MonkeyPatch, at_hand: Path, configure: Callable[..., None]
+) -> None:
+    configure(control=True, home=at_hand.parent / "home", pool_sandbox="required")
+    browser.force_login(local_account())
+    (at_hand.parent / "home" / "runners.toml").write_text('[runners.coder]\nkind = "acp"\ncommand = ["coder"]\n')
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "no such luck"))
+    page = shown(browser.post("/admin/pool/+new/", {"agent_id": "new", "preset": "worker", "model": "coder"}))
+    assert re.search(r'id="id_model_error"[^>]*>[^<]*no such luck', page)
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "said"),
+    [
+        ({"wake_tokens": "many"}, "wake_tokens", "whole number"),
+        ({"wake_tokens": "9" * 30}, "wake_tokens", "whole number"),
+        ({"wake_on": ["alarm"]}, "wake_on", "Select a valid choice"),
+        ({"agent_id": "a/b"}, "agent_id", "letters, digits"),
+        ({"cwd": "not/there"}, "cwd", "existing directory"),
+        ({"cwd": "/"}, "cwd", "NOT_PERMITTED"),
+        ({"preset": "yolo"}, "preset", "Select a valid choice"),
+        ({"allowed_write_paths": "/etc"}, "allowed_write_paths", "NOT_PERMITTED"),
+        ({"disable_tools": ["teleport"]}, "disable_tools", "Select a valid choice"),
+        ({"model": "gone"}, "model", "Select a valid choice"),
+    ],
+)
+def test_it_shows_what_is_refused_where_it_was_typed(
+    narrow: PoolAgent, browser: Browser, typed: dict[str, Any], field: str, said: str
+) -> None:
+    form = {"agent_id": "new", "parent_agent_id": "narrow", "preset": "sandboxed", "model": "rehearsal", **typed}
+    page = shown(browser.post("/admin/pool/+new/", form))
+    told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
+    assert [name for name, _ in told] == [field] and said in told[0][1]
+    assert not PoolAgent.objects.filter(agent_id="new").exists()
+
+
+def test_it_says_that_a_parent_is_gone(lead: PoolAgent, browser: Browser) -> None:
+    form = {"agent_id": "new", "parent_agent_id": "lead", "preset": "worker", "model": "rehearsal"}
+    pool("pool_destroy_agent", agent_id="lead")
+    page = shown(browser.post("/admin/pool/+new/", form))
+    assert "There is no agent" in page and not PoolAgent.objects.living().exists()
+
+
+# Elsewhere
+
+
+def test_home_tells_what_runs_and_what_waits_in_the_pool(lead: PoolAgent, writer: PoolAgent, browser: Browser) -> None:
+    send("writer", "Write the reader")
+    send("lead", "Wait")
+    take()
+    page = shown(browser.get("/admin/"))
+    assert "2</strong> living" in page
+    assert "1</strong> at a turn" in page and "1</strong> waiting" in page
+    row = page[page.index('href="/admin/agents/writer/"') :].split("</tr>")[0]
+    assert "turn: Write the reader" in row and f"/admin/pool/{writer.pk}/" in row and "offline" not in row
+    assert "1</strong> at work" in page and "0</strong> stuck" in page
+    on_the_bus = shown(browser.get("/admin/agents/writer/"))
+    assert f"/admin/pool/{writer.pk}/" in on_the_bus and "turn: Write the reader" in on_the_bus
+    listed = shown(browser.get("/admin/agents/"))
+    assert listed.count('data-tone="present">in the pool<') == 2 and "offline" not in listed
+    assert 'class="node present"' in shown(browser.get("/admin/graph/"))
+
+
+def test_search_finds_agents_of_the_pool(lead: PoolAgent, writer: PoolAgent, browser: Browser) -> None:
+    page = shown(browser.get("/admin/find/?q=writ"))
+    assert "Agents of the pool" in page and f"/admin/pool/{writer.pk}/" in page
+    pool("pool_destroy_agent", agent_id="writer")
+    assert "ended, sandboxed" in shown(browser.get("/admin/find/?q=writ")).lower()
+
+
+def test_events_of_the_pool_are_sentences_that_lead_to_its_agents(lead: PoolAgent, browser: Browser) -> None:
+    send("lead")
+    settle(take())
+    page = shown(browser.get("/admin/events/?stream=pool"))
+    said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+    for sentence in (
+        "olga created lead in the pool, trusted",
+        "olga sent lead work",
+        "lead began a turn",
+        "lead answered",
+    ):
+        assert sentence in said
+    assert page.count(f"/admin/pool/{lead.pk}/") == 4
+
+
+def test_it_shows_hostile_names_and_texts_as_the_text_they_are(at_hand: Path, browser: Browser) -> None:
+    hostile = at_hand / "<b>x\u202e"
+    hostile.mkdir()
+    pool("pool_create_agent", agent_id="a" * 62, cwd=str(hostile))
+    agent = PoolAgent.objects.get()
+    PoolAgent.objects.update(runner="<i>r</i>")
+    send(agent.agent_id, HOSTILE)
+    turn = take()
+    called = {"id": "<c>", "name": HOSTILE, "arguments": {"x": HOSTILE}}
+    say(turn, Role.ASSISTANT, HOSTILE, meta={"tool_calls": [called]})
+    say(turn, Role.TOOL, HOSTILE, tool_call_id="<c>")
+    settle(turn, TurnStatus.FAILED, why=HOSTILE)
+    for at in ("/admin/pool/", f"/admin/pool/{agent.pk}/", "/admin/", "/admin/pool/+new/?parent=" + agent.agent_id):
+        page = browser.get(at).content.decode()
+        assert "<script>alert" not in page and "<b>x" not in page and "<i>r" not in page, at
+        assert "\u202e" not in page and 'href="javascript' not in page, at
+    assert escape("<script>alert(1)</script>") in browser.get(f"/admin/pool/{agent.pk}/").content.decode()

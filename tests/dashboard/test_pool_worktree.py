@@ -1,0 +1,220 @@
+"""The page of a worktree: what an agent changed, merged, kept or discarded by a person."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from django.test import Client as Browser
+
+from control.models import PoolAgent, PoolWorktree
+from tests.control.playing import at_hand, pool, send, settle, take
+from tests.control.test_worktrees import git
+from tests.dashboard.test_dashboard import queries
+from tests.dashboard.test_person import shown
+
+__all__ = ["at_hand"]
+
+
+@pytest.fixture
+def repository(at_hand: Path) -> Path:
+    """A repository with a commit."""
+    (at_hand / "notes.txt").write_text("one\n")
+    git(at_hand, "init", "--quiet")
+    git(at_hand, "add", ".")
+    git(at_hand, "commit", "--quiet", "-m", "Begin")
+    return at_hand
+
+
+@pytest.fixture
+def smith(repository: Path) -> PoolAgent:
+    """An agent with a worktree."""
+    pool("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)
+    return PoolAgent.objects.get()
+
+
+@pytest.fixture
+def place(smith: PoolAgent) -> Path:
+    """The directory of the worktree."""
+    return Path(smith.cwd)
+
+
+def look(browser: Browser, agent: PoolAgent) -> str:
+    return shown(browser.get(f"/admin/pool/{agent.pk}/worktree/"))
+
+
+def decide(browser: Browser, agent: PoolAgent, what: str, **form: str) -> str:
+    return shown(browser.post(f"/admin/pool/{agent.pk}/worktree/{what}/", form, follow=True))
+
+
+def words(page: str) -> str:
+    """What a page says, without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.split("<main")[-1]))
+
+
+def test_it_shows_what_was_changed_by_file_with_signs_and_elements_of_its_own(
+    smith: PoolAgent, place: Path, browser: Browser
+) -> None:
+    assert "Nothing was changed." in look(browser, smith)
+    (place / "notes.txt").write_text("two\n")
+    (place / "new.txt").write_text("first\nsecond\n")
+    (place / "empty").touch()
+    page = look(browser, smith)
+    assert "<del>-one </del><ins>+two </ins>" in page
+    assert re.findall(r'nx-strong nx-lines">([\w.]+)</bdi>', page) == ["empty", "new.txt", "notes.txt"]
+    assert "3 files" in page and "+2" in page and "−1" in page and ">new<" in page and "It is empty" in page
+
+
+def test_the_agents_page_leads_to_it_and_says_what_became_of_it(
+    smith: PoolAgent, place: Path, browser: Browser
+) -> None:
+    about = f"/admin/pool/{smith.pk}/"
+    page = shown(browser.get(about))
+    assert f"{about}worktree/" in page and "nexus/smith" in page
+    (place / "new.txt").write_text("x")
+    decide(browser, smith, "merge")
+    assert ">merged<" in shown(browser.get(about))
+    pool("pool_destroy_agent", agent_id="smith")
+    decide(browser, smith, "discard")
+    page = shown(browser.get(about))
+    assert ">discarded<" in page and f"{about}worktree/" not in page
+    page = look(browser, smith)
+    assert ">discarded<" in page and "<button" not in page.split("<main")[-1].split("</main")[0].split("About")[1]
+
+
+def test_it_merges_once_and_says_when_there_is_nothing_to_merge(
+    smith: PoolAgent, place: Path, repository: Path, browser: Browser
+) -> None:
+    (place / "new.txt").write_text("new\n")
+    page = decide(browser, smith, "merge")
+    assert f"Merged into {repository}, as {git(repository, 'rev-parse', 'HEAD')[:12]}" in page
+    assert (repository / "new.txt").read_text() == "new\n"
+    assert "There was nothing to merge" in decide(browser, smith, "merge")
+
+
+def test_it_tells_the_files_in_conflict_and_merges_nothing_then(
+    smith: PoolAgent, place: Path, repository: Path, browser: Browser
+) -> None:
+    (place / "notes.txt").write_text("mine\n")
+    (place / "new.txt").write_text("new\n")
+    (repository / "notes.txt").write_text("theirs\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "Theirs")
+    page = decide(browser, smith, "merge")
+    assert "Nothing was merged: 1 file in conflict" in words(page)
+    assert re.findall(r'nx-strong nx-lines">([\w.]+)</bdi>\s*<span[^>]*>conflict', page) == ["notes.txt"]
+    assert (repository / "notes.txt").read_text() == "theirs\n" and not (repository / "new.txt").exists()
+    assert git(repository, "status", "--porcelain") == ""
+
+
+def test_it_keeps_what_lay_there_on_its_branch(smith: PoolAgent, place: Path, browser: Browser) -> None:
+    (place / "new.txt").write_text("new\n")
+    page = decide(browser, smith, "keep")
+    assert "committed on nexus/smith" in page and ">kept<" in page
+    assert git(place, "status", "--porcelain") == "" and git(place, "show", "nexus/smith:new.txt") == "new"
+
+
+def test_it_asks_before_it_throws_away_what_was_not_merged(smith: PoolAgent, place: Path, browser: Browser) -> None:
+    (place / "new.txt").write_text("precious\n")
+    assert "Discard…" not in look(browser, smith) and "once the agent has ended" in words(look(browser, smith))
+    assert "end it first" in decide(browser, smith, "discard", changes_too="on")
+    pool("pool_destroy_agent", agent_id="smith")
+    page = decide(browser, smith, "discard")
+    assert "Throw away what was not merged?" in page and "+precious" in page and (place / "new.txt").exists()
+    page = decide(browser, smith, "discard", changes_too="on")
+    assert "are removed" in page and not place.exists()
+
+
+def test_it_does_nothing_in_the_middle_of_a_turn_and_says_so(smith: PoolAgent, place: Path, browser: Browser) -> None:
+    (place / "new.txt").write_text("new\n")
+    send("smith")
+    turn = take()
+    assert "is at a turn" in words(look(browser, smith))
+    assert "in the middle of a turn" in decide(browser, smith, "merge")
+    settle(turn)
+    assert "Merged into" in decide(browser, smith, "merge")
+
+
+def test_it_decides_about_the_tree_of_its_own_agent_alone(
+    smith: PoolAgent, place: Path, repository: Path, browser: Browser
+) -> None:
+    (place / "old.txt").write_text("old\n")
+    pool("pool_destroy_agent", agent_id="smith")
+    pool("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)
+    later = PoolAgent.objects.living().get()
+    (Path(later.cwd) / "later.txt").write_text("later\n")
+    assert "old.txt" in look(browser, smith) and "later.txt" not in look(browser, smith)
+    decide(browser, smith, "merge")
+    assert (repository / "old.txt").exists() and not (repository / "later.txt").exists()
+    decide(browser, smith, "discard")
+    assert not place.exists() and Path(later.cwd).exists()
+
+
+def test_it_shows_hostile_names_and_contents_as_the_text_they_are(
+    smith: PoolAgent, place: Path, browser: Browser
+) -> None:
+    for name in ("<script>alert(1)</script>"[:-9], "\u202egpj.exe", "a\nb", '"quoted"', "ümlaut", "-rf", "{{ 7*7 }}"):
+        (place / name).write_text("<img src=x onerror=alert(1)>\n\u202e{% csrf_token %}\r\n")
+    (place / "bytes").write_bytes(bytes(range(256)))
+    (place / "latin").write_bytes(b"\xe4\xf6\n")
+    (place / "link").symlink_to("/etc/passwd")
+    page = browser.get(f"/admin/pool/{smith.pk}/worktree/").content.decode()
+    assert "<script>alert" not in page and "<img src=x" not in page and "\u202e" not in page
+    said = html.unescape(page)
+    for name in ("<script>alert(1)", "⟨U+202E⟩gpj.exe", '"quoted"', "ümlaut", "-rf", "{{ 7*7 }}", "+/etc/passwd"):
+        assert name in said, name
+    assert "Its content is not text" in page and "root:" not in page and "+��" in said
+
+
+def test_it_shows_a_part_of_what_is_too_much_and_names_the_rest(
+    smith: PoolAgent, place: Path, browser: Browser
+) -> None:
+    (place / "a-long.txt").write_text("word\n" * 100_000)
+    (place / "after.txt").write_text("after\n")
+    page = look(browser, smith)
+    assert page.count("<ins>") == 999 and len(page) < 300_000
+    assert "more than is read at once" in page and "lines more" in page
+    assert "1 more, of which the names alone are told" in page and "after.txt" in page
+
+
+def test_it_says_that_a_directory_is_gone(smith: PoolAgent, place: Path, browser: Browser) -> None:
+    place.rename(place.parent / "elsewhere")
+    page = look(browser, smith)
+    assert "WORKTREE_REFUSED" in page and "Traceback" not in page
+
+
+def test_it_answers_404_where_there_is_no_worktree(at_hand: Path, browser: Browser) -> None:
+    pool("pool_create_agent", agent_id="bare", cwd=str(at_hand))
+    agent = PoolAgent.objects.get()
+    assert "Worktree" not in shown(browser.get(f"/admin/pool/{agent.pk}/"))
+    for key in (agent.pk, "pool_x"):
+        assert browser.get(f"/admin/pool/{key}/worktree/").status_code == 404
+        for what in ("merge", "keep", "discard"):
+            assert browser.post(f"/admin/pool/{key}/worktree/{what}/").status_code == 404
+
+
+def test_it_leads_who_comes_by_a_forms_address_to_the_page(smith: PoolAgent, browser: Browser) -> None:
+    for what in ("merge", "keep", "discard"):
+        answer = browser.get(f"/admin/pool/{smith.pk}/worktree/{what}/")
+        assert answer.headers["Location"] == f"/admin/pool/{smith.pk}/worktree/"
+
+
+def test_it_asks_no_more_queries_of_more_files(smith: PoolAgent, place: Path, browser: Browser) -> None:
+    (place / "0").write_text("x")
+    few = queries(lambda: look(browser, smith))
+    for number in range(30):
+        (place / f"{number}").write_text("x\n")
+    assert queries(lambda: look(browser, smith)) == few
+
+
+def test_home_tells_what_agents_that_ended_left_until_it_is_decided(
+    smith: PoolAgent, place: Path, browser: Browser
+) -> None:
+    (place / "new.txt").write_text("new\n")
+    assert "Worktrees to merge" not in shown(browser.get("/admin/"))
+    pool("pool_destroy_agent", agent_id="smith")
+    page = shown(browser.get("/admin/"))
+    assert "smith left nexus/smith" in page and f"/admin/pool/{smith.pk}/worktree/" in page
+    decide(browser, smith, "keep")
+    assert "Worktrees to merge" not in shown(browser.get("/admin/")) and PoolWorktree.objects.get().state == "kept"

@@ -1,0 +1,179 @@
+"""What agents ask the people, on the pages: read whole, answered there and then, told by the bell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from control.attention import VERDICTS, WHOLE, WORDS
+from control.models import Question, QuestionStatus
+from control.toolset import CONTROL
+from coordination.toolset import run
+from core.operations import runner
+from core.operations.caller import Caller
+from hooks.models import WebhookDelivery
+from hooks.services import enqueue
+from tests.conftest import OPERATOR
+from tests.dashboard.test_dashboard import do
+from tests.dashboard.test_home import NASTY, act
+from tests.dashboard.test_person import shown
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(db: None) -> Ask:
+    """Ask as ana, for a permission unless told otherwise; the question's id."""
+    do("agent_register", agent_id="ana")
+
+    def ask(title: str = "Run make?", **more: Any) -> str:
+        arguments = {"agent_id": "ana", "kind": "permission", "title": title, "timeout_seconds": 0, **more}
+        envelope = runner.run(CONTROL, Caller("test"), "ask_operator", arguments)
+        assert envelope["ok"], envelope
+        question_id: str = envelope["data"]["question_id"]
+        return question_id
+
+    return ask
+
+
+def buttons(page: str) -> list[str]:
+    """The operations that a page offers."""
+    return re.findall(r'name="do" value="(\w+) qst_', page)
+
+
+def bell(page: str) -> tuple[bool, int]:
+    """Whether the bell of a page rings, and what it counts."""
+    found = re.search(r'class="nx-bell"[^>]*?(hidden)?\s*>.*?data-waiting\s*>(\d+)<', page)
+    assert found
+    return found[1] is None, int(found[2])
+
+
+def test_it_shows_on_home_what_an_agent_asks_with_its_verdicts(ask: Ask, browser: Client) -> None:
+    ask("Run make?", detail="It builds the parser.", subject="run make")
+    page = shown(browser.get("/admin/"))
+    assert "ana asks: Run make?" in page
+    assert "It builds the parser. – “always” holds for: run make" in page
+    assert buttons(page) == list(VERDICTS)
+
+
+def test_it_offers_words_alone_where_words_are_asked_for(ask: Ask, browser: Client) -> None:
+    ask("Which colour?", kind="question")
+    page = shown(browser.get("/admin/"))
+    assert buttons(page) == list(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "always"),
+    [("pool_allow", "allowed", False), ("pool_allow_always", "allowed", True), ("pool_refuse", "refused", False)],
+)
+def test_it_answers_on_home(ask: Ask, browser: Client, verdict: str, status: str, always: bool) -> None:
+    question_id = ask()
+    page = act(browser, do=f"{verdict} {question_id}")
+    assert "“Run make?” was" in page
+    assert buttons(page) == []
+    question = Question.objects.get()
+    assert (question.status, question.always, question.answered_by) == (status, always, "local")
+
+
+def test_it_answers_in_words_on_home(ask: Ask, browser: Client) -> None:
+    question_id = ask("Which colour?", kind="question")
+    assert "Your answer" in act(browser, do=f"pool_answer {question_id}")
+    assert Question.objects.get().status == QuestionStatus.ASKED
+    act(browser, do="pool_answer", on=question_id, asked="1", words="")
+    assert Question.objects.get().status == QuestionStatus.ASKED
+    assert "was answered" in act(browser, do="pool_answer", on=question_id, asked="1", words="Blue.")
+    assert Question.objects.get().words == "Blue."
+
+
+def test_it_takes_always_back_where_it_was_allowed(ask: Ask, browser: Client) -> None:
+    question_id = ask()
+    page = act(browser, do=f"pool_allow_always {question_id}")
+    [undo] = re.findall('<form class="nx nx-undo".*?</form>', page)
+    assert f'value="{question_id}"' in undo
+    assert 'value="pool_ask_again"' in undo
+    assert buttons(shown(browser.get(f"/admin/questions/{question_id}/"))) == ["pool_ask_again"]
+    act(browser, do=f"pool_ask_again {question_id}")
+    assert not Question.objects.get().always
+
+
+def test_it_tells_the_second_person_who_was_first(ask: Ask, browser: Client) -> None:
+    question_id = ask()
+    act(browser, do=f"pool_refuse {question_id}")
+    page = act(browser, do=f"pool_allow {question_id}")
+    assert "was not allowed" in page
+    assert "'local' was first: it is refused." in page
+    assert Question.objects.get().status == QuestionStatus.REFUSED
+
+
+def test_what_is_too_long_for_home_is_answered_where_it_is_shown_whole(ask: Ask, browser: Client) -> None:
+    question_id = ask(detail="a" * 3 * WHOLE + " and rm -rf /")
+    home = shown(browser.get("/admin/"))
+    assert buttons(home) == []
+    assert f"/admin/questions/{question_id}/" in home
+    page = shown(browser.get(f"/admin/questions/{question_id}/"))
+    assert "and rm -rf /" in page
+    assert buttons(page) == list(VERDICTS)
+
+
+def test_a_long_subject_hides_nothing_that_always_would_hold_for(ask: Ask, browser: Client) -> None:
+    ask(subject="run " + "a" * WHOLE)
+    assert buttons(shown(browser.get("/admin/"))) == []
+
+
+def test_hostile_words_stay_words(ask: Ask, browser: Client) -> None:
+    question_id = ask(NASTY, detail=f"{NASTY}<script>alert(1)</script>", subject=NASTY)
+    act(browser, do="pool_answer", on=question_id, asked="1", words=NASTY)
+    for path in ("", "attention/", "questions/", f"questions/{question_id}/", "events/"):
+        page = browser.get(f"/admin/{path}").content.decode()
+        assert "<b>" not in page
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+
+
+def test_it_lists_what_waits_what_holds_and_what_is_over(ask: Ask, browser: Client) -> None:
+    act(browser, do=f"pool_allow_always {ask('Run make?')}")
+    act(browser, do=f"pool_refuse {ask('Run rm?')}")
+    ask("Run ls?")
+    page = shown(browser.get("/admin/questions/"))
+    waits, always, ended = (page.split(f'id="{which}"')[1] for which in ("asked", "always", "ended"))
+    assert "Run ls?" in waits.split("<section")[0]
+    assert "Run make?" in always.split("<section")[0]
+    assert "Run rm?" in ended
+    assert "Run make?" in ended
+
+
+def test_it_finds_no_question_that_is_none(db: None, browser: Client) -> None:
+    assert browser.get("/admin/questions/qst_x/").status_code == 404
+
+
+def test_the_bell_rings_on_every_page_while_an_agent_waits(ask: Ask, browser: Client) -> None:
+    assert bell(shown(browser.get("/admin/board/"))) == (False, 0)
+    question_id = ask()
+    ask("Which?", kind="question")
+    assert bell(shown(browser.get("/admin/board/"))) == (True, 2)
+    assert browser.get("/admin/bell/").json() == {"waiting": 2}
+    act(browser, do=f"pool_refuse {question_id}")
+    assert browser.get("/admin/bell/").json() == {"waiting": 1}
+
+
+def test_a_webhook_is_called_with_what_is_asked(ask: Ask) -> None:
+    url = {"url": "https://example.com/hook", "types": ["question.asked"]}
+    webhook_id = run(OPERATOR, "webhook_add", url)["data"]["webhook_id"]
+    ask(detail="It builds.")
+    enqueue(webhook_id)
+    body = json.loads(WebhookDelivery.objects.get().body)
+    assert body["type"] == "question.asked"
+    assert body["data"]["payload"]["title"] == "Run make?"
+
+
+def test_it_reads_as_sentences(ask: Ask, browser: Client) -> None:
+    question_id = ask()
+    act(browser, do=f"pool_refuse {question_id}")
+    text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", shown(browser.get("/admin/events/"))))
+    assert "ana asks: Run make?" in text
+    assert "Run make? was refused by local, for ana" in text
