@@ -18,7 +18,7 @@ from handoffs.models import Handoff
 
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
-MOST_NAMED = 3  # of what is in the way of a pattern
+MOST_NAMED = 3  # of what overlaps a pattern
 MOST_COMPARED = 50_000_000  # by a call, each pair by the product of its lengths: seconds of slow globs
 BEYOND = "g"  # sorts after every hexadecimal digit
 
@@ -101,7 +101,7 @@ _of_call = Select(
 
 
 class Conflict(NamedTuple):
-    """A pattern that an agent asked for, and the reservation of another that is in its way."""
+    """A pattern that an agent named, and a reservation that overlaps it."""
 
     pattern: str
     held: Reservation
@@ -208,6 +208,16 @@ def last(workspace_id: str, pattern: str) -> Reservation | None:
 def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]:
     """What an agent holds in a workspace, oldest first."""
     return _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
+
+
+def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:
+    """What an agent holds that overlaps the first MOST_NAMED patterns, at most as many for each."""
+    held = own(workspace_id, agent_id, moment)
+    return [
+        Conflict(pattern, row)
+        for pattern in patterns[:MOST_NAMED]
+        for row in islice((row for row in held if overlap(pattern, row.pattern)), MOST_NAMED)
+    ]
 
 
 def alike(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -36,15 +36,20 @@ class FilesRelease(Chosen, Trusted):
 
 class ReleasedFiles(TypedDict):
     released: list[ReservationRow]
+    warning: NotRequired[Annotated[str, Field(description="What you still hold of the paths.")]]
 
 
 @operation(FilesRelease, *OWN, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     """Give files up as soon as you are done: whoever waits has them at once."""
-    released = holding.release(
+    released, still_held = holding.release(
         project_root=p.project_root, agent_id=p.agent_id, reservation_ids=p.reservation_ids, paths=p.paths
     )
-    return {"released": [reservation_row(reservation) for reservation in released]}
+    data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
+    if still_held:
+        parts = "; ".join(f"{path} overlaps {held.pattern} ({held.reservation_id})" for path, held in still_held)
+        data["warning"] = f"You still hold {parts}. A reservation is given up whole: by its id, or by its own path."
+    return data
 
 
 class FilesExtend(Chosen, Trusted):

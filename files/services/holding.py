@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from coordination.services import agents, workspaces
 from core.clock import now
@@ -48,17 +49,28 @@ _prolong = Update(
 )
 
 
+class Released(NamedTuple):
+    """What was given up now, and what one still holds of the paths that one does not hold just so."""
+
+    reservations: list[Reservation]
+    still_held: list[selectors.Conflict]
+
+
 def release(
     *, project_root: str, agent_id: str, reservation_ids: Sequence[str] | None, paths: Sequence[str] | None
-) -> list[Reservation]:
-    """Give up reservations of one's own: those named, or all in the project; what was given up now.
+) -> Released:
+    """Give up reservations of one's own: those named, or all in the project.
 
-    One that ended before stays as it ended, and so does a path that one does not hold just so.
+    One that ended before stays as it ended, and so does one that has more files than a path that is named.
     Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER.
     """
-    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, _, moment):
+    with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment):
         _record_end(chosen, Outcome.RELEASED, agent_id, moment)
-    return chosen
+    missed = sorted(named - {*(reservation_ids or ()), *(row.pattern for row in chosen)})
+    if not missed:
+        return Released(chosen, [])
+    workspace_id = workspaces.locate(project_root).workspace_id  # not in the transaction: comparing is slow
+    return Released(chosen, selectors.overlapping_own(workspace_id, agent_id, missed, moment))
 
 
 def extend(

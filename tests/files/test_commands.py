@@ -27,6 +27,7 @@ def test_it_reserves_lists_shows_and_releases(shop: Project, capsys: pytest.Capt
     assert nexus(capsys, shop, "who", "docs/")[0] == 3
     code, told = nexus(capsys, shop, "reserve", "src/a.py", "--as", "bob")
     assert code == 1 and "FILES_RESERVED" in told and "'ann'" in told
+    assert "You still hold" in nexus(capsys, shop, "release", "src/a.py", "--as", "ann")[1]
     code, told = nexus(capsys, shop, "release", "--as", "ann", "--json")
     assert code == 0 and json.loads(told)["released"][0]["pattern"] == "/src/"
     assert "had it last" in nexus(capsys, shop, "who", "src/a.py")[1]

@@ -99,6 +99,19 @@ def test_it_is_given_up_by_id_by_path_or_all_at_once(shop: Project) -> None:
     assert types() == ["file.reserved", "file.reserved", *["file.released"] * 3]
 
 
+def test_it_says_what_is_still_held_of_a_path_that_is_no_reservation_of_its_own(shop: Project) -> None:
+    [tree, read] = shop.reserve("ann", "src/", "*.md")
+    shop.reserve("bob", "docs/a.py")
+
+    data = shop.call("release", agent_id="ann", paths=["src/a.py"])
+
+    assert data["released"] == []
+    assert f"/src/ ({tree})" in data["warning"] and read not in data["warning"]
+    assert "warning" not in shop.call("release", agent_id="ann", paths=["docs/a.py"])  # none of it is ann's
+    assert "warning" not in shop.call("release", agent_id="ann", paths=["src/", "src/a.py"])
+    assert shop.held() == [("ann", "*.md"), ("bob", "docs/a.py")]
+
+
 def test_it_is_given_up_by_its_holder_alone(shop: Project) -> None:
     [mine] = shop.reserve("ann", "/a.py")
     error = shop.refused("release", agent_id="bob", reservation_ids=[mine])

@@ -79,6 +79,8 @@ class Command(VerbsCommand):
     def release(self, options: Mapping[str, Any]) -> int:
         """What was given up."""
         data = self.call("files_release", **self._chosen(options))
+        if not options["json"]:
+            self.warn(data)
         return self._print(options, data, data["released"])
 
     def extend(self, options: Mapping[str, Any]) -> int:
