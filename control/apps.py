@@ -46,11 +46,7 @@ class ControlConfig(NexusAppConfig):
     def check_settings(self) -> None:
         from control.config import ControlSettings
 
-        if ControlSettings.current().control:
-            from control.runners.configuration import runners
-
-            runners()
-        elif ControlSettings.current().rpc_port:
+        if ControlSettings.current().rpc_port and not ControlSettings.current().control:
             raise NexusError(Code.CONFIG_ERROR, "--rpc-port is the pool's: give --control with it.")
 
     def streams(self) -> Mapping[str, str]:
@@ -113,9 +109,10 @@ class ControlConfig(NexusAppConfig):
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
         from control import history, leftovers
-        from control.worktrees import checks
+        from control.runners import checks as runners
+        from control.worktrees import checks as worktrees
 
-        return (*history.CHECKS, *checks.CHECKS, *leftovers.CHECKS)
+        return (*history.CHECKS, *runners.CHECKS, *worktrees.CHECKS, *leftovers.CHECKS)
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
         from control.history import IMPOSSIBLE

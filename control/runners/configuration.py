@@ -155,9 +155,35 @@ def in_words(known: Runners) -> str:
 REHEARSAL = Rehearsal(kind="rehearsal", name="rehearsal")  # is always there
 
 
+_read_well: dict[Path, Runners] = {}  # in this process, last
+
+
 def runners() -> Runners:
-    """The runners of this home, as the file says now. Raises CONFIG_ERROR, which names what to change."""
+    """The runners of this home: as its file says, or where that is wrong, as this process last could read it.
+
+    Raises CONFIG_ERROR, which names what to change, where it never could.
+    """
     path = CoreSettings.current().home / FILE
+    try:
+        known = _read_well[path] = read(path)
+    except NexusError:
+        if path not in _read_well:
+            raise
+        return _read_well[path]
+    return known
+
+
+def problem() -> str:
+    """What is wrong with the file of this home now, and what holds meanwhile; empty where nothing is."""
+    try:
+        read(CoreSettings.current().home / FILE)
+    except NexusError as error:
+        return f"{error.message} A server that runs goes on with what the file said before; none starts."
+    return ""
+
+
+def read(path: Path) -> Runners:
+    """The runners that a file names. Raises CONFIG_ERROR, which names what to change."""
     try:
         stamp = path.stat()
     except FileNotFoundError:
@@ -176,9 +202,10 @@ def changed_at() -> datetime | None:
 
 
 def start_programs() -> bool:
-    """Whether a turn may start a program, as far as the file tells."""
+    """Whether a turn may start a program, as far as the file tells; of a wrong one nobody knows."""
     try:
-        return any(not isinstance(runner, Rehearsal) for runner in runners().by_name.values())
+        known = read(CoreSettings.current().home / FILE)
+        return any(not isinstance(runner, Rehearsal) for runner in known.by_name.values())
     except NexusError:
         return True
 

@@ -21,6 +21,7 @@ from django.conf import settings
 from control.config import DEFAULT_PORT, ControlSettings
 from control.drafts import DRAFTS
 from control.rpc.endpoint import ENDPOINT
+from control.runners.configuration import runners
 from control.services import server
 from control.worker.alone import alone
 from control.worker.keeper import GRACE_SECONDS, KILL_SECONDS, STOP
@@ -50,10 +51,12 @@ class Begun(NamedTuple):
 def admit() -> None:
     """Make the token of this run, before the server takes connections. Nothing, where no pool is asked for.
 
-    Raises CONFIG_ERROR where its file cannot be written: nobody could be the pool's administrator.
+    Raises CONFIG_ERROR where its file cannot be written: nobody could be the pool's administrator; and for runners that
+    are wrong.
     """
     if not ControlSettings.current().control:
         return
+    runners()
     tokens = token_of_run()
     try:
         ENDPOINT.token = tokens.generate_fresh()

@@ -16,7 +16,7 @@ from control.attention import at_a_glance
 from control.config import ControlSettings
 from control.models import Entry, PoolAgent, PoolWorktree, Question, TurnStatus
 from control.runners import sandbox
-from control.runners.configuration import start_programs
+from control.runners.configuration import problem, start_programs
 from control.toolset import CONTROL
 from control.waking import bounds, kinds
 from core.clock import now
@@ -44,6 +44,7 @@ def pool(request: HttpRequest) -> TemplateResponse:
         "Pool",
         filters=filters,
         on=ControlSettings.current().control,
+        wrong=problem(),
         rehearsing=not start_programs(),
         counts=monitoring.counts(),
         asks=Question.objects.waiting(now()).count(),
@@ -75,7 +76,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
     part = monitoring.part(row, before=before, limit=NEWEST if before is None else PAGE)
     children = PoolAgent.objects.living().filter(parent=row)
     turns = monitoring.open_turns(row, TURNS)
-    known, problem = known_runners()
+    known, wrong = known_runners()
     runner = known.by_name.get(row.runner) if known else None
     tokens = selectors.tokens(row) if known else None
     return render(
@@ -99,7 +100,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         runner=runner,
         longest=timedelta(seconds=runner.turn_seconds) if runner else None,
         unknown=known is not None and runner is None,
-        problem=problem,
+        wrong=wrong,
         permissions=wording.in_words(row.permissions),
         bounded=sandbox.in_words(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),

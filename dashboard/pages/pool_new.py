@@ -12,7 +12,7 @@ from control import rules, wording
 from control.config import ControlSettings
 from control.members import find
 from control.runners import sandbox
-from control.runners.configuration import Runner, Runners, runners
+from control.runners.configuration import Runner, Runners, problem, runners
 from control.toolset import CONTROL
 from control.waking import kinds
 from core.operations.errors import NexusError
@@ -27,7 +27,7 @@ def new(request: HttpRequest) -> HttpResponse:
     filters = NewPoolAgentFilters(request.GET)
     named = request.POST.get("parent_agent_id", "") if request.method == "POST" else filters.text("parent")
     parent = find(named) if named else None
-    known, problem = known_runners()
+    known, wrong = known_runners()
     settings = ControlSettings.current()
     permissions = parent.permissions if parent else None
     below = parent.cwd if parent else str(Path.cwd())
@@ -59,7 +59,8 @@ def new(request: HttpRequest) -> HttpResponse:
         form=form,
         filters=filters,
         on=settings.control,
-        problem=problem,
+        wrong=wrong,
+        known=known is not None,
         parent=parent,
         gone=plain(named) if named and parent is None else "",
         barren=permissions is not None and not wording.may_have_children(permissions, below),
@@ -71,9 +72,9 @@ def new(request: HttpRequest) -> HttpResponse:
 
 
 def known_runners() -> tuple[Runners | None, str]:
-    """The runners of the home, or what is wrong with their file."""
+    """The runners of the home, unless they were wrong from the start, and what is wrong with their file."""
     try:
-        return runners(), ""
+        return runners(), problem()
     except NexusError as error:
         return None, error.message
 

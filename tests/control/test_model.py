@@ -351,7 +351,7 @@ def test_it_says_what_to_install_before_anything_starts(stage: Stage, monkeypatc
     configuration._read.cache_clear()
     monkeypatch.setattr(configuration, "find_spec", lambda name: None)
     with pytest.raises(NexusError, match=r"nexus-hub\[models\]"):
-        configuration.runners()
+        configuration.read(home / configuration.FILE)
 
 
 async def test_it_refuses_a_provider_that_there_is_not(stage: Stage) -> None:

@@ -13,7 +13,7 @@ import pytest
 from control.models import Entry, PoolAgent, Role, Turn
 from control.runners import rehearsal
 from control.runners.base import Decision, RunnerFailed, Scene
-from control.runners.configuration import Rehearsal, runners
+from control.runners.configuration import Rehearsal, read
 from control.services.turns import Closing, Ended
 from control.waking import message
 from control.waking.message import Item
@@ -72,7 +72,7 @@ def test_a_runner_without_room_for_a_question_is_refused(said: str, place: str) 
     file.write_text(f"[runners.stage]\nkind = 'rehearsal'\n{said}\n")
     try:
         with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{place}: "):
-            runners()
+            read(file)
     finally:
         file.unlink()
 
@@ -171,6 +171,6 @@ def test_a_wrong_script_is_refused_with_its_place(step: str, where: str) -> None
     file.write_text(f"[runners.stage]\nkind = 'rehearsal'\nscript = [{step}]\n")
     try:
         with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{where}: "):
-            runners()
+            read(file)
     finally:
         file.unlink()

@@ -372,8 +372,10 @@ def test_it_says_what_is_wrong_with_the_runners(lead: PoolAgent, browser: Browse
     assert "not in <code>runners.toml</code> any more" in page_of(browser, lead)
     (at_hand.parent / "home" / "runners.toml").write_text("nonsense")
     browser.force_login(local_account())  # it may have meant runners that start programs
-    assert "is no TOML" in page_of(browser, lead)
-    assert "is no TOML" in shown(browser.get("/admin/pool/+new/"))
+    new = shown(browser.get("/admin/pool/+new/"))
+    for page in (page_of(browser, lead), shown(browser.get("/admin/pool/")), new):
+        assert "is no TOML" in page and "goes on with what the file said before" in page
+    assert 'name="model"' in new, "what it said before can be used"
 
 
 # What a person does

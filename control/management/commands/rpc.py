@@ -19,11 +19,11 @@ from django.core.management.base import CommandParser
 from control.config import ControlSettings
 from control.naming import is_valid
 from control.runners import sandbox
-from control.runners.configuration import runners
+from control.runners.configuration import problem, runners
 from core.cli import one_line, positive, text_of
 from core.config import CoreSettings
 from core.instance import running
-from core.operations.errors import NexusError
+from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from core.verbs import Verb, VerbParser, VerbsCommand, VerbsParser
 from nexus_client import (
@@ -235,7 +235,9 @@ server:
         return self._ask(options, lambda client: client.for_agent(options["agent_id"]).compact())
 
     def runners(self, options: Mapping[str, Any]) -> int:
-        """The runners, as a server of this home would use them now."""
+        """The runners that a server of this home would start with. Raises CONFIG_ERROR where their file is wrong."""
+        if wrong := problem():
+            raise NexusError(Code.CONFIG_ERROR, wrong)
         known = runners()
         rows = [
             {**runner.model_dump(exclude={"script"}), "sandbox": sandbox.in_words(runner)}

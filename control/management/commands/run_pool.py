@@ -12,6 +12,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from control.runners.configuration import runners
 from control.runners.programs.guardian import kill_all
 from control.worker.keeper import GRACE_SECONDS
 from control.worker.telling import to_hub
@@ -35,9 +36,10 @@ exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has
         parser.add_argument("--since", required=True, help="When the server started.")
 
     def run(self, **options: Any) -> None:
-        """Work until the server is gone. Raises CONFIG_ERROR where no server started this."""
+        """Work until the server is gone. Raises CONFIG_ERROR where no server started this, and for wrong runners."""
         if not stat.S_ISSOCK(os.fstat(0).st_mode):
             raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --control.")
+        runners()  # from here on it goes on with them, whatever becomes of their file
         store().prepare()
         asyncio.run(_work(datetime.fromisoformat(options["since"])))
         kill_all(GRACE_SECONDS)

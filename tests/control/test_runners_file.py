@@ -1,0 +1,80 @@
+"""`runners.toml` that is made wrong while a server runs: what it said before holds on, and what is wrong is told."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from control.runners.checks import CHECKS
+from control.runners.configuration import runners
+from control.worker.supervision import admit
+from control.worker.work import Worker
+from core.operations.errors import NexusError
+from tests.control.pool import acreate, asend, ended
+from tests.control.test_leftovers import Looked
+
+WELL = '[runners.stage]\nkind = "rehearsal"\nscript = [{ say = "from the stage" }]\n'
+WRONG = '[runners.stage]\nkind = "rehearsal"\nnonsense\n'
+WHY = r"runners\.toml is no TOML: .*line 3"
+
+
+@pytest.fixture
+def file(tmp_path: Path, configure: Callable[..., None]) -> Path:
+    configure(control=True, home=tmp_path)
+    return tmp_path / "runners.toml"
+
+
+@pytest.fixture
+def wrong(file: Path) -> Path:
+    file.write_text(WRONG)
+    return file
+
+
+async def test_its_agents_take_their_turns_as_before(worker: Worker, file: Path) -> None:
+    file.write_text(WELL)
+    await acreate("ann")
+    assert (await ended(await asend("ann"))).status == "done"
+    for content in (WRONG, '[runners.stage]\nkind = "none"\n', "\udcff"):
+        file.write_text(content, errors="surrogateescape")
+        assert runners().default == "stage"
+        turn = await ended(await asend("ann"))
+        assert turn.status == "done", turn.why
+    file.write_text(WELL.replace("stage", "scene"))
+    assert runners().default == "scene"
+
+
+def test_a_server_and_a_worker_that_start_anew_say_why_they_do_not(
+    wrong: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(NexusError, match=WHY) as refused:
+        admit()
+    assert refused.value.code == "CONFIG_ERROR" and list(wrong.parent.iterdir()) == [wrong], "no token is made"
+    monkeypatch.setattr(stat, "S_ISSOCK", lambda mode: True)  # as if a server had started it
+    with pytest.raises(SystemExit) as exit:
+        call_command("run_pool", since="2026-01-01T00:00:00Z")
+    said = capsys.readouterr().err
+    assert exit.value.code == 1 and "CONFIG_ERROR" in said and "is no TOML" in said and "line 3" in said
+
+
+def test_the_command_tells_what_is_wrong_and_that_a_server_goes_on(
+    wrong: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        call_command("rpc", "runners")
+    said = capsys.readouterr().err
+    assert exit.value.code == 1 and "line 3" in said and "goes on with what the file said before" in said
+
+
+def test_doctor_tells_what_is_wrong(file: Path) -> None:
+    def found() -> Iterator[str]:
+        return (finding.problem for finding in CHECKS[0].check(Looked(file.parent)))
+
+    file.write_text(WELL)
+    assert list(found()) == []
+    file.write_text(WRONG)
+    (problem,) = found()
+    assert "is no TOML" in problem and "line 3" in problem
