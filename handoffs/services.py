@@ -16,7 +16,7 @@ from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
-from core.clock import now
+from core.clock import iso, now
 from core.database import write
 from core.database.prepared import Slot, Update, insert
 from core.limits import opaque_text, within_limit
@@ -162,17 +162,37 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
         if not _take(**won, lease_seconds=seconds, lease=lease, moment=moment):
             if selectors.state_at(handoff, moment) == HandoffStatus.EXPIRED:
                 lifecycle.step("claim", HandoffStatus.EXPIRED, frozenset())
-            raise NexusError(
-                HandoffCode.HANDOFF_ALREADY_CLAIMED,
-                f"This handoff is {handoff.status} already; look for others with handoff_list_available.",
-                {"handoff_id": handoff_id, "status": handoff.status},
-            )
+            raise _taken(handoff, agent_id)
         handoff.status, handoff.claimed_by, handoff.lease_expires_at = HandoffStatus.CLAIMED, agent_id, lease
         record(handoff, "claimed", agent_id, moment, claimed_by=agent_id)
         if handoff.task_key is not None:
             work().started(handoff.task_key, place, agent_id, moment)
         agents.touch(agent_id, moment)
     return handoff
+
+
+def _taken(handoff: Handoff, agent_id: str) -> NexusError:
+    """The error for a handoff that is not open; whoever it admits may see who has it."""
+    until = iso(handoff.lease_expires_at)
+    if until is None:
+        what = "Look for others with handoff_list_available."
+    elif handoff.claimed_by == agent_id:
+        what = f"You have it yourself, until {until}: go on with it."
+    else:
+        what = (
+            f"{handoff.claimed_by} has it until {until}, or longer while it is at work; look for others with "
+            "handoff_list_available."
+        )
+    return NexusError(
+        HandoffCode.HANDOFF_ALREADY_CLAIMED,
+        f"This handoff is {handoff.status} already. {what}",
+        {
+            "handoff_id": handoff.handoff_id,
+            "status": handoff.status,
+            "claimed_by": handoff.claimed_by,
+            "lease_expires_at": until,
+        },
+    )
 
 
 def complete(*, project_root: str, handoff_id: str, agent_id: str, result: Any) -> Ended:

@@ -67,6 +67,26 @@ class TestClaim:
         assert [denied("handoff_claim", handoff, agent) for agent in ("bob", "cleo")] == ["HANDOFF_ALREADY_CLAIMED"] * 2
         assert events_of(handoff) == ["handoff.created", "handoff.claimed"]
 
+    def test_it_tells_who_has_it_and_until_when(
+        self, on: Call, refused: Call, offer: Offer, clock: Clock, project: str
+    ) -> None:
+        handoff = offer(visibility="private")
+        claim = {"project_root": project, "handoff_id": handoff}
+        on("handoff_claim", handoff, "bob")
+        clock.shift(60)
+        on("handoff_start", handoff, "bob")
+        until = on("handoff_get", handoff, "bob")["lease_expires_at"]
+
+        error = refused("handoff_claim", **claim, agent_id="cleo")
+
+        held = {"handoff_id": handoff, "status": "IN_PROGRESS", "claimed_by": "bob", "lease_expires_at": until}
+        assert error["details"] == held
+        assert f"bob has it until {until}" in error["message"]
+        assert "You have it yourself" in refused("handoff_claim", **claim, agent_id="bob")["message"]
+        on("handoff_complete", handoff, "bob")
+        error = refused("handoff_claim", **claim, agent_id="cleo")
+        assert error["details"] == held | {"status": "COMPLETED", "lease_expires_at": None}
+
     def test_it_asks_whether_one_is_eligible_before_whether_it_is_free(
         self, on: Call, denied: Denied, offer: Offer
     ) -> None:
