@@ -174,7 +174,7 @@ class NeedKind:
 
 @dataclass(frozen=True)
 class Bell:
-    """What agents stand still for until a person answers: the bell on every page counts it."""
+    """What agents stand still for until a person answers: the bell on every page counts it, and no other need."""
 
     waiting: Callable[[datetime], int]  # how many there are at a moment; one cheap query
     types: Collection[str]  # of the events after which they are counted again

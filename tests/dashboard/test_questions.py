@@ -48,7 +48,7 @@ def buttons(page: str) -> list[str]:
 
 def bell(page: str) -> tuple[bool, int]:
     """Whether the bell of a page rings, and what it counts."""
-    found = re.search(r'class="nx-bell"[^>]*?(hidden)?\s*>.*?data-waiting\s*>(\d+)<', page)
+    found = re.search(r'class="nx-bell"[^>]*?(hidden)?\s*>.*?data-waiting\s*>(\d+)</span><span>to answer<', page)
     assert found
     return found[1] is None, int(found[2])
 
