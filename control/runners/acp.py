@@ -88,8 +88,6 @@ async def take(runner: Acp, scene: Scene) -> Ended:
 async def _take(place: Place, key: str) -> Ended:
     runner, scene = place.runner, place.scene
     cwd = scene.agent.cwd
-    if not Path(cwd).is_dir():
-        raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
     own = {"HOME": place.home}
     env = {**processes.environment(*runner.env_from), **own, **_reach(key, place)}
     command = await in_thread(OUTSIDE, partial(place.confined, runner.command, cwd))

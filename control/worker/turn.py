@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -15,6 +17,7 @@ from control.runners.base import RunnerFailed, Scene
 from control.runners.configuration import Runner, runners
 from control.services import transcript, turns
 from control.services.turns import Ended
+from control.tools.places import ToolFailed, on_disk
 from control.worker.storing import stored
 from control.worker.telling import Tell, Teller, to_nobody
 from core.clock import now
@@ -90,6 +93,7 @@ class Taking:
 
     async def _run(self, runner: Runner, history: list[Entry]) -> Ended:
         try:
+            await self._check_directory()
             take = import_module(f"control.runners.{runner.kind}").take
             ended: Ended = await take(
                 runner,
@@ -103,9 +107,24 @@ class Taking:
                     self._teller.draft,
                 ),
             )
-            return ended
         except Exception as error:
             return _failed(error)
+        if ended.status == TurnStatus.DONE and not self._asked.is_set():
+            try:
+                await self._check_directory()
+            except RunnerFailed as gone:  # with all that was done in it
+                return replace(ended, status=TurnStatus.FAILED, why=str(gone))
+        return ended
+
+    async def _check_directory(self) -> None:
+        """Raises RunnerFailed where the agent's directory is gone, which its runner need not notice."""
+        cwd = self.turn.agent.cwd
+        try:
+            there = await on_disk(partial(os.path.isdir, cwd))
+        except ToolFailed:  # it lies on a mount that does not answer
+            there = False
+        if not there:
+            raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
 
     async def _say(
         self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None

@@ -124,6 +124,16 @@ class Agent:
     async def do_read(self, path: str) -> None:
         await self.say((await self.client.read_text_file(session_id=self.session, path=path)).content)
 
+    async def do_watch(self, path: str) -> None:
+        """Read a file until that fails, then run a program; say what both were answered."""
+        await self.client.session_update(self.session, acp.start_tool_call("w", "Watch", kind="read"))
+        try:
+            while True:
+                await self.client.read_text_file(session_id=self.session, path=path)
+        except acp.RequestError as error:
+            await self.say(f"{error}; ")
+        await self.do_run("true")
+
     async def do_write(self, path: str, content: str) -> None:
         await self.client.write_text_file(session_id=self.session, path=path, content=content)
         await self.say("written")

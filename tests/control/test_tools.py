@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,10 +232,16 @@ def test_it_leaves_nothing_half_written(may: Permissions, cwd: Path, monkeypatch
 
 
 def test_it_says_that_its_directory_is_gone(may: Permissions, cwd: Path, tmp_path: Path) -> None:
+    everywhere = replace(may, write_paths=(may.cwd,))
     cwd.rename(tmp_path / "elsewhere")
-    for act in (lambda: files.read_text(may, "notes.txt"), lambda: files.list_directory(may)):
-        with pytest.raises(ToolFailed):
+    for act in (
+        lambda: files.read_text(may, "notes.txt"),
+        lambda: files.list_directory(may),
+        lambda: files.write_text(everywhere, "new", "text"),
+    ):
+        with pytest.raises(ToolFailed, match="No such file or directory"):
             act()
+    assert not cwd.exists(), "nothing is made in its place"
 
 
 @contextmanager
