@@ -67,3 +67,17 @@ class ControlSettings(Settings):
         minimum=0,
         maximum=36_500,
     )
+    retention_compacted_pool_entries_keep_days: int = setting(
+        90,
+        "What an agent of the pool knows no more since its context was compacted, longer ago than this (days), may be "
+        "pruned.",
+        minimum=0,
+        maximum=36_500,
+    )
+    retention_ended_pool_turns_keep_days: int = setting(
+        90,
+        "Turns of living agents that ended longer ago than this (days), but the last 20 of each, may be pruned once "
+        "nothing that was said in them is left.",
+        minimum=0,
+        maximum=36_500,
+    )
