@@ -12,6 +12,9 @@ class Seconds(Func):
 
     output_field = FloatField()
 
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        return []  # either driver gives a float: to make one of it again takes longer than to read it
+
     def as_sqlite(self, compiler: Any, connection: Any, **more: Any) -> Any:
         return self.as_sql(compiler, connection, template="((julianday(%(expressions)s) - 2440587.5) * 86400.0)")
 
