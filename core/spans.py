@@ -34,7 +34,7 @@ def told_and_counted(
     many others there are, by whose they are and by the cell that they begin in, which are numbered since 1970."""
     since, still, cell = window
     long: list[tuple[float, Timed[Of]]] = []
-    counted = Counter[tuple[Of, int]]()
+    short: list[tuple[Of, float]] = []
     for span in spans:
         of, _, start, end = span
         begun = start if start > since else since
@@ -42,32 +42,30 @@ def told_and_counted(
         if lasted >= cell / 2:
             long.append((lasted, span))
         else:
-            counted[of, int(begun // cell)] += 1
+            short.append((of, begun // cell))
     long.sort(key=lambda each: each[0], reverse=True)
-    counted.update((of, int(max(start, since) // cell)) for _, (of, _, start, _) in long[most:])
+    short += [(of, max(start, since) // cell) for _, (of, _, start, _) in long[most:]]
+    counted = Counter({(of, int(number)): many for (of, number), many in Counter(short).items()})
     return [span for _, span in long[:most]], counted
 
 
-class Levels:
-    """How many spans there were at once, in each of so many equal parts of a time."""
+def at_once(spans: Iterable[tuple[float, float]], parts: int) -> list[float]:
+    """How many spans there were at once, on average, in each of so many equal parts of a time.
 
-    def __init__(self, parts: int) -> None:
-        self.parts = parts
-        self._within = [0.0] * (parts + 1)  # of spans that begin or end in it, by how much each is there
-        self._after = [0] * (parts + 2)  # how many there are more or less from it on
-
-    def add(self, start: float, end: float) -> None:
-        """A span, from where to where: in parts, from 0 to as many as there are."""
+    Of each span from where to where it is there: in parts, from 0 to as many as there are.
+    """
+    within = [0.0] * (parts + 1)  # of spans that begin or end in it, by how much each is there
+    after = [0] * (parts + 2)  # how many there are more or less from it on
+    for start, end in spans:
         first, last = int(start), int(end)
-        self._within[first] += first + 1 - start
-        self._after[first + 1] += 1
-        self._within[last] -= last + 1 - end
-        self._after[last + 1] -= 1
-
-    def averages(self) -> list[float]:
-        """How many there were in each part, on average."""
-        whole = accumulate(self._after[: self.parts])
-        return [max(0.0, many + part) for many, part in zip(whole, self._within, strict=False)]
+        if first == last:
+            within[first] += end - start
+        else:
+            within[first] += first + 1 - start
+            after[first + 1] += 1
+            within[last] += end - last
+            after[last] -= 1
+    return [max(0.0, many + part) for many, part in zip(accumulate(after[:parts]), within, strict=False)]
 
 
 def moment(seconds: float) -> datetime:

@@ -3,7 +3,7 @@ from its row. What is short is counted by the cell that it begins in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from django.db.models import Case, DateTimeField, F, Q, QuerySet, When
 from core.clock import now
 from core.database.functions import Seconds
 from core.database.prepared import Select, Slot
-from core.spans import Levels, Timed, Window, moment, told_and_counted
+from core.spans import Timed, Window, at_once, moment, told_and_counted
 from handoffs.models import HELD, LIVE, Handoff, HandoffStatus
 from handoffs.spans import Doing, Span
 
@@ -37,7 +37,7 @@ class Outline:
     waited: list[float]
 
 
-# Who has or had it last, its id; in seconds since 1970 from when to when; since when and until when it waited.
+# Who has or had it last, its id; in seconds since 1970 from when to when, and since when and until when it waited.
 Row = tuple[str | None, str, float | None, float, float, float | None]
 
 # Until when it was held last, and until it was claimed last it waited, or until it was settled; one that is open waits
@@ -73,19 +73,28 @@ def outline(since: datetime, until: datetime, *, workspace_id: str | None, cell:
         rows = _of_workspace(workspace_id=workspace_id, since=since, still=still)
     else:
         rows = _all(since=since, still=still)
-    window, waiting = Window(since.timestamp(), still.timestamp(), cell.total_seconds()), Levels(parts)
-    held = _held(rows, window, waiting, (until - since).total_seconds() / parts)
-    told, counted = told_and_counted(held, window, LONG)
+    window = Window(since.timestamp(), still.timestamp(), cell.total_seconds())
+    told, counted = told_and_counted(_held(rows, window), window, LONG)
     spans = [Span(key, Doing.CLAIMED, holder, moment(start), window.ended(end), 0) for holder, key, start, end in told]
-    return Outline(spans, [Counted(*of, many) for of, many in counted.items()], waiting.averages())
+    waited = at_once(_waits(rows, window, (until - since).total_seconds() / parts), parts)
+    return Outline(spans, [Counted(*of, many) for of, many in counted.items()], waited)
 
 
-def _held(rows: Iterable[Row], window: Window, waiting: Levels, part: float) -> Iterator[Timed[str]]:
-    """The claims that touch a window; how each handoff waited is added to the others, in parts of so many seconds."""
+def _held(rows: Sequence[Row], window: Window) -> list[Timed[str]]:
+    """The claims that touch a window."""
     since, still, _ = window
-    for holder, key, claimed, ended, created, claimable in rows:
-        end = still if claimable is None or claimable > still else claimable
-        if end > since:
-            waiting.add((created - since if created > since else 0.0) / part, (end - since) / part)
-        if holder is not None and claimed is not None and claimed < still and ended > since:
-            yield holder, key, claimed, ended
+    return [
+        (holder, key, claimed, ended)
+        for holder, key, claimed, ended, _, _ in rows
+        if holder is not None and claimed is not None and claimed < still and ended > since
+    ]
+
+
+def _waits(rows: Sequence[Row], window: Window, part: float) -> list[tuple[float, float]]:
+    """From when to when each handoff waited within a window, in parts of so many seconds."""
+    since, still, _ = window
+    return [
+        ((created - since if created > since else 0.0) / part, (until - since) / part)
+        for _, _, _, _, created, end in rows
+        if (until := still if end is None or end > still else end) > since
+    ]

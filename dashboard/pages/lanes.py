@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import accumulate
 from typing import Protocol
 
-from core.spans import Levels
+from core.spans import at_once
 
 MARKS = 1_200  # of the whole picture
 NARROWEST = 0.25  # percent: about 3 px of 1200
@@ -58,9 +58,10 @@ class Window:
         """The number of the cell of this width that a moment is in."""
         return int((self.clock + 100 * ((moment - self.since) / self.length)) // width)
 
-    def cell_begins(self, number: int, width: float) -> datetime:
-        """When a cell begins."""
-        return self.since + self.length * ((number * width - self.clock) / 100)
+    def cell_place(self, number: int, width: float) -> tuple[datetime, datetime, float, float]:
+        """From when to when a cell is, and from where to where as far as it is shown."""
+        since, until = (self.since + self.length * ((each * width - self.clock) / 100) for each in (number, number + 1))
+        return since, until, self.at(since, 0), self.at(until, 100)
 
 
 class Span(Protocol):
@@ -84,7 +85,6 @@ class Bar:
     width: float
     track: int
     span: Span
-    y: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,6 @@ class Block:
     until: datetime
     counted: Mapping[str, int]
     track: int
-    y: int = 0
 
     @property
     def weight(self) -> float:
@@ -141,6 +140,10 @@ class Lane:
     def middle(self) -> float:
         return self.top + self.height / 2
 
+    def y(self, mark: Bar | Block) -> int:
+        """How far down a mark of it stands."""
+        return self.top + GAP // 2 + 1 + mark.track * ROW
+
 
 Placed = tuple[float, float, Span]  # from, to
 Cells = Mapping[int, Counter[str]]  # by cell, how many there are of each doing
@@ -175,12 +178,12 @@ def lanes(
     }
     while narrow < WIDEST and sum(_cells(*found, window, narrow) for found in placed.values()) > marks:
         narrow *= 2
-    drawn = [_lane(name, *found, window, narrow) for name, found in placed.items()]
+    drawn = _drawn(placed, window, narrow)
     while narrow < WIDEST and sum(len(lane.marks) for lane in drawn) > marks:
         narrow *= 2
-        drawn = [_lane(name, *found, window, narrow) for name, found in placed.items()]
+        drawn = _drawn(placed, window, narrow)
     tops = accumulate((lane.height for lane in drawn), initial=0)
-    return [_placed(lane, top) for lane, top in zip(drawn, tops, strict=False)]
+    return [replace(lane, top=top) for lane, top in zip(drawn, tops, strict=False)]
 
 
 def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
@@ -197,20 +200,27 @@ def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: flo
 
 def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
     """What is counted by the cells that there were at first, by wider ones."""
+    if narrow == at_first:
+        return counted
     found: dict[int, Counter[str]] = {}
     for number, count in counted.items():
         found.setdefault(number // int(narrow / at_first), Counter()).update(count)
     return found
 
 
-def _placed(lane: Lane, top: int) -> Lane:
-    first = top + GAP // 2 + 1
-    bars = [replace(bar, y=first + bar.track * ROW) for bar in lane.bars]
-    blocks = [replace(block, y=first + block.track * ROW) for block in lane.blocks]
-    return replace(lane, bars=bars, blocks=blocks, top=top)
+def _drawn(placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: Window, narrow: float) -> list[Lane]:
+    place = cache(partial(window.cell_place, width=2 * narrow))  # each is in many lanes
+    return [_lane(name, *found, window, narrow, place) for name, found in placed.items()]
 
 
-def _lane(name: str | None, placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> Lane:
+def _lane(
+    name: str | None,
+    placed: Sequence[Placed],
+    others: Others,
+    window: Window,
+    narrow: float,
+    place: Callable[[int], tuple[datetime, datetime, float, float]],
+) -> Lane:
     bars: list[Bar] = []
     free: list[float] = []  # by track, where its last bar ends
     gathered: dict[int, list[Span]] = {}
@@ -224,27 +234,24 @@ def _lane(name: str | None, placed: Sequence[Placed], others: Others, window: Wi
             continue
         free[track : track + 1] = [end]
         bars.append(Bar(x, end - x, track, span))
-    blocks, beside = [], others(narrow)
+    blocks, beside, nothing = [], others(narrow), Counter[str]()
     for number in sorted({*gathered, *beside}):
-        found = gathered.get(number, [])
-        since, until = window.cell_begins(number, cell), window.cell_begins(number + 1, cell)
-        x, end = window.at(since, 0), window.at(until, 100)
-        others_here = beside.get(number, Counter())
-        if len(found) == 1 and not others_here:  # by itself, as wide as can be chosen
+        found, doing = gathered.get(number, []), beside.get(number, nothing)
+        since, until, x, end = place(number)
+        if len(found) == 1 and not doing:  # by itself, as wide as can be chosen
             width = min(narrow, end - x)
             bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
-        else:
-            doing = others_here + Counter(span.doing for span in found)
-            blocks.append(Block(x, end - x, since, until, doing, len(free)))
+            continue
+        if found:
+            doing = doing + Counter(span.doing for span in found)
+        blocks.append(Block(x, end - x, since, until, doing, len(free)))
     return Lane(name, bars, blocks)
 
 
 def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
     """How many spans there were at once, on average, in each of so many parts of the window."""
-    found = Levels(cells)
-    for span in spans:
-        found.add(window.at(span.start, 0) * cells / 100, window.at(span.end, 100) * cells / 100)
-    return found.averages()
+    places = ((window.at(span.start, 0), window.at(span.end, 100)) for span in spans)
+    return at_once(((start * cells / 100, end * cells / 100) for start, end in places), cells)
 
 
 @dataclass(frozen=True)
@@ -269,9 +276,8 @@ def arrows(
     kept = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most]
     drawn = []
     for (sender, recipient, number), count in kept:
-        since, until = window.cell_begins(number, width), window.cell_begins(number + 1, width)
-        x = (window.at(since, 0) + window.at(until, 100)) / 2
-        drawn.append(Arrow(x, sender, recipient, count, since, until))
+        since, until, x, end = window.cell_place(number, width)
+        drawn.append(Arrow((x + end) / 2, sender, recipient, count, since, until))
     return drawn, counted.total() - sum(count for _, count in kept)
 
 

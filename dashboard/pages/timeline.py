@@ -208,18 +208,21 @@ def _picture(
     waiting = by_lane.pop(None, [])
     did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
     did.update(str(step.actor_agent_id) for step in steps)
-    counted: dict[str | None, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     claims = [(each[0], Doing.CLAIMED, each[1], each[2]) for each in found.outline.counted] if found.outline else []
     beginnings: list[tuple[str, str, int, int]] = [*claims, *work.counted]
-    for agent_id, doing, cell, count in beginnings:
-        counted[agent_id][cell][doing] += count
+    for agent_id, _, _, count in beginnings:
         did[agent_id] += 2 * count
     for sender, recipient, _ in sends:
         did[sender] += 1
         did[recipient] += 1
     busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
+    among = set(busiest)
+    counted: dict[str | None, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for agent_id, doing, cell, count in beginnings:
+        if agent_id in among:
+            counted[agent_id][cell][doing] += count
     of_each: dict[str | None, list[lanes.Span]] = {name: by_lane.get(name, []) for name in busiest}
-    place = partial(lanes.lanes, window=window, narrow=narrow if counted else lanes.NARROWEST, counted=counted)
+    place = partial(lanes.lanes, window=window, narrow=narrow if beginnings else lanes.NARROWEST, counted=counted)
     if found.outline:
         crowd = found.outline.waited
         drawn = place({None: [], **of_each})
@@ -228,7 +231,6 @@ def _picture(
         crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
         if crowd:
             drawn = place({None: [], **of_each})
-    among = set(busiest)
     between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
     arrows, unsent = lanes.arrows(between, window)
     at = {lane.name: lane for lane in drawn}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from datetime import datetime
+from functools import cache, lru_cache
 from html import escape
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -54,12 +55,13 @@ def marks(context: template.Context, lane: Lane) -> SafeString:
     nearer, whose = f"{reverse('admin:timeline')}?{kept}", escape(f" of {plain(lane.name)}" if lane.name else "")
     swaps = "" if "day" in context else ' data-swap="lanes"'
     return SafeString("".join(
-        _bar(mark, titles, words, by, query) if isinstance(mark, Bar) else _block(mark, lane.top, nearer, swaps, whose)
+        _bar(mark, lane.y(mark), titles, words, by, query) if isinstance(mark, Bar)
+        else _block(mark, lane.y(mark), lane.top, nearer, swaps, whose)
         for mark in sorted(lane.marks, key=lambda mark: mark.x)
     ))  # fmt: skip
 
 
-def _bar(bar: Bar, titles: Mapping[str, str], words: Mapping[Any, str], by: str, query: str | None) -> str:
+def _bar(bar: Bar, y: int, titles: Mapping[str, str], words: Mapping[Any, str], by: str, query: str | None) -> str:
     span = bar.span
     begun = f"from {clock(span.start)}" if span.start else "from before"
     ended = f"to {clock(span.end)}" if span.end else "still"
@@ -68,7 +70,7 @@ def _bar(bar: Bar, titles: Mapping[str, str], words: Mapping[Any, str], by: str,
     return BAR.format(
         span.doing, escape(f"{chosen_by(span)}-{span.doing}"), escape(href),
         "" if query is None else ' data-swap="inspect" data-mark="span"',
-        bar.x, bar.width, bar.y, escape(title),
+        bar.x, bar.width, y, escape(title),
     )  # fmt: skip
 
 
@@ -94,12 +96,19 @@ def _before_id(route: str, prefix: str) -> str:
     return reverse(route, args=["-"]).removesuffix("-/")
 
 
-def _block(block: Block, top: int, nearer: str, swaps: str, whose: str) -> str:
-    href = f"{nearer}since={iso(block.since)}&until={iso(block.until)}"
+def _block(block: Block, y: int, top: int, nearer: str, swaps: str, whose: str) -> str:
+    began, href = _zoomed(nearer, block.since, block.until)
+    count = block.count
     return BLOCK.format(
-        block.doing, top, int(block.since.timestamp() * 1000), escape(href), swaps,
-        block.x, block.width, block.y, block.weight, block.count, "" if block.count == 1 else "s", whose,
+        block.doing, top, began, href, swaps,
+        block.x, block.width, y, block.weight, count, "" if count == 1 else "s", whose,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=512)  # each cell of the window is in many lanes
+def _zoomed(nearer: str, since: datetime, until: datetime) -> tuple[int, str]:
+    """When a cell begins, in ms since 1970, and where choosing it leads."""
+    return int(since.timestamp() * 1000), escape(f"{nearer}since={iso(since)}&until={iso(until)}")
 
 
 @register.simple_tag(takes_context=True)

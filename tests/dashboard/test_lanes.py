@@ -37,8 +37,10 @@ def test_it_draws_every_span_once_inside_the_window_and_none_over_another(found:
     assert drawn(lane) == len(found)
     assert all(mark.x >= 0 and mark.x + mark.width <= 100 + 1e-6 for mark in lane.marks)
     for one, other in combinations(lane.marks, 2):
-        assert one.y != other.y or one.x + one.width <= other.x + 1e-6 or other.x + other.width <= one.x + 1e-6
-    assert all(lane.top <= mark.y and mark.y + 11 <= lane.top + lane.height for mark in lane.marks)
+        assert (
+            lane.y(one) != lane.y(other) or one.x + one.width <= other.x + 1e-6 or other.x + other.width <= one.x + 1e-6
+        )
+    assert all(lane.top <= lane.y(mark) and lane.y(mark) + 11 <= lane.top + lane.height for mark in lane.marks)
 
 
 @given(st.lists(spans(), max_size=60), st.integers(min_value=1, max_value=20))
