@@ -10,7 +10,6 @@ from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent, Event
 from coordination.services import agents, audit, limits
 from coordination.services import settings as stored_settings
-from core.clock import now
 from core.operations.registry import Operation
 
 
@@ -29,8 +28,8 @@ class Coordination:
     def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
         limits.check_allowed(agent_id, operation)
 
-    def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
-        audit.record(operator, "operator.acted", now(), operation=operation, **ids)
+    def record_act(self, operator: str, operation: str, ids: Mapping[str, str], *, since: int) -> None:
+        audit.acted(operator, operation, since=since, **ids)
 
     def refresh_settings(self) -> None:
         stored_settings.refresh()

@@ -24,8 +24,9 @@ class Domain(Protocol):
     def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
         """Raises NOT_ALLOWED where an operator keeps an agent from a verb; no query while none is kept from any."""
 
-    def record_act(self, operator: str, operation: str, ids: Mapping[str, str]) -> None:
-        """Append to the log, inside the caller's transaction, that an operator used an agent's verb."""
+    def record_act(self, operator: str, operation: str, ids: Mapping[str, str], *, since: int) -> None:
+        """Append to the log, inside the caller's transaction, that an operator used an agent's verb; what the log has
+        behind the event `since` tells of the same."""
 
     def refresh_settings(self) -> None:
         """Take over what other processes stored; cheap when it was done a moment ago."""

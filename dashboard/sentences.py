@@ -72,20 +72,47 @@ def telling(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.type not in quiet]
 
 
+def told_once(events: Sequence[Event]) -> list[Line]:
+    """`lines` without an operator's act that the others tell."""
+    told = {act.event_id for act in _acts(events).values()}
+    return [line for line in lines(events) if line.event.event_id not in told]
+
+
 def lines(events: Sequence[Event]) -> list[Line]:
     """Each event with its sentence. One query for each kind of thing whose names events do not hold."""
+    acts = _acts(events)
     names = {
         name: thing.names({value for event in events if (value := _id(thing, _fields(event)))})
         for name, thing in _things().items()
         if thing.names
     }
-    return [Line(event, _told(event, names)) for event in events]
+    return [Line(event, [*_told(event, names), *_by(event, acts.get(event.event_id))]) for event in events]
+
+
+def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
+    """By event, the operator's act that it tells of; of those that are among the events."""
+    found: dict[int, Event] = {}
+    act, first = None, 0  # the events from the first one on are the act's
+    for event in sorted(events, key=lambda event: event.event_id, reverse=True):
+        if event.type == "operator.acted":
+            count = _fields(event).get("events")
+            act, first = event, event.event_id - (count if isinstance(count, int) else 0)
+        elif act is not None and event.event_id >= first:
+            found[event.event_id] = act
+    return found
+
+
+def _by(event: Event, act: Event | None) -> Sequence[Part]:
+    """Who did it in the name of whom the sentence tells; nothing where that tells of an operator."""
+    if act is None or _fields(event).get("operator"):
+        return []
+    return [Part(", by "), _actor(_fields(act), {})]
 
 
 def runs(events: Sequence[Event]) -> list[Run]:
-    """The same, with those of one type that follow each other folded."""
+    """`told_once`, with those of one type that follow each other folded."""
     told: list[Run] = []
-    for type, group in groupby(lines(events), key=lambda line: line.event.type):
+    for type, group in groupby(told_once(events), key=lambda line: line.event.type):
         row = list(group)
         if len(row) < FOLDED:
             told += [Run([line]) for line in row]

@@ -66,8 +66,9 @@ def mcp_task_cancel(p: CancelTask, caller: Caller) -> McpTaskEnd:
     """Have an agent wait no more, as if it had gone away; a task that ended stays as it is."""
     assert caller.operator is not None, "the runner lets operators alone come here"
     with write():
+        since = domain().newest_event_id()
         if tasks.give_up(p.task_id, caller):
-            domain().record_act(caller.operator, "mcp_task_cancel", {"task_id": p.task_id})
+            domain().record_act(caller.operator, "mcp_task_cancel", {"task_id": p.task_id}, since=since)
         return {"task_id": p.task_id, "status": tasks.find(p.task_id, caller).status}
 
 

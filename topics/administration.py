@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from django.db import IntegrityError
 
+from coordination.log.selectors import newest_event_id
 from coordination.services import audit
 from core.clock import now
 from core.database import write
@@ -34,9 +35,9 @@ def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> Topi
     Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
     """
     with write():
+        since = newest_event_id()
         message = _sync(selectors.found(topic_id), [outgoing], seen).sent[0].message
-        about = {"operation": "topic_post", "topic_id": topic_id, "message_id": message.message_id}
-        audit.record(operator, "operator.acted", now(), **about)
+        audit.acted(operator, "topic_post", since=since, topic_id=topic_id, message_id=message.message_id)
     return message
 
 
@@ -46,9 +47,9 @@ def join(*, topic_id: str, seen: int, operator: str) -> tuple[Topic, Peer]:
     The topic, and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
     """
     with write():
-        topic = selectors.found(topic_id)
+        topic, since = selectors.found(topic_id), newest_event_id()
         peer = _sync(topic, [], seen).peer
-        audit.record(operator, "operator.acted", now(), operation="topic_join_as_operator", topic_id=topic_id)
+        audit.acted(operator, "topic_join_as_operator", since=since, topic_id=topic_id)
     return topic, peer
 
 

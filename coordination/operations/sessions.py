@@ -60,7 +60,7 @@ class Heartbeat(TypedDict):
     last_heartbeat_at: Time
 
 
-@operation(SessionRef, *SESSION_ERRORS)
+@operation(SessionRef, *SESSION_ERRORS, sign_of_life=True)
 def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
     """Stay present. Send one between turns; broadcasts skip agents silent for 30 minutes (default)."""
     session = sessions.heartbeat(session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id)

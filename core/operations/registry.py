@@ -82,6 +82,7 @@ class Operation(Generic[P]):
     slow: Callable[[P], bool] = lambda params: False
     runs_program: bool = False  # what makes it slow is another program, which may take minutes
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
+    sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
     tool: bool = True  # whether agents get it as an MCP tool
     accepts_anything: bool = False  # a shim answers every call shape
     wait: Wait[P] | None = field(default=None, repr=False)
@@ -177,6 +178,7 @@ class Toolset:
         slow: bool | Callable[[P], bool] = False,
         runs_program: bool = False,
         own_transaction: bool = False,
+        sign_of_life: bool = False,
         tool: bool = True,
         accepts_anything: bool = False,
         wait: Wait[P] | None = None,
@@ -207,6 +209,7 @@ class Toolset:
                 slow=slow if callable(slow) else lambda params: slow,
                 runs_program=runs_program,
                 own_transaction=own_transaction,
+                sign_of_life=sign_of_life,
                 tool=tool,
                 accepts_anything=accepts_anything,
                 wait=wait,

@@ -263,16 +263,18 @@ def retried(call: Callable[[], T]) -> T:
 def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
     """The call; what an operator changes through an agent's verb is recorded with it, all or nothing. What a refusal
     keeps, as a result that comes too late, it keeps from an operator, too."""
-    if caller.operator is None or operation.read_only or operation.operator_only or operation.own_transaction:
+    says_itself = operation.operator_only or operation.own_transaction
+    if caller.operator is None or operation.read_only or says_itself or operation.sign_of_life:
         return operation.call(params, caller)
     with write():
+        since = domain().newest_event_id()
         try:
             data = operation.call(params, caller)
         except NexusError as error:
             refusal = error  # raised behind the commit: what was refused is rolled back already
         else:
             ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
-            domain().record_act(caller.operator, operation.name, ids)
+            domain().record_act(caller.operator, operation.name, ids, since=since)
             return data
     raise refusal
 

@@ -15,7 +15,7 @@ from dashboard.forms.filters import RosterFilters
 from dashboard.page import render
 from dashboard.pages.attention import needs
 from dashboard.pages.roster import Row, counted, roster
-from dashboard.sentences import Line, lines, telling
+from dashboard.sentences import Line, telling, told_once
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HELD, HandoffStatus
 from inbox import monitoring as inbox_monitoring
@@ -92,7 +92,7 @@ def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]
 
 def _latest() -> list[Line]:
     """The newest events as sentences, without signs of life."""
-    return lines(telling(recent_events(RECENT))[:LISTED])
+    return told_once(telling(recent_events(RECENT)))[:LISTED]
 
 
 def _bars(minutes: list[int]) -> list[dict[str, int | float]]:

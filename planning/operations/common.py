@@ -28,4 +28,8 @@ def actor(caller: Caller, operation: str, **ids: str) -> Actor:
     operator = caller.operator
     if operator is None:
         return Actor(caller.agent_id)
-    return Actor(caller.agent_id, lambda: domain().record_act(operator, operation, ids), operator=True)
+
+    def record(since: int) -> None:
+        domain().record_act(operator, operation, ids, since=since)
+
+    return Actor(caller.agent_id, record, operator=True)

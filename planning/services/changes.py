@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from coordination.log.selectors import newest_event_id
 from coordination.services import agents, workspaces
 from core.operations.caller import OPERATOR_AGENT
 from planning import mirror
@@ -17,7 +18,7 @@ class Actor:
     """Who acts: an agent's id where the connection has one; `record` notes in the transaction what an operator did."""
 
     name: str | None = None
-    record: Callable[[], None] = lambda: None
+    record: Callable[[int], None] = lambda since: None  # behind that event the log tells of the same
     operator: bool = False
 
     @property
@@ -31,7 +32,8 @@ def changing(project_root: str, actor: Actor) -> Iterator[Change]:
     """A change of a project's plan, by somebody."""
     place = workspaces.locate(project_root)
     with mirror.changing(place) as change:
+        since = newest_event_id()
         yield change
-        actor.record()
+        actor.record(since)
         if actor.name is not None:
             agents.touch(actor.name, change.moment)

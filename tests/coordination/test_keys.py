@@ -119,9 +119,17 @@ def test_it_keeps_the_trail_from_agents(ana: str, call: Call, settings: Any) -> 
 def test_it_records_what_an_operator_does_through_an_agents_verb(ana: str, project: str) -> None:
     deed("message_create", project_root=project, from_agent_id="ana", subject="hello", body="there")
     acted = Event.objects.get(type="operator.acted")
-    assert acted.payload == {"operation": "message_create", "from_agent_id": "ana", "operator": "olga"}
+    assert acted.payload == {"operation": "message_create", "from_agent_id": "ana", "events": 1, "operator": "olga"}
     deed("inbox_count", agent_id="ana")
     assert Event.objects.filter(type="operator.acted").count() == 1
+
+
+def test_it_records_no_sign_of_life_that_an_operator_gives_for_an_agent(ana: str, project: str, call: Call) -> None:
+    workspace = call("workspace_resolve", project_root=project)["workspace_id"]
+    session = call("session_open", agent_id="ana", workspace_id=workspace)["session_id"]
+    deed("session_heartbeat", session_id=session)
+    assert Event.objects.filter(type="session.heartbeat").exists()
+    assert not Event.objects.filter(type="operator.acted").exists()
 
 
 def test_it_records_nothing_of_a_deed_that_failed(ana: str) -> None:

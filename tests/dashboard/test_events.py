@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
+from coordination.toolset import run
 from core.apps import NexusAppConfig, event_types, nexus_apps
+from core.operations.caller import Caller
 from dashboard.sentences import lines
 from tests.browser import scene
 from tests.dashboard.test_dashboard import Ids, do, queries
@@ -98,6 +100,25 @@ def test_it_hides_heartbeats_unless_they_are_asked_for(team: Ids, browser: Clien
     assert beats[0] not in told(page(browser, "?type=session.*"))
     assert beats[0] in told(page(browser, "?alive=on"))
     assert told(page(browser, "?type=session.heartbeat")) == beats
+
+
+def test_it_tells_once_what_an_operator_does_as_an_agent(team: Ids, browser: Client) -> None:
+    log("setting.changed", payload={"operator": "ada", "name": "mail", "value": 1})
+    offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public", "payload": "sweep"}
+    target = {"strategy": "direct", "agent_id": "archivist"}
+    act = run(Caller("test", operator="olga"), "handoff_create", {**offer, "target": target})
+    notice, created, before = told(page(browser))[:3]
+    assert act["ok"] and notice.endswith(", by operator olga")
+    assert created == "planner handed sweep to archivist, by operator olga"
+    assert before == "operator ada set mail to 1"  # it was there before, and is no part of it
+    assert "olga used" not in browser.get("/admin/").content.decode()
+    assert told(page(browser, "?type=operator.acted"))[0] == "operator olga used handoff_create as planner"
+
+
+def test_it_tells_an_operators_act_that_nothing_else_tells(team: Ids, browser: Client) -> None:
+    log("artifact.created", actor_agent_id="planner", payload={"artifact_id": "art_1", "name": "a.md"})
+    log("operator.acted", payload={"operator": "olga", "operation": "inbox_extend", "events": 0})
+    assert told(page(browser))[:2] == ["operator olga used inbox_extend", "planner stored a.md"]
 
 
 def test_it_exports_the_heartbeats_that_it_shows(team: Ids, browser: Client) -> None:
