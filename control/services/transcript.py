@@ -11,6 +11,7 @@ from django.db.models import F, Sum
 from control import telling
 from control.models import Entry, PoolAgent, Role, Turn
 from control.telling import tell_turn
+from coordination.services import agents
 from core.clock import now
 from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
@@ -53,7 +54,7 @@ def append(
     tell: bool = False,
 ) -> Entry:
     """Inside a transaction that read the agent: the next entry of its transcript; `tell`, with an event for who follows
-    the turn."""
+    the turn. With a turn it is an act of the agent."""
     entry = Entry(
         agent=agent,
         turn=turn,
@@ -69,6 +70,8 @@ def append(
     _count(pk=agent.pk)
     agent.entries_made += 1
     agent.entries_known += 1
+    if turn is not None:
+        agents.touch(agent.agent_id, moment)
     if tell and turn is not None:
         tell_turn("turn.said", agent.agent_id, turn, moment, position=entry.position, role=entry.role)
     return entry

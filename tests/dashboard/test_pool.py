@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 from django.test import Client as Browser
 from django.utils.html import escape
 
@@ -16,6 +18,7 @@ from control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, W
 from control.rules import DEEPEST
 from control.runners import sandbox
 from control.services import questions
+from control.services.turns import Closing
 from control.toolset import CONTROL
 from control.waking import kinds
 from core.clock import now
@@ -28,6 +31,7 @@ from tests.dashboard.test_dashboard import do, queries
 from tests.dashboard.test_person import shown
 
 __all__ = ["at_hand", "lead", "writer"]
+NOON = datetime(2126, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
 
 
@@ -97,6 +101,27 @@ def test_it_counts_the_tokens_that_turns_used(lead: PoolAgent, browser: Browser)
         settle(take(), input_tokens=100, output_tokens=11)
     assert "222 used" in shown(browser.get("/admin/pool/"))
     assert "200 tokens in, 22 out, in 2 turns" in " ".join(page_of(browser, lead).split())
+
+
+def test_a_turn_is_an_act_of_its_agent_from_its_beginning_to_its_end(lead: PoolAgent, browser: Browser) -> None:
+    with time_machine.travel(NOON, tick=False) as clock:
+
+        def seen() -> str:
+            return shown(browser.get("/admin/")).split('data-label="Last act"')[1].split("</time>")[0]
+
+        send("lead")
+        clock.shift(3600)
+        turn = take()
+        assert 'datetime="2126-03-01T13:00' in seen()
+        clock.shift(600)
+        say(turn, Role.ASSISTANT, "I am at it.")
+        assert 'datetime="2126-03-01T13:10' in seen()
+        clock.shift(600)
+        settle(turn, closing=Closing("Done."))
+        assert 'datetime="2126-03-01T13:20' in seen()
+        send("lead", "more")
+        clock.shift(600)
+        assert 'datetime="2126-03-01T13:20' in seen(), "to be sent something is no act"
 
 
 def test_it_shows_agents_that_ended_apart_and_their_children_at_the_top(
