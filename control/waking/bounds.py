@@ -60,7 +60,7 @@ def why_held(agent: PoolAgent) -> str:
         case HeldChoices.RATE:
             return f"it was woken {settings.pool_wakes_a_minute} times within a minute (`pool_wakes_a_minute`)"
         case _:
-            return f"its woken turns took the {budget_of(agent)} tokens of a day"
+            return f"its woken turns took the {budget_of(agent):,} tokens of a day"
 
 
 def hold(agent: PoolAgent, why: HeldChoices, moment: datetime) -> None:

@@ -11,7 +11,7 @@ from django.template.response import TemplateResponse
 
 from dashboard.forms.filters import FigureFilters
 from dashboard.page import operate, render
-from dashboard.templatetags.nexus import duration
+from dashboard.templatetags.nexus import duration, grouped
 
 ROWS = 50  # agents of a figure, those with most samples; the page says how many it leaves out
 COLUMNS = ("median", "p90", "p99", "max")
@@ -51,7 +51,9 @@ def _row(name: str, summary: Mapping[str, float], unit: str) -> dict[str, Any]:
 
 
 def _told(value: float, unit: str) -> str:
-    return duration(timedelta(seconds=value)) if unit == "seconds" else f"{value:g}"
+    if unit == "seconds":
+        return duration(timedelta(seconds=value))
+    return grouped(round(value)) if value >= 1000 else f"{value:g}"
 
 
 def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:

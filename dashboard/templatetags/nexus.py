@@ -147,6 +147,12 @@ def duration(length: timedelta) -> str:
     return " ".join(f"{many} {unit}" for many, unit in parts[:2] if many)
 
 
+@register.filter
+def grouped(number: int) -> str:
+    """A number that may be large, its thousands apart: `1,234,567`."""
+    return f"{number:,}"
+
+
 @register.filter(name="iso")
 def iso_filter(moment: datetime) -> str:
     """A moment as addresses have it."""

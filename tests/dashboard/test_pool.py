@@ -98,9 +98,9 @@ def test_it_shows_each_agent_behind_its_parent_with_what_it_may_and_is_at(
 def test_it_counts_the_tokens_that_turns_used(lead: PoolAgent, browser: Browser) -> None:
     for _ in range(2):
         send("lead")
-        settle(take(), input_tokens=100, output_tokens=11)
-    assert "222 used" in shown(browser.get("/admin/pool/"))
-    assert "200 tokens in, 22 out, in 2 turns" in " ".join(page_of(browser, lead).split())
+        settle(take(), input_tokens=1_500_000, output_tokens=611)
+    assert "3,001,222 used" in shown(browser.get("/admin/pool/"))
+    assert "3,000,000 tokens in, 1,222 out, in 2 turns" in " ".join(page_of(browser, lead).split())
 
 
 def test_a_turn_is_an_act_of_its_agent_from_its_beginning_to_its_end(lead: PoolAgent, browser: Browser) -> None:
@@ -242,7 +242,7 @@ def test_it_shows_the_beginning_of_a_long_entry_and_all_of_it_when_asked(lead: P
     say(turn, Role.ASSISTANT, "a" * 5_000 + "END")
     page = page_of(browser, lead)
     assert "END" not in page
-    found = re.search(r'<a href="([^"#]+)#e-1"\s*>Show all\s+5003', page)
+    found = re.search(r'<a href="([^"#]+)#e-1"\s*>Show all\s+5,003', page)
     assert found is not None
     assert "END" in shown(browser.get(found[1].replace("&amp;", "&")))
 
