@@ -212,6 +212,7 @@ class Page:
     section: str = "Now"
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
     about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
+    runs_program: bool = False  # such as git, which may take minutes
 
 
 @dataclass(frozen=True)

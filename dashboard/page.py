@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from contextvars import copy_context
+from functools import partial, wraps
 from typing import Any
 
 from django.contrib import admin, messages
@@ -18,6 +19,7 @@ from core.operations import runner
 from core.operations.caller import Caller, of_operator
 from core.operations.registry import Toolset
 from core.operations.replies import ENVELOPE, Body
+from core.waiting import PROGRAMS, in_thread
 from dashboard.forms.base import OperationForm
 
 View = Callable[..., HttpResponse]
@@ -49,6 +51,16 @@ def framed(view: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(response, TemplateResponse) and "cursor" not in (response.context_data or {}):
             response.context_data = {**frame(request), **(response.context_data or {})}
         return response
+
+    return page
+
+
+def beside(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A view that waits for another program, on the threads for that: those of the pages are everybody's."""
+
+    @wraps(view)
+    async def page(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return await in_thread(PROGRAMS, partial(copy_context().run, view, request, *args, **kwargs))
 
     return page
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote, unquote
@@ -10,7 +12,7 @@ from django.urls import URLPattern, path, register_converter
 
 from core.apps import nexus_apps
 from core.contributions import Page
-from dashboard.page import framed
+from dashboard.page import beside, framed
 from dashboard.pages import (
     act,
     agents,
@@ -180,24 +182,28 @@ PAGES = (
         "pool/<id:pool_agent_id>/worktree/",
         worktrees.worktree,
         words={"pool_worktree_diff": "the worktree's page"},
+        runs_program=True,
     ),
     Page(
         "pool_merge",
         "pool/<id:pool_agent_id>/worktree/merge/",
         worktrees.merge,
         words={"pool_worktree_merge": "Merge on the worktree's page"},
+        runs_program=True,
     ),
     Page(
         "pool_keep",
         "pool/<id:pool_agent_id>/worktree/keep/",
         worktrees.keep,
         words={"pool_worktree_keep": "Keep on the worktree's page"},
+        runs_program=True,
     ),
     Page(
         "pool_discard",
         "pool/<id:pool_agent_id>/worktree/discard/",
         worktrees.discard,
         words={"pool_worktree_discard": "Discard on the worktree's page"},
+        runs_program=True,
     ),
     Page("pool_agent", "pool/<id:pool_agent_id>/", pool.agent, words={"pool_send": "Send on its page"}),
     Page("find", "find/", search.find, "Search", "search", "Now", about="Words anywhere; Ctrl-K on every page."),
@@ -292,4 +298,9 @@ PAGES = (
 def pages(site: AdminSite) -> list[URLPattern]:
     """Every app's pages, behind the admin's own check of who may enter."""
     every = (page for app in nexus_apps() for page in app.pages())
-    return [path(page.route, site.admin_view(framed(page.view)), name=page.name) for page in every]
+    return [path(page.route, _view(site, page), name=page.name) for page in every]
+
+
+def _view(site: AdminSite, page: Page) -> Callable[..., Any]:
+    view = site.admin_view(framed(page.view))
+    return beside(view) if page.runs_program else view

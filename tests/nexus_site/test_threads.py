@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from asgiref.sync import sync_to_async
 
+from control.models import PoolWorktree
+from control.services import pool
+from control.worktrees import trees
+from control.worktrees.git import GitFailed
 from core import waiting
+from core.clock import now
 from nexus_site.asgi import DJANGO_THREADS, Django, Hub
+from tests.control.pool import create
 
 PATIENCE = 60  # a bound against hanging, not a figure
 
@@ -45,6 +53,52 @@ async def test_a_slow_page_holds_up_no_other_request(gate: threading.Event) -> N
     assert not stuck.done()
     gate.set()
     await stuck
+
+
+@pytest.mark.parametrize("verb", ["", "merge/", "keep/", "discard/"])
+async def test_pages_that_wait_for_git_hold_up_no_other(
+    committed: None,
+    tmp_path: Path,
+    gate: threading.Event,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    begun = threading.Event()
+
+    def waits(*_: Any, **__: Any) -> None:
+        begun.set()
+        assert gate.wait(PATIENCE)
+        raise GitFailed("it was ended")
+
+    for name in ("difference", "merge", "commit_all", "is_changed"):
+        monkeypatch.setattr(trees, name, waits)
+    configure(control=True)
+    key = await waiting.in_thread(waiting.WRITERS, partial(with_worktree, tmp_path))
+    address = f"/admin/pool/{key}/worktree/{verb}"
+    transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await client.get("/admin/agents/+new/")  # a form, with its cookie
+        token = {"x-csrftoken": client.cookies["csrftoken"]}
+        many = [client.post(address, headers=token) if verb else client.get(address) for _ in range(DJANGO_THREADS + 1)]
+        stuck = [asyncio.create_task(each) for each in many]
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        answer = await asyncio.wait_for(client.get("/admin/help/"), PATIENCE / 2)
+        assert answer.status_code == 200 and not any(task.done() for task in stuck)
+        gate.set()
+        assert {answer.status_code for answer in await asyncio.gather(*stuck)} <= {200, 302}
+
+
+def with_worktree(place: Path) -> str:
+    """An agent that ended and left a worktree; its key."""
+    agent = create("ann", cwd=str(place))
+    moment = now()
+    PoolWorktree.objects.create(
+        worktree_id="tree", agent=agent, path=str(place), git_dir="x", branch="x", base="x", origin="x",
+        origin_git_dir="x", created_at=moment,
+    )  # fmt: skip
+    pool.end(agent, None, moment, why="a test")
+    return agent.pk
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
