@@ -86,7 +86,7 @@ def addresses(ids: Ids) -> list[str]:
     ]
 
 
-def test_it_answers_every_page_without_a_login_on_this_machine(team: Ids, browser: Client) -> None:
+def test_it_answers_every_page_without_a_login_on_this_machine(committed: None, team: Ids, browser: Client) -> None:
     assert {url: browser.get(url).status_code for url in addresses(team)} == dict.fromkeys(addresses(team), 200)
 
 
