@@ -109,8 +109,8 @@ async def test_a_model_is_told_by_each_tool_and_its_turn_fails(place: Path) -> N
     def vanishes(handler: Handler) -> None:
         shutil.rmtree(place)
         files = ("read_file", {"path": "notes"}), ("write_file", {"path": "new", "content": "x"})
-        searches = ("list_directory", {}), ("glob", {"pattern": "*"}), ("grep", {"pattern": "x"})
-        calls(*files, *searches)(handler)
+        searches = ("glob", {"pattern": "*"}), ("grep", {"pattern": "x"})
+        calls(*files, ("list_directory", {}), *searches)(handler)
 
     with serving(vanishes, says("I did what I could.")) as (_server, url):
         write_runners(url)
