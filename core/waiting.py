@@ -1,7 +1,8 @@
 """The one place where anything waits: a parked wait holds no thread, no database connection and no lock.
 
-While somebody is parked, one task per process watches the event log: a commit of this process wakes it at once, one of
-another process is seen by the store's watch. It reads the new events once and wakes the waits they concern.
+While somebody is parked, one task per process watches the event log: it reads the new events once and wakes the waits
+they concern. A commit of another process is seen by the store's watch. Of one of this process, the event itself comes
+here, and wakes without a look at the log as long as none is missing before it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Waiter:
     def __init__(self) -> None:
         self.parked: set[Parked] = set()
         self.closing = False  # the server goes down: a wait answers with what it has
-        self._committed = asyncio.Event()
+        self._seen: int | None = None  # the last event that was told to who is parked; None while nobody watches
+        self._unread = asyncio.Event()  # set, too, to let the watch end
         self._watching: asyncio.Task[None] | None = None
         self._primed: asyncio.Future[None] | None = None
 
@@ -96,11 +98,14 @@ class Waiter:
         finally:
             self.parked.discard(wait)
             if not self.parked:
-                self._committed.set()  # lets the watch end
+                self._unread.set()
 
-    def committed(self) -> None:
+    def committed(self, event: Any) -> None:
         """This process committed an event."""
-        self._committed.set()
+        if self._seen is None or event.event_id > self._seen + 1:
+            self._unread.set()  # others are before it
+        elif event.event_id == self._seen + 1:
+            self._tell(event)
 
     def close(self) -> None:
         """The server goes down: wake every wait, so that each answers now."""
@@ -110,40 +115,44 @@ class Waiter:
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         try:
             with contextlib.closing(store().watch()) as commits:
-                seen = await in_thread(READERS, domain().newest_event_id)
+                self._seen = await in_thread(READERS, domain().newest_event_id)
                 primed.set_result(None)
-                unread = False  # events that could not be read yet
                 while self.parked:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(PROBE_SECONDS):
-                            await self._committed.wait()
-                    if commits.changed() or self._committed.is_set() or unread:
-                        self._committed.clear()
+                            await self._unread.wait()
+                    if commits.changed() or self._unread.is_set():
+                        self._unread.clear()
                         try:
-                            seen = await self._wake(seen)
-                            unread = False
+                            await self._read()
                         except (DatabaseError, NexusError):  # busy, failing, or moved away
-                            unread = True
+                            self._unread.set()
                             await asyncio.sleep(PAUSE_SECONDS)
         except Exception as error:
             if primed.done():
                 raise
             primed.set_exception(error)
         finally:
+            self._seen = None
             primed.cancel()  # without effect once it has a result
             self._wake_all()  # they look for themselves, and the next to park starts a new watch
 
-    async def _wake(self, seen: int) -> int:
-        """Wake whom the events after `seen` concern; the id of the last one read."""
-        while events := await in_thread(READERS, partial(domain().events_after, seen, READ_AT_ONCE)):
+    async def _read(self) -> None:
+        """Tell of every event that the log has behind the last one that was told."""
+        assert self._seen is not None
+        while events := await in_thread(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
             for event in events:
-                for wait in self.parked:
-                    if wait.interested(event):
-                        wait.woken.set()
-            seen = events[-1].event_id
+                if event.event_id > self._seen:  # else it came from this process meanwhile
+                    self._tell(event)
             if len(events) < READ_AT_ONCE:
                 break
-        return seen
+
+    def _tell(self, event: Any) -> None:
+        """Wake whom an event concerns."""
+        self._seen = event.event_id
+        for wait in self.parked:
+            if wait.interested(event):
+                wait.woken.set()
 
     def _wake_all(self) -> None:
         for wait in self.parked:
@@ -158,8 +167,8 @@ def waiter() -> Waiter:
     return _waiters.setdefault(asyncio.get_running_loop(), Waiter())
 
 
-def announce_commit() -> None:
+def announce_commit(event: Any) -> None:
     """Tell every waiter of this process that an event was committed; called from any thread."""
     for loop, waiting in list(_waiters.items()):
         if waiting.parked and not loop.is_closed():
-            loop.call_soon_threadsafe(waiting.committed)
+            loop.call_soon_threadsafe(waiting.committed, event)

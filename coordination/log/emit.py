@@ -62,4 +62,4 @@ def emit(
 
 def _tell(event: Event) -> None:
     committed.send_robust(Event, event=event)
-    announce_commit()  # last: who waits sees what came of it, too
+    announce_commit(event)  # last: who waits sees what came of it, too

@@ -24,13 +24,14 @@ from tests.core.waiting import LONG, follow, names, page_of, parked, put
 
 pytestmark = pytest.mark.usefixtures("committed")
 
-ANOTHER_PROCESS = """
+FROM_AFAR = (
+    "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+    " SELECT workspace_id, 'workspace', 'note', '{\"name\": \"from afar\"}', 'public', created_at FROM workspaces"
+)
+ANOTHER_PROCESS = f"""
 import sqlite3, sys
 store = sqlite3.connect(sys.argv[1], timeout=10)
-store.execute(
-    "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
-    " SELECT workspace_id, 'workspace', 'note', '{\\"name\\": \\"from afar\\"}', 'public', created_at FROM workspaces"
-)
+store.execute({FROM_AFAR!r})
 store.commit()
 """
 
@@ -49,6 +50,45 @@ async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace:
     command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
     assert names(await page_of(wait)) == ["from afar"]
+
+
+async def test_it_needs_no_look_at_the_log_for_a_commit_of_this_process(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(project)  # the log goes on from here
+    async with waiting.waiter().park(lambda event: event.payload.get("name") == "x") as wait:
+        monkeypatch.setattr(domain(), "events_after", lambda seen, limit: [])
+        await put(project)
+        assert await wait.wait(LONG)
+
+
+@pytest.mark.sqlite
+async def test_it_tells_each_event_once_and_in_order_whoever_committed_what(
+    project: str, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    really = domain().events_after
+
+    def by_another() -> None:
+        with closing(sqlite3.connect(settings.NEXUS.database, timeout=LONG)) as store:
+            store.execute(FROM_AFAR)
+            store.commit()
+
+    def interested(event: Any) -> bool:
+        told.append(event.payload.get("name"))
+        return bool(told[-1] == "last")
+
+    await put(project)
+    async with waiting.waiter().park(interested) as wait:
+        # As a look finds it that began before an event of this process came past it.
+        monkeypatch.setattr(domain(), "events_after", lambda seen, limit: really(seen - 1, limit))
+        for name in ("first", "second", "last"):
+            await put(project, name)
+            if name != "last":
+                await asyncio.to_thread(by_another)
+        assert await wait.wait(LONG)
+        await put(project, "behind")
+    assert told == ["first", "from afar", "second", "from afar", "last", "behind"]
 
 
 async def test_it_misses_nothing_that_is_committed_between_a_look_and_the_park(
