@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, Min, OuterRef
+from django.dispatch import Signal
 
 from control.config import ControlSettings
 from control.errors import ControlCode
 from control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
-from control.models import OVER, PoolAgent, Role, Turn, TurnStatus
+from control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
 from control.services import questions, transcript
 from control.telling import tell_turn
 from control.waking import mail
@@ -54,6 +55,7 @@ _cancel_asked = Select(
 
 
 ENDS = frozenset(f"turn.{status}" for status in OVER)
+queued = Signal()  # sent in this process, inside the transaction that stores a new turn
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,13 @@ def queue(
     return begin(turn, actor.name)
 
 
-def begin(turn: Turn, by: str | None) -> Turn:
-    """Inside a transaction: store a new turn, for the worker to take."""
+def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
+    """Inside a transaction: store a new turn, with what woke its agent; a worker of this process may take it there."""
     turn.status = TurnStatus.QUEUED
     insert(turn)
+    insert(*wakes)
     tell_turn("turn.queued", by, turn, turn.queued_at, source=turn.source)
+    queued.send(Turn)
     return turn
 
 

@@ -71,9 +71,8 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
             depth=depth,
             queued_at=moment,
         )
-        turns.begin(turn, items[0].sender)
-        for item in items:
-            Wake.objects.create(turn=turn, kind=item.kind, item=item.identifier, sender=item.sender)
+        wakes = [Wake(turn=turn, kind=item.kind, item=item.identifier, sender=item.sender) for item in items]
+        turns.begin(turn, items[0].sender, wakes)
     return turn
 
 

@@ -11,10 +11,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import DatabaseError
+from django.db import DatabaseError, transaction
 
 from control import leftovers
 from control.config import ControlSettings
+from control.models import Turn
 from control.services import pool, turns
 from control.waking.watch import Watch
 from control.worker.alone import alone
@@ -22,7 +23,6 @@ from control.worker.fairness import Fairness, Waiting
 from control.worker.storing import stored
 from control.worker.telling import Tell, to_nobody
 from control.worker.turn import Taking
-from coordination.log.emit import committed
 from coordination.models import Event
 from core.clock import now
 from core.database.base import Sole
@@ -50,8 +50,7 @@ class Worker:
 
     def __init__(self, since: datetime, tell: Tell = to_nobody) -> None:
         self.since, self.tell = since, tell
-        self.taking: dict[str, Taking] = {}  # by turn_id; the loop and the threads that claim see it
-        self._claiming = threading.Lock()  # who claims knows what all others have claimed
+        self.taking: dict[str, Taking] = {}  # by turn_id; the loop and the thread that claims see it
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()  # turns that are to end
         self._unsure: set[str] = set()  # turns that may be on record as taken, and are not
@@ -78,7 +77,7 @@ class Worker:
         try:
             await stored(self._begin, math.inf, twice=True)
             self._loop = asyncio.get_running_loop()
-            committed.connect(self._queued_here)
+            turns.queued.connect(self._queued_here)
             loops = [
                 asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
                 asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
@@ -92,7 +91,7 @@ class Worker:
             await asyncio.gather(*loops, return_exceptions=True)
             await self._end()
         finally:
-            committed.disconnect(self._queued_here)
+            turns.queued.disconnect(self._queued_here)
             await asyncio.to_thread(sole.release)
 
     async def _unless_stopped(self, awaited: Awaitable[T]) -> T | None:
@@ -105,6 +104,7 @@ class Worker:
         return None
 
     def _begin(self) -> None:
+        self._claimer = threading.get_ident()  # the one thread that claims knows what was claimed
         turns.interrupt(KILLED)
         pool.end_temporary(self.since)
 
@@ -149,47 +149,52 @@ class Worker:
             pass
 
     def _claim_next(self) -> bool:
-        """On a thread: claim the turn that is next, for the loop to see through; False where there is none, or no room.
+        """On the thread that claims: whether a turn was claimed, for the loop to see through."""
+        if unsure := self._unsure.copy():
+            turns.interrupt(UNSTORED, unsure)
+            self._unsure -= unsure
+        return self._claim_one()
+
+    def _claim_one(self) -> bool:
+        """Claim the turn that is next; False where there is none, or no room.
 
         Who is busy and who was served stands in memory, and nobody else claims: a second look at the store in between
         would tell nothing new.
         """
-        with self._claiming:
-            self._may_wait = True  # until it is known better
-            if unsure := self._unsure.copy():
-                turns.interrupt(UNSTORED, unsure)
-                self._unsure -= unsure
-            taking = [taken.turn for taken in list(self.taking.values())]
-            if self._stopping.is_set() or len(taking) >= ControlSettings.current().pool_turns:
-                return False
-            queued = {Waiting(*row) for row in turns.waiting()}
-            busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
-            while (
-                chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
-            ) is not None:
-                queued.remove(chosen)
-                self._unsure.add(chosen.turn_id)  # until the store has answered, which it may not
-                turn = turns.claim(chosen.turn_id)
-                self._unsure.remove(chosen.turn_id)
-                if turn is not None:  # else it was cancelled meanwhile
-                    self._fairness.serve(chosen)
-                    taken = self.taking[turn.pk] = Taking(turn, self.tell)
-                    self._loop.call_soon_threadsafe(self._start, taken)
-                    break
-            self._may_wait = bool(queued)
+        self._may_wait = True  # until it is known better
+        taking = [taken.turn for taken in list(self.taking.values())]
+        if self._stopping.is_set() or len(taking) >= ControlSettings.current().pool_turns:
+            return False
+        queued = {Waiting(*row) for row in turns.waiting()}
+        busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
+        while (
+            chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
+        ) is not None:
+            queued.remove(chosen)
+            self._unsure.add(chosen.turn_id)  # until it is committed, which it may never be known to be
+            turn = turns.claim(chosen.turn_id)
+            if turn is not None:
+                transaction.on_commit(partial(self._claimed, chosen, turn))  # at once, where that is over
+                break
+            self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
+        self._may_wait = bool(queued)
         return chosen is not None
 
-    def _queued_here(self, event: Event, **_: Any) -> None:
-        """A turn that is queued in this process is claimed by the thread that queued it: no news has to come round."""
-        if event.type == QUEUED:
-            try:
-                self._claim_next()
-            except (DatabaseError, NexusError):
-                self._loop.call_soon_threadsafe(self._claim_soon)
+    def _claimed(self, waited: Waiting, turn: Turn) -> None:
+        self._unsure.remove(turn.pk)
+        self._fairness.serve(waited)
+        taken = self.taking[turn.pk] = Taking(turn, self.tell)
+        self._loop.call_soon_threadsafe(self._start, taken)
+
+    def _queued_here(self, **_: Any) -> None:
+        """A turn that the thread which claims has queued is claimed in the same transaction: one commit for both."""
+        if threading.get_ident() == self._claimer and not self._unsure:
+            self._claim_one()
 
     def _is_queued(self, event: Event) -> bool:
         """Whether an event tells of a turn to claim; of one that was claimed as it was queued, it does not."""
-        return event.type == QUEUED and event.payload["turn_id"] not in self.taking
+        turn_id = event.payload.get("turn_id")
+        return event.type == QUEUED and turn_id not in self._unsure and turn_id not in self.taking
 
     def _start(self, taking: Taking) -> None:
         task = asyncio.create_task(self._see_through(taking))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from control import following, monitoring, selectors
@@ -23,7 +23,7 @@ from control.worker import turn as taking
 from control.worker import work
 from control.worker.work import POOL, Worker
 from core.clock import now
-from core.database import store
+from core.database import store, write
 from core.database.base import Sole
 from core.operations.errors import Code, NexusError
 from core.waiting import READERS, SLOW, WRITERS, in_thread
@@ -76,6 +76,29 @@ async def test_it_claims_a_turn_as_it_is_sent_in_its_own_process(worker: Worker,
     assert await in_thread(WRITERS, sent_and_looked_at) == ["running", "queued"], "the agent is at one by then"
     let_go.set()
     assert (await ended(first)).status == "done"
+
+
+async def test_it_claims_a_turn_in_the_transaction_that_queues_it_and_lets_go_of_one_that_was_not_queued_after_all(
+    worker: Worker, plays: Plays
+) -> None:
+    taken: list[str] = []
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        taken.append(scene.turn.content)
+        return DONE
+
+    def sent_in_vain() -> str:
+        with write():
+            status = Turn.objects.get(pk=send("ann", "in vain").pk).status
+            transaction.set_rollback(True)
+        return status
+
+    plays(take)
+    await acreate("ann", "bob")
+    await ended(await asend("bob", "first"))  # it is at work
+    assert await in_thread(WRITERS, sent_in_vain) == "running"
+    assert (await ended(await asend("ann", "again"))).status == "done"
+    assert taken == ["first", "again"]
 
 
 @pytest.mark.sqlite  # where writers of several threads are sure to wait for each other
@@ -271,25 +294,28 @@ async def test_an_end_is_stored_once_the_store_takes_it(
     assert (turn.status, turn.answer, tries) == ("done", "done", 4)
 
 
+@pytest.mark.parametrize("pool", [WRITERS, SLOW], ids=["by who sends it", "by the worker"])
 async def test_a_turn_whose_beginning_may_be_stored_or_not_holds_its_agent_up_no_longer(
-    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch, pool: Any
 ) -> None:
-    claim = turns.claim
-
-    def in_doubt(turn_id: str) -> Turn | None:
-        monkeypatch.setattr(turns, "claim", claim)
-        claim(turn_id)
+    def in_doubt(*_: Any) -> None:
+        monkeypatch.undo()
+        plays(take)
         raise NexusError(Code.DB_ERROR, "The connection was lost as it was committed.", {"cause": "commit_in_doubt"})
+
+    def sent() -> str:
+        with contextlib.suppress(NexusError):
+            send("ann")
+        return Turn.objects.get().pk
 
     async def take(runner: Any, scene: Scene) -> Ended:
         return DONE
 
-    monkeypatch.setattr(turns, "claim", in_doubt)
     plays(take)
     await acreate("ann")
-    in_doubt_turn, next_one = await asend("ann"), await asend("ann", "next")
-    assert (await ended(in_doubt_turn)).status == "interrupted"
-    assert (await ended(next_one)).status == "done"
+    monkeypatch.setattr(worker, "_claimed", in_doubt)  # it comes with the commit
+    assert (await ended(await in_thread(pool, sent))).status == "interrupted"
+    assert (await ended(await asend("ann", "next"))).status == "done"
 
 
 async def test_a_turn_whose_end_could_not_be_stored_holds_its_agent_up_no_longer(
