@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -139,8 +139,9 @@ async def _session(
             f"{_name(place)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
         )
     servers: list[Any] = [McpServerStdio(name="nexus", command=server.command, args=list(server.args), env=[])]
-    known = _known_session(scene.history)
-    if known is not None and offered.agent_capabilities and offered.agent_capabilities.load_session:
+    loads = offered.agent_capabilities is not None and offered.agent_capabilities.load_session
+    known = await _known_session(scene.history()) if loads else None
+    if known is not None:
         client.is_listening = False
         try:
             await connection.load_session(scene.agent.cwd, known, servers)
@@ -154,7 +155,7 @@ async def _session(
     session = await connection.new_session(scene.agent.cwd, mcp_servers=servers)
     client.meta = {SESSION: session.session_id[:QUOTED]}
     most = (place.runner.context_tokens - place.runner.reply_tokens) * BYTES_A_TOKEN // 2
-    return session.session_id, _told(scene.history, scene.turn.content, most)
+    return session.session_id, await _told(scene.history(), most)
 
 
 async def _prompted(
@@ -206,9 +207,9 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
             return ended
 
 
-def _known_session(history: Sequence[Entry]) -> str | None:
+async def _known_session(history: AsyncIterator[Entry]) -> str | None:
     """The agent's own session of an earlier turn; none from before a compaction, which it would undo."""
-    for entry in reversed(history):
+    async for entry in history:
         meta = entry.meta or {}
         if "summary_of" in meta:
             return None
@@ -217,12 +218,18 @@ def _known_session(history: Sequence[Entry]) -> str | None:
     return None
 
 
-def _told(history: Sequence[Entry], content: str, most: int) -> str:
-    """A message, after what was said before it, of which the last `most` characters are kept."""
-    said = [f"{entry.role}: {entry.content}" for entry in history[:-1] if entry.role != Role.TOOL and entry.content]
+async def _told(history: AsyncIterator[Entry], most: int) -> str:
+    """A turn's message, after what was said before it, of which the last `most` characters are kept."""
+    content, said, length = (await anext(history)).content, list[str](), 0
+    async for entry in history:
+        if entry.role != Role.TOOL and entry.content:
+            said.append(f"{entry.role}: {entry.content}")
+            length += len(said[-1])
+        if length >= most:
+            break
     if not said:
         return content
-    before = "\n\n".join(said)[-most:]
+    before = "\n\n".join(reversed(said))[-most:]
     return f"What was said so far:\n\n{before}\n\nNow:\n\n{content}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -94,7 +94,7 @@ class Scene:
 
     agent: PoolAgent
     turn: Turn
-    history: Sequence[Entry]  # the context, with the turn's message last
+    history: Callable[[], AsyncIterator[Entry]]  # the context, the turn's message first: read as far as it is followed
     say: Say
     ask: Ask
     call: Callable[[str, str, Mapping[str, Any]], Awaitable[Outcome]]  # an operation of a toolset, as the agent

@@ -152,9 +152,8 @@ class _Turn:
     async def _entries(self) -> list[Entry]:
         """The transcript, folded where it nearly fills the context."""
         agent = self.scene.agent
-        if not await in_thread(READERS, partial(selectors.is_nearly_full, agent)):
-            return list(self.scene.history)
-        await in_thread(WRITERS, partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens))
+        if await in_thread(READERS, partial(selectors.is_nearly_full, agent)):
+            await in_thread(WRITERS, partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens))
         return await in_thread(READERS, partial(transcript.context, agent))
 
     def _instructions(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
     """Play the first step that fits what was sent, or each thing that woke the agent."""
     said: list[str] = []
     made, halted = 0, False
-    for heard in _heard(scene):
+    for heard in await _heard(runner, scene):
         step, names = _fitting(runner, heard)
         refused = ""
         for call in step.call:
@@ -55,12 +55,18 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
     return Ended(TurnStatus.DONE, answer, iterations=made + 1, halted=halted, closing=Closing(answer))
 
 
-def _heard(scene: Scene) -> Iterator[Heard]:
-    *earlier, own = scene.history
-    so_far = [entry.content for entry in earlier if entry.role == Role.USER]
-    woken_by = (own.meta or {}).get("woken_by")
-    texts = message.split(own.content) if woken_by else [own.content]
-    for text, thing in zip(texts, woken_by or [{}], strict=True):
+async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
+    """What the turn brings. The transcript is read only as far as it counts: for long agents it is long."""
+    woken_by: list[dict[str, Any]] = []
+    so_far: list[str] = []
+    if scene.turn.depth or any(step.after for step in runner.script):
+        history = scene.history()
+        woken_by = ((await anext(history)).meta or {}).get("woken_by", [])
+        if any(step.after for step in runner.script):
+            so_far = [entry.content async for entry in history if entry.role == Role.USER][::-1]
+    content = scene.turn.content
+    heard = []
+    for text, thing in zip(message.split(content) if woken_by else [content], woken_by or [{}], strict=True):
         so_far.append(text)
         names = {
             "agent_id": scene.agent.agent_id,
@@ -69,7 +75,8 @@ def _heard(scene: Scene) -> Iterator[Heard]:
             "from": thing.get("sender") or "",
             "item": thing.get("item") or "",
         }
-        yield Heard(text, "\n".join(so_far), names)
+        heard.append(Heard(text, "\n".join(so_far), names))
+    return heard
 
 
 def _fitting(runner: Rehearsal, heard: Heard) -> tuple[Step, dict[str, str]]:

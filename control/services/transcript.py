@@ -17,6 +17,7 @@ from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
 
 BYTES_A_TOKEN = 4  # the usual estimate, where the model does not tell
+PAGE = 100  # entries that are read at once, where not all are needed
 KEPT = 2  # turns that compaction leaves as they were said
 QUOTED = 400  # characters of an entry that the summary keeps
 SUMMARY = 4  # the part of a context that it takes at most: a quarter
@@ -24,6 +25,9 @@ HEAD = "Summary of what was said before, made by quoting its beginnings:\n"
 
 _made = Select(lambda: PoolAgent.objects.filter(pk=Slot("pk")).values_list("entries_made"))
 _context = Select(lambda: Entry.objects.in_context().filter(agent=Slot("agent")))
+_before = Select(
+    lambda: Entry.objects.in_context().filter(agent=Slot("agent"), position__lt=Slot("position")).order_by("-position")
+)
 _count = Update(
     lambda: PoolAgent.objects.filter(pk=Slot("pk")),
     entries_made=F("entries_made") + 1,
@@ -80,6 +84,11 @@ def append(
 def context(agent: PoolAgent) -> list[Entry]:
     """What an agent still knows, in its order."""
     return _context(agent=agent.pk)
+
+
+def before(agent: PoolAgent, position: int) -> list[Entry]:
+    """The newest entries before a position that an agent still knows, newest first: a page of them."""
+    return _before(PAGE, agent=agent.pk, position=position)
 
 
 def tokens_by_role(agent: PoolAgent) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -40,7 +40,9 @@ class Taking:
     """A turn while it is taken."""
 
     def __init__(self, turn: Turn, tell: Tell = to_nobody) -> None:
+        """On a thread: which runner takes it is read from a file."""
         self.turn = turn
+        self._runner = _named(turn.agent.runner)
         self._teller = Teller(turn, tell)
         self._running: asyncio.Task[Ended] | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -53,12 +55,11 @@ class Taking:
 
     async def take(self) -> Ended:
         """How it ended; soon after `cancel`, even where the runner goes on."""
-        try:
-            runner, history = await in_thread(READERS, self._given)
-        except Exception as error:
-            return _failed(error)
+        runner = self._runner
+        if isinstance(runner, NexusError):
+            return _failed(runner)
         asked = asyncio.create_task(self._asked.wait())
-        self._running = asyncio.create_task(self._run(runner, history))
+        self._running = asyncio.create_task(self._run(runner))
         self._telling = asyncio.create_task(self._teller.work())
         try:
             await asyncio.wait((self._running, asked), timeout=runner.turn_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -86,12 +87,7 @@ class Taking:
         if self._running is not None and not self._running.done():
             log.error("The runner %r goes on with a turn that was ended; see what it does.", self.turn.agent.runner)
 
-    def _given(self) -> tuple[Runner, list[Entry]]:
-        """What its runner starts with. Raises what reading the configuration or the store raises."""
-        agent = self.turn.agent
-        return runners().named(agent.runner), transcript.context(agent)
-
-    async def _run(self, runner: Runner, history: list[Entry]) -> Ended:
+    async def _run(self, runner: Runner) -> Ended:
         try:
             await self._check_directory()
             take = import_module(f"control.runners.{runner.kind}").take
@@ -100,7 +96,7 @@ class Taking:
                 Scene(
                     self.turn.agent,
                     self.turn,
-                    history,
+                    self._history,
                     self._say,
                     partial(ask, self.turn),
                     self._call,
@@ -125,6 +121,14 @@ class Taking:
             there = False
         if not there:
             raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
+
+    async def _history(self) -> AsyncIterator[Entry]:
+        agent = self.turn.agent
+        position = agent.entries_made  # as the turn began
+        while page := await in_thread(READERS, partial(transcript.before, agent, position)):
+            for entry in page:
+                yield entry
+            position = page[-1].position
 
     async def _say(
         self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
@@ -154,6 +158,13 @@ class Taking:
         agent = self.turn.agent
         caller = Caller("pool", agent_id=agent.agent_id, connection=f"pool:{agent.pk}")
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
+
+
+def _named(runner: str) -> Runner | NexusError:
+    try:
+        return runners().named(runner)
+    except NexusError as error:
+        return error
 
 
 def _failed(error: Exception) -> Ended:

@@ -23,6 +23,7 @@ from core.operations.caller import Caller
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Outcome
 from core.waiting import READERS, WRITERS, in_thread
+from tests.control.turns import newest_first
 
 ADMINISTRATOR = Actor("ada")
 
@@ -58,8 +59,8 @@ class Stage:
 
     async def scene(self, turn: Turn) -> Scene:
         """What a runner is given."""
-        history = await in_thread(READERS, lambda: list(Entry.objects.in_context().filter(agent=self.agent)))
-        return Scene(turn.agent, turn, history, partial(self._say, turn), self._ask, self._call)
+        known = await in_thread(READERS, lambda: list(Entry.objects.in_context().filter(agent=self.agent)))
+        return Scene(turn.agent, turn, partial(newest_first, known), partial(self._say, turn), self._ask, self._call)
 
     async def take(self, runner: Model, content: str) -> Ended:
         """Take a whole turn."""

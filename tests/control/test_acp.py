@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from coordination.services import keys
 from coordination.services.agents import agent_of_key
 from core.operations.errors import NexusError
 from core.waiting import WRITERS, in_thread
+from tests.control.playing import fill
 from tests.control.turns import Played, create
 
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -126,7 +128,9 @@ async def test_it_makes_no_more_calls_than_it_may(plays: Plays) -> None:
 async def test_an_agent_that_loads_sessions_goes_on_in_its_own(plays: Plays) -> None:
     played = await plays("--loads")
     first = await played.turn("session")
+    played.read.clear()
     assert (await played.turn("session")).answer == first.answer
+    assert len(played.read) == 2, "the turn's message, and what was said last"
     assert "told again" not in [entry.content for entry in await played.entries()]
 
 
@@ -135,6 +139,15 @@ async def test_another_is_told_what_was_said(plays: Plays) -> None:
     await played.turn("hello")
     told = (await played.turn("repeat")).answer or ""
     assert told.startswith("What was said so far:\n\nuser: hello\n\nassistant: Hello\n\nNow:")
+
+
+async def test_of_what_was_said_it_reads_no_more_than_it_tells(plays: Plays) -> None:
+    played = await plays()
+    played.runner = played.runner.model_copy(update={"context_tokens": 1000, "reply_tokens": 500})
+    await in_thread(WRITERS, partial(fill, played.agent, 300))
+    told = (await played.turn("repeat")).answer or ""
+    assert "assistant: entry290 said\n\n" in told and told.endswith("assistant: entry299 said\n\nNow:\n\nrepeat")
+    assert len(played.read) < 100
 
 
 @BOTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from control.waking.message import Item
 from core.config import CoreSettings
 from core.operations.errors import Code, NexusError
 from core.operations.replies import Outcome
+from tests.control.turns import newest_first
 
 ROOT = Path(__file__).parents[2]
 NOON = datetime(2031, 5, 5, 12, tzinfo=UTC)
@@ -34,12 +36,14 @@ class Play:
         self.history: list[Entry] = []
         self.called: list[tuple[str, Mapping[str, Any]]] = []
         self.said: list[str] = []
+        self.read: list[Entry] = []  # of the transcript
 
     async def hears(self, content: str, woken_by: list[dict[str, str]] | None = None) -> Ended:
         """Take a turn."""
         self.history.append(Entry(role=Role.USER, content=content, meta={"woken_by": woken_by} if woken_by else {}))
         agent = PoolAgent(agent_id="ann", cwd="/srv")
-        scene = Scene(agent, Turn(turn_id="t"), [*self.history], self._say, self._ask, self._call)
+        turn = Turn(turn_id="t", content=content, depth=len(woken_by or ()))
+        scene = Scene(agent, turn, partial(newest_first, [*self.history], self.read), self._say, self._ask, self._call)
         return await rehearsal.take(self.runner, scene)
 
     async def wakes(self, *bodies: str) -> Ended:
@@ -95,6 +99,19 @@ async def test_it_plays_a_step_once_what_comes_before_it_was_heard() -> None:
     play = Play("[{ when = 'done', after = ['x done', 'y done'], say = 'All.' }, { when = 'done', say = 'More.' }]")
     answers = [(await play.hears(text)).answer or "" for text in ("y done", "y done", "x done")]
     assert [answer.rpartition("] ")[2] for answer in answers] == ["More.", "More.", "All."]
+
+
+async def test_it_reads_of_a_transcript_only_what_its_steps_ask_for() -> None:
+    play = Play("[{ say = 'A' }]")
+    for _ in range(3):
+        await play.hears("Hi")
+    assert play.read == []
+    await play.wakes("one")
+    assert play.read == play.history[-1:]
+    play = Play("[{ after = ['x'], say = 'A' }]")
+    for _ in range(3):
+        await play.hears("Hi")
+    assert len(play.read) == 1 + 2 + 3
 
 
 async def test_it_answers_each_thing_that_woke_it() -> None:

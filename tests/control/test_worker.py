@@ -255,6 +255,30 @@ async def test_an_answer_that_came_as_it_was_cancelled_is_kept(worker: Worker, p
     assert (turn.status, turn.answer) == ("done", "just done")
 
 
+async def test_a_runner_follows_the_transcript_from_its_message_back_as_far_as_it_wants(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript, "PAGE", 2)
+    known: list[str] = []
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        await scene.say(Role.ASSISTANT, "what is said meanwhile is none of it")
+        known.extend([entry.content async for entry in scene.history()])
+        return DONE
+
+    def talk() -> None:
+        with write():
+            ann = PoolAgent.objects.get(agent_id="ann")
+            for number in range(4):
+                transcript.append(ann, None, Role.USER, str(number), moment=now())
+
+    plays(take)
+    await acreate("ann")
+    await in_thread(WRITERS, talk)
+    assert (await ended(await asend("ann"))).status == "done"
+    assert known == ["go", "3", "2", "1", "0"]
+
+
 async def test_a_turn_that_takes_too_long_fails(worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     from control.runners.configuration import Rehearsal, Runners
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from control.members import Actor
@@ -29,13 +30,22 @@ class Played:
     decide: Callable[[str], bool] = lambda subject: False
     asked: list[str] = field(default_factory=list)
     heard: asyncio.Event = field(default_factory=asyncio.Event)  # an entry was said
+    read: list[Entry] = field(default_factory=list)  # of the transcript, by the runner
     draft: Draft = field(default_factory=Draft)  # all that was written: what is said takes nothing away
 
     async def turn(self, content: str) -> Ended:
         """Take a turn to its end, as a worker does."""
         turn = await in_thread(WRITERS, lambda: self._claim(content))
-        history = await in_thread(WRITERS, lambda: list(Entry.objects.in_context().filter(agent=self.agent)))
-        scene = Scene(self.agent, turn, history, self._say(turn), self._ask, self._call, self.draft)
+        known = await in_thread(WRITERS, lambda: list(Entry.objects.in_context().filter(agent=self.agent)))
+        scene = Scene(
+            self.agent,
+            turn,
+            partial(newest_first, known, self.read),
+            self._say(turn),
+            self._ask,
+            self._call,
+            self.draft,
+        )
         ended: Ended | None = None
         try:
             ended = await self.take(self.runner, scene)
@@ -76,6 +86,14 @@ class Played:
         """The transcript, without what was sent."""
         said = Entry.objects.filter(agent=self.agent).exclude(role=Role.USER).order_by("position")
         return await in_thread(WRITERS, lambda: list(said))
+
+
+async def newest_first(entries: Sequence[Entry], read: list[Entry] | None = None) -> AsyncIterator[Entry]:
+    """What a runner is given of a transcript; `read` tells how much of it was."""
+    for entry in reversed(entries):
+        if read is not None:
+            read.append(entry)
+        yield entry
 
 
 def create(agent_id: str, cwd: str, **more: Any) -> PoolAgent:
