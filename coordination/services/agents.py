@@ -9,7 +9,6 @@ from typing import Any
 from django.db import OperationalError
 
 from coordination import renewal
-from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent
 from coordination.routing import capability_set
 from core.clock import now
@@ -91,8 +90,3 @@ def _touch_if_free(agent_id: str, moment: datetime) -> None:
 def hash_secret(secret: str) -> str:
     """How keys and session secrets lie in the store; both are random, so a plain SHA-256 suffices."""
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def agent_of_key(key: str) -> str | None:
-    """The agent that an API key is for; None when it is unknown or deactivated."""
-    return agent_of_key_hash(hash_secret(key))

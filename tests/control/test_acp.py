@@ -24,11 +24,11 @@ from control.runners.configuration import Acp
 from control.tools import files, places
 from coordination.models import LentKey
 from coordination.services import keys
-from coordination.services.agents import agent_of_key
 from core.operations.errors import NexusError
 from core.waiting import WRITERS, in_thread
 from tests.control.playing import fill
 from tests.control.turns import Played, create
+from tests.keys import agent_of_key
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 Plays = Callable[..., Any]

@@ -14,9 +14,9 @@ from control.models import PoolAgent, TurnStatus
 from control.runners.traffic import DIRECTORY as LOGS
 from control.services import pool, turns
 from coordination.services import keys
-from coordination.services.agents import agent_of_key
 from core.clock import now
 from tests.control.pool import create, send
+from tests.keys import agent_of_key
 
 pytestmark = pytest.mark.django_db
 

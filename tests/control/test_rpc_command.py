@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from control.management.commands import rpc
 from control.management.commands.rpc import EXIT_CODES, Command
+from control.operations.pool import CreateAgent
 
 VERBS = "list create destroy send cancel status messages logs compact runners detect discover shutdown".split()
 
@@ -24,6 +29,8 @@ VERBS = "list create destroy send cancel status messages logs compact runners de
         ["detect", "--port", "abc"],
         ["discover", "--ports", "1-"],
         ["create", "x", "--cwd", ""],
+        ["create", "x", "--wake-tokens", "-1"],
+        ["create", "x", "--wake-tokens", "all"],
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,6 +52,42 @@ def test_each_verb_shows_examples_and_exit_codes(verb: str, capsys: pytest.Captu
         Command().create_parser("nexus", "rpc").parse_args([verb, "--help"])
     said = capsys.readouterr().out
     assert f"nexus rpc {verb}" in said and EXIT_CODES in said
+
+
+def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    class Client:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        async def __aenter__(self) -> Client:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        async def create_agent(self, agent_id: str, **how: Any) -> dict[str, Any]:
+            asked.update(how, agent_id=agent_id)
+            return {}
+
+    monkeypatch.setattr(rpc, "NexusClient", Client)
+    line = (
+        "create ann --preset trusted --cwd /srv --write-path /srv/a --write-path /srv/b --model small --worktree "
+        "--disable-tool run --disable-tool send --parent lead --wake-on mail --wake-tokens 0 "
+        "--message Hello --timeout 60"
+    )
+    command = Command()
+    with pytest.raises(SystemExit) as ended:
+        command.run(**vars(command.create_parser("nexus", "rpc").parse_args(line.split())))
+    assert ended.value.code == 0 and asked.pop("timeout") == 60
+    assert asked == {
+        "agent_id": "ann", "preset": "trusted", "cwd": Path("/srv"), "model": "small",
+        "allowed_write_paths": [Path("/srv/a"), Path("/srv/b")], "disable_tools": ["run", "send"],
+        "parent_agent_id": "lead", "wake_on": ["mail"], "wake_tokens": 0, "worktree": True,
+        "initial_message": "Hello", "wait_for_initial_response": True,
+    }  # fmt: skip
+    assert set(asked) == set(CreateAgent.model_fields)
 
 
 def test_its_verbs_are_all_tested() -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from coordination.models import Agent, AgentKey, Event, Session
 from coordination.services import keys
-from coordination.services.agents import agent_of_key, hash_secret
+from coordination.services.agents import hash_secret
 from coordination.toolset import COORDINATION, run
 from core.operations.caller import Caller
 from core.operations.errors import NexusError
 from inbox.models import Delivery
 from tests.conftest import Call
+from tests.keys import agent_of_key
 
 OLGA = Caller("rest", operator="olga")
 OPERATORS_ONLY = sorted(name for name, operation in COORDINATION.operations.items() if operation.operator_only)

@@ -15,7 +15,6 @@ from django.core.management import call_command
 from django.test import Client
 
 from coordination.models import AgentKey, Event
-from coordination.services.agents import agent_of_key
 from coordination.toolset import run
 from core.apps import nexus_apps
 from core.cli import ago, columns, login, one_line, table
@@ -23,6 +22,7 @@ from core.operations.caller import Caller
 from core.operations.registry import TOOLSETS
 from docs import make_reference, reference_pages
 from tests.conftest import Call
+from tests.keys import agent_of_key
 
 pytestmark = pytest.mark.usefixtures("team")
 

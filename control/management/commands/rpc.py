@@ -138,7 +138,10 @@ server:
                 cwd=options["cwd"],
                 allowed_write_paths=options["write_path"] or None,
                 model=options["model"],
+                disable_tools=options["disable_tool"] or None,
+                parent_agent_id=options["parent"],
                 wake_on=options["wake_on"] or None,
+                wake_tokens=options["wake_tokens"],
                 worktree=options["worktree"],
                 initial_message=message,
                 wait_for_initial_response=seconds is not None,
@@ -366,6 +369,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _tokens(text: str) -> int:
+    """The type of an argument that is a number of tokens."""
+    tokens = whole_number(text)
+    if tokens is None:
+        raise argparse.ArgumentTypeError("use a whole number")
+    return tokens
+
+
 def _port_number(text: str) -> int:
     """The type of an argument that is a port."""
     port = whole_number(text, LAST_PORT)
@@ -397,7 +408,7 @@ def _add_request(parser: CommandParser) -> None:
 def _add_create(parser: CommandParser) -> None:
     parser.add_argument("agent_id", metavar="ID", help="Its name; with a leading dot it ends with the server.")
     parser.add_argument("--preset", help="worker, sandboxed or trusted. [sandboxed]")
-    parser.add_argument("--cwd", type=_path, metavar="DIR", help="Its directory. [the server's]")
+    parser.add_argument("--cwd", type=_path, metavar="DIR", help="Its directory. [its parent's, or the server's]")
     parser.add_argument(
         "--write-path",
         type=_path,
@@ -408,11 +419,25 @@ def _add_create(parser: CommandParser) -> None:
     )
     parser.add_argument("--model", metavar="RUNNER", help="What takes its turns; `nexus rpc runners` lists them.")
     parser.add_argument(
+        "--disable-tool",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="It and what it creates do without this tool, such as run; repeatable.",
+    )
+    parser.add_argument("--parent", metavar="ID", help="The agent whose ceiling holds for it, and which may direct it.")
+    parser.add_argument(
         "--wake-on",
         action="append",
         default=[],
         metavar="WHAT",
         help="It takes a turn by itself at mail, handoff, task or topic; repeatable.",
+    )
+    parser.add_argument(
+        "--wake-tokens",
+        type=_tokens,
+        metavar="TOKENS",
+        help="Such turns take in a day at most; 0: no end. [its parent's, or pool_wake_tokens]",
     )
     parser.add_argument("--worktree", action="store_true", help="Give it a git worktree of its own, with a branch.")
     parser.add_argument("--message", metavar="TEXT", help="Its first message; - reads it from standard input.")
