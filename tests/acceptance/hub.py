@@ -6,7 +6,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +15,19 @@ from typing import Any
 
 import httpx
 
+from tests import warm
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 180  # a bound against hanging, not a figure
+Running = subprocess.Popen[str] | warm.Process
 
 
 @dataclass
 class Hub:
     """A running server. `lines` is what it printed."""
 
-    process: subprocess.Popen[str]
+    process: Running
     home: Path
     url: str
     lines: list[str] = field(default_factory=list)
@@ -64,19 +65,27 @@ class Hub:
 
 
 def start(
-    home: Path, *flags: str, command: list[str] | None = None, ready: str = "[nexus] Ready", database: str | None = None
+    home: Path,
+    *flags: str,
+    program: Path = ROOT / "manage.py",
+    command: list[str] | None = None,
+    ready: str = "[nexus] Ready",
+    database: str | None = None,
 ) -> Hub:
     """Start a server over `home` and return once it says that it is ready. Kill it when the test is over.
 
-    Its store is the PostgreSQL database of that URL, or what this run of the suite gives every home.
+    Its store is the PostgreSQL database of that URL, or what this run of the suite gives every home. A command of its
+    own starts cold.
     """
-    command = command or [sys.executable, "manage.py", "serve", "--port", "0", *flags]
     store = {"NEXUS_DATABASE_URL": database} if database else store_of(home)
     environ = {**os.environ, "NEXUS_HOME": str(home), "PYTHONUNBUFFERED": "1", **store}
     environ.pop("DJANGO_SETTINGS_MODULE", None)  # the tests' own
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    said: dict[str, Any] = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process: Running
+    if command:
+        process = subprocess.Popen(command, cwd=ROOT, env=environ, **said)
+    else:
+        process = warm.Process(["serve", "--port", "0", *flags], environ, program=program, **said)
     hub = Hub(process, home, "")
     arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     threading.Thread(target=_drain, args=(process, hub.lines, arrived), daemon=True).start()
@@ -93,7 +102,9 @@ def start(
         raise
 
 
-def _drain(process: subprocess.Popen[str], lines: list[str], arrived: queue.SimpleQueue[str | None]) -> None:
+def _drain(
+    process: subprocess.Popen[str] | warm.Process, lines: list[str], arrived: queue.SimpleQueue[str | None]
+) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         lines.append(line.rstrip())
@@ -114,7 +125,7 @@ def beside(home: Path, *flags: str, database: str) -> Iterator[Hub]:
 
 def serving(home: Path, *flags: str, program: Path = ROOT / "manage.py") -> Iterator[Hub]:
     """A hub for a fixture: started before, killed after."""
-    hub = start(home, command=[sys.executable, str(program), "serve", "--port", "0", *flags])
+    hub = start(home, *flags, program=program)
     try:
         yield hub
     finally:

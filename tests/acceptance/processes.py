@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE, CompletedProcess
 from typing import Any
 
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from benchmarks.stdio import HELLO as HANDSHAKE
+from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.postgres import store_of
 
@@ -27,17 +28,9 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **store, **more}
 
 
-def nexus(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+def nexus(home: Path, *arguments: str, **more: str) -> CompletedProcess[str]:
     """Run a command to its end."""
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    return subprocess.run(
-        command,
-        env=environment(home, **more),
-        text=True,
-        capture_output=True,
-        timeout=START_SECONDS,
-        stdin=subprocess.DEVNULL,
-    )
+    return warm.run(arguments, environment(home, **more), timeout=START_SECONDS)
 
 
 def client(home: Path, **more: str) -> Client:
@@ -52,13 +45,8 @@ class Raw:
     """A `runmcp` process spoken to line by line, for what no client would send."""
 
     def __init__(self, home: Path, *flags: str, **more: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "manage.py"), "runmcp", *flags],
-            env=environment(home, **more),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        environ = environment(home, **more)
+        self.process = warm.Process(["runmcp", *flags], environ, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def __enter__(self) -> Raw:
         return self

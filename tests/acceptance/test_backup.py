@@ -19,6 +19,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from tests import warm
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub
 from tests.acceptance.processes import Raw
 from tests.acceptance.test_tail import Tail
@@ -47,8 +48,7 @@ def environ(home: Path) -> dict[str, str]:
 
 
 def nexus(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environ(home), text=True, capture_output=True, timeout=START_SECONDS)
+    return warm.run(arguments, environ(home), timeout=START_SECONDS)
 
 
 @dataclass

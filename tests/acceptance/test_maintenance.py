@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.hub import ROOT, START_SECONDS, serving
+from tests import warm
+from tests.acceptance.hub import START_SECONDS, serving
 from tests.acceptance.log import VALUE, opened
 from tests.acceptance.processes import environment
 
 
 def nexus(home: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", *arguments, "--home", str(home)],
-        cwd=ROOT,
-        env=environment(home),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        check=False,
-    )
+    return warm.run([*arguments, "--home", str(home)], environment(home), given=stdin, timeout=START_SECONDS)
 
 
 @pytest.fixture

@@ -115,9 +115,10 @@ def test_it_answers_a_line_that_is_no_json(lasting: Raw) -> None:
 
 def test_it_writes_nothing_but_protocol_to_stdout_and_ends_when_stdin_closes(server: Raw) -> None:
     server.call("nexus_info", {})
-    stdout, _ = server.process.communicate(timeout=START_SECONDS)
-    assert stdout == b""
-    assert server.process.returncode == 0
+    assert server.process.stdin is not None and server.process.stdout is not None
+    server.process.stdin.close()
+    assert server.process.stdout.read() == b""
+    assert server.process.wait(START_SECONDS) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -19,6 +19,7 @@ import pytest
 from django.db import connection
 
 from coordination.models import Agent
+from tests import warm
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.conftest import Call
 from tests.postgres import SERVER, url
@@ -38,13 +39,8 @@ class Tail:
     """A follower over the test's own store."""
 
     def __init__(self, *flags: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "tail", *flags],
-            cwd=ROOT,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        pipe = subprocess.PIPE
+        self.process = warm.Process(["tail", *flags], environment(), stdout=pipe, stderr=pipe)
         self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._drain, daemon=True)
         self._reader.start()
@@ -75,7 +71,7 @@ class Tail:
         """What it says on stderr when it does not start."""
         assert self.process.stderr is not None
         assert self.process.wait(START_SECONDS) == 1
-        return self.process.stderr.read().decode()
+        return bytes(self.process.stderr.read()).decode()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from core.config import LARGEST, TABLE, flag, resolve, variable
 from core.operations.errors import Code, NexusError
 from nexus_site.launch import take_flags
+from tests import warm
 from tests.acceptance.hub import START_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,14 +169,7 @@ def test_it_refuses_a_flag_without_its_value(arguments: list[str]) -> None:
 def nexus(home: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `manage.py` to its end with nothing on stdin and a home of its own."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-    return subprocess.run(
-        [sys.executable, ROOT / "manage.py", *arguments],
-        env={**inherited, "NEXUS_HOME": str(home), **environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-    )
+    return warm.run(arguments, {**inherited, "NEXUS_HOME": str(home), **environ}, timeout=START_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.maintenance.server import Server
 
@@ -47,16 +48,11 @@ class Home:
     def process(self, *arguments: str, root: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
         """`nexus ARGUMENTS` over this home, as a user runs it from the checkout at `root`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=root,
-            env={**environ, "NEXUS_HOME": str(self.path)},
-            text=True,
-            capture_output=True,
-            timeout=START_SECONDS,
-            input="",
-            **options,
-        )
+        environ["NEXUS_HOME"] = str(self.path)
+        if root == ROOT and not options:
+            return warm.run(arguments, environ, timeout=START_SECONDS)
+        told: dict[str, Any] = {"text": True, "capture_output": True, "input": "", "timeout": START_SECONDS, **options}
+        return subprocess.run([sys.executable, "manage.py", *arguments], cwd=root, env=environ, **told)
 
 
 @pytest.fixture(scope="session")

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from core import overview
 from core.cli import Group
-from tests.acceptance.hub import START_SECONDS
-from tests.acceptance.processes import ROOT, environment
-
-
-def nexus(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    return subprocess.run(command, env=environment(home), text=True, capture_output=True, timeout=START_SECONDS)
+from tests.acceptance.processes import nexus
 
 
 def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:

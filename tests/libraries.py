@@ -1,0 +1,17 @@
+"""What the fork server imports once for all processes that start warm: libraries alone, none that looks at settings or
+keeps a thread, an open file or an event loop (Twisted's reactor is one)."""
+
+import gc
+from importlib import import_module
+
+for name in """
+    channels.routing daphne.http_protocol daphne.ws_protocol whitenoise.middleware
+    django.contrib.staticfiles.storage django.core.handlers.asgi django.core.management.commands.migrate
+    django.db.backends.postgresql.base django.db.backends.sqlite3.base django.forms django.template.defaulttags
+    django.template.loader django.views.generic unfold
+    mcp.server.lowlevel mcp.server.stdio mcp.server.streamable_http_manager pydantic
+    filelock httpx jsonschema markdown_it nh3 pathspec prometheus_client psutil psycopg_pool pygments.formatters.html
+    requests tomlkit yaml
+""".split():
+    import_module(name)
+gc.freeze()  # a search for garbage in a fork would copy all of it
