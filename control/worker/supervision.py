@@ -138,7 +138,7 @@ async def _worked(since: datetime) -> int:
         stdin=asyncio.subprocess.PIPE,  # its end tells that the hub is gone, however it went
         stdout=asyncio.subprocess.PIPE,  # the worker inherits it, and tells there what agents are writing
         limit=LONGEST_LINE,
-        env=os.environ | _environment(),
+        env=_environment(),
         start_new_session=True,  # Ctrl-C is the hub's to hear
     )
     hearing = asyncio.create_task(_hear(keeper))
@@ -171,9 +171,10 @@ async def _ended(keeper: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """What flags set for this process, for another to have it."""
+    """This process's own, and what flags set for it; the worker chooses its Django settings itself, the small ones."""
     flags = [name for name, source in settings.NEXUS_SOURCES.items() if source == "flag"]
-    return {variable(name): str(getattr(settings.NEXUS, name)) for name in flags}
+    own = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    return own | {variable(name): str(getattr(settings.NEXUS, name)) for name in flags}
 
 
 async def _end_when_asked(since: int) -> None:
