@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 from nexus_client import ServerTokenManager, generate_api_key
-from tests.acceptance.hub import ROOT, Hub, serving, start
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving, start
 from tests.acceptance.processes import environment, nexus
 from tests.conftest import Furnish
 from tests.control.stub import free_port
 
+DISCOVER = ("discover", "--timeout", str(START_SECONDS))
 SLOW = """
 default = "rehearsal"
 [runners.slow]
@@ -213,7 +214,7 @@ def test_without_a_server_it_says_so(tmp_path: Path) -> None:
     nothing = nexus(home, "rpc", "detect", "--port", port)
     assert nothing.returncode == 1 and json.loads(nothing.stdout)["result"] == "no_server"
     assert nothing.stderr.startswith("Error: No server") and not home.exists()
-    found = nexus(home, "rpc", "discover", "--ports", port)
+    found = nexus(home, "rpc", *DISCOVER, "--ports", port)
     assert (found.returncode, json.loads(found.stdout)) == (1, {"servers": []})
 
 
@@ -255,7 +256,7 @@ def test_a_token_must_be_this_runs_and_its_owners_alone(hub: Hub, tmp_path: Path
     tokens.token_path.unlink()
     tokens.token_path.symlink_to(hub.home / tokens.token_path.name)
     assert "no token" in failed(tmp_path, "list")
-    (server,) = rpc(hub.home, "discover")["servers"]
+    (server,) = rpc(hub.home, *DISCOVER)["servers"]
     assert (server["auth"], server["port"], server["token_present"]) == ("ok", int(port), True)
 
 
@@ -369,10 +370,10 @@ def test_two_servers_are_found_each_with_its_token(hub: Hub, home: Path) -> None
     for other in serving(home, "--control"):
         rpc(home, "create", "ana")
         for server in (hub, other):
-            (found,) = rpc(server.home, "discover")["servers"]
+            (found,) = rpc(server.home, *DISCOVER)["servers"]
             assert (found["port"], found["auth"]) == (server.address[1], "ok")
         spec = f"{hub.address[1]},{other.address[1]}"
-        found = rpc(home, "discover", "--ports", spec)["servers"]
+        found = rpc(home, *DISCOVER, "--ports", spec)["servers"]
         auth = {server["port"]: server["auth"] for server in found}  # by port, of which either may be the lower
         assert auth == {hub.address[1]: "required", other.address[1]: "ok"}
         assert "no token" in failed(home, "list", "--port", str(hub.address[1]))

@@ -38,7 +38,7 @@ from nexus_client import (
     discover_token_ports,
     parse_port_spec,
 )
-from nexus_client.discovery import LAST_PORT
+from nexus_client.discovery import LAST_PORT, PROBE_SECONDS
 from nexus_client.methods import SEND_SECONDS
 
 EXIT_CODES = """exit codes:
@@ -260,7 +260,7 @@ server:
     def discover(self, options: Mapping[str, Any]) -> int:
         """The servers that are found; exit code 1 where there are none."""
         ports = options["ports"] or {*discover_token_ports(CoreSettings.current().home), _port(options)}
-        found = asyncio.run(discover_servers(sorted(ports)))
+        found = asyncio.run(discover_servers(sorted(ports), timeout=options["timeout"]))
         servers = [asdict(server) for server in found if server.detection is DetectionResult.NEXUS_SERVER]
         self._print({"servers": servers})
         if not servers:
@@ -468,3 +468,5 @@ def _add_logs(parser: CommandParser) -> None:
 
 def _add_ports(parser: CommandParser) -> None:
     parser.add_argument("--ports", type=_ports, metavar="SPEC", help="Such as 8765,9000-9005. [those with a token]")
+    wait = f"Wait so long for each, on a busy machine longer. [{PROBE_SECONDS:g}]"
+    parser.add_argument("--timeout", type=_seconds, default=PROBE_SECONDS, metavar="SECONDS", help=wait)
