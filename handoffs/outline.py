@@ -3,7 +3,7 @@ from its row. What is short is counted by the cell that it begins in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -37,24 +37,18 @@ class Outline:
     waited: list[float]
 
 
-# Who has or had it last, its id; in seconds since 1970 from when to when, and since when and until when it waited.
-Row = tuple[str | None, str, float | None, float, float, float | None]
+# Who has or had it last, its id; in seconds since 1970 when it was created, claimed last, and over.
+Row = tuple[str | None, str, float, float | None, float | None]
 
-# Until when it was held last, and until it was claimed last it waited, or until it was settled; one that is open waits
-# still.
-_END_OF_CLAIM = Case(
-    When(status__in=HELD, then=F("lease_expires_at")), default=F("updated_at"), output_field=DateTimeField()
-)
-_END_OF_WAIT = Case(
+# When its last claim was over, or its wait where nobody claimed it; one that is open waits still.
+_END = Case(
+    When(status__in=HELD, then=F("lease_expires_at")),
     When(status=HandoffStatus.OPEN, then=None),
-    When(claimed_at__isnull=False, then=F("claimed_at")),
     default=F("updated_at"),
     output_field=DateTimeField(),
 )
-
-
 # As numbers, and of all at once: to make times of them takes many times as long, and so does to sort them there.
-_TIMES = [Seconds(each) for each in (F("claimed_at"), _END_OF_CLAIM, F("created_at"), _END_OF_WAIT)]
+_TIMES = [Seconds(each) for each in (F("created_at"), F("claimed_at"), _END)]
 
 
 def _touching() -> QuerySet[Handoff, Row]:
@@ -84,17 +78,17 @@ def _held(rows: Sequence[Row], window: Window) -> list[Timed[str]]:
     """The claims that touch a window."""
     since, still, _ = window
     return [
-        (holder, key, claimed, ended)
-        for holder, key, claimed, ended, _, _ in rows
-        if holder is not None and claimed is not None and claimed < still and ended > since
+        (holder, key, claimed, end)
+        for holder, key, _, claimed, end in rows
+        if holder is not None and claimed is not None and claimed < still and (end is None or end > since)
     ]
 
 
-def _waits(rows: Sequence[Row], window: Window, part: float) -> list[tuple[float, float]]:
+def _waits(rows: Sequence[Row], window: Window, part: float) -> Iterator[tuple[float, float]]:
     """From when to when each handoff waited within a window, in parts of so many seconds."""
     since, still, _ = window
-    return [
-        ((created - since if created > since else 0.0) / part, (until - since) / part)
-        for _, _, _, _, created, end in rows
-        if (until := still if end is None or end > still else end) > since
-    ]
+    for _, _, created, claimed, end in rows:
+        until = end if claimed is None else claimed
+        until = still if until is None or until > still else until
+        if until > since:
+            yield (created - since if created > since else 0.0) / part, (until - since) / part

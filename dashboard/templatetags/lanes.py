@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from html import escape
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -52,7 +52,7 @@ def marks(context: template.Context, lane: Lane) -> SafeString:
     titles, words, by = context["titles"], context["words"], f" by {plain(lane.name)}" if lane.name else ""
     query = None if "day" in context else context["query"]
     kept = f"{context['kept']}&" if context["kept"] else ""
-    nearer, whose = f"{reverse('admin:timeline')}?{kept}", escape(f" of {plain(lane.name)}" if lane.name else "")
+    nearer, whose = f"{_address('admin:timeline')}?{kept}", escape(f" of {plain(lane.name)}" if lane.name else "")
     swaps = "" if "day" in context else ' data-swap="lanes"'
     return SafeString("".join(
         _bar(mark, lane.y(mark), titles, words, by, query) if isinstance(mark, Bar)
@@ -87,13 +87,23 @@ def page_of(span: Span) -> str:
 
 
 def _page(route: str, identifier: str) -> str:
-    return f"{_before_id(route, get_script_prefix())}{quote(identifier)}/"
+    return f"{_address(route, '-').removesuffix('-/')}{quote(identifier)}/"
 
 
-@cache
-def _before_id(route: str, prefix: str) -> str:
-    """The address of a page up to the id: to ask for each takes longer than all else about its mark."""
-    return reverse(route, args=["-"]).removesuffix("-/")
+@register.filter
+def agent_page(agent_id: str) -> str:
+    """The page of an agent."""
+    return _address("admin:agent", agent_id)
+
+
+def _address(route: str, *of: str) -> str:
+    return _remembered(route, of, get_script_prefix())
+
+
+@lru_cache(maxsize=512)
+def _remembered(route: str, of: tuple[str, ...], prefix: str) -> str:
+    """The address of a page: to ask for it takes longer than all else about what leads there."""
+    return reverse(route, args=of)
 
 
 def _block(block: Block, y: int, top: int, nearer: str, swaps: str, whose: str) -> str:

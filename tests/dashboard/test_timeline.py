@@ -71,6 +71,7 @@ def test_it_draws_claims_waits_and_sends(worked: str, browser: Client, noon: dat
     assert f"Fix the login: claimed by bob, from {told(noon, 2)} to {told(noon, 5)}" in page
     assert f"Fix the login: waits, from {told(noon, 0)} to {told(noon, 2)}" in page
     assert "ana → bob: 1 message" in page
+    assert 'href="/admin/agents/bob/" tabindex="-1"' in page
 
 
 def test_it_tells_what_a_chosen_span_was(worked: str, browser: Client) -> None:
