@@ -153,7 +153,7 @@ async def _session(
             await client.settled()
             client.is_listening = True
     session = await connection.new_session(scene.agent.cwd, mcp_servers=servers)
-    client.meta = {SESSION: session.session_id[:QUOTED]}
+    client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
     most = (place.runner.context_tokens - place.runner.reply_tokens) * BYTES_A_TOKEN // 2
     return session.session_id, await _told(scene.history(), most)
 
@@ -250,16 +250,16 @@ def _name(place: Place) -> str:
 
 async def _why(error: Exception, place: Place, transport: BoundedLines, program: processes.Running) -> str:
     """Why a conversation broke off, for people."""
-    name = _name(place)
+    name, secrets = _name(place), place.scene.draft.secrets
     if transport.failed is not None:
         return f"{name} was stopped: {transport.failed}"
     if isinstance(error, RequestError):
         hint = "; name what it signs in with in env_from" if error.code == -32_000 else ""
-        return f"{name} answered with an error: {str(error)[:QUOTED]}{hint}"
+        return f"{name} answered with an error: {secrets.cut(str(error), QUOTED)}{hint}"
     if isinstance(error, ValidationError):
         return f"{name} answered what the protocol does not know"
     code = await program.end(grace=LEAVE_SECONDS)
-    said = program.stderr.text.strip()[-QUOTED:]
+    said = secrets.struck(program.stderr.text.strip())[-QUOTED:]
     how = "was not found, or may not be run" if code == 127 else f"ended in the middle of the turn (exit code {code})"
     return f"{name} {how}" + (f"; it said: {said}" if said else "")
 

@@ -52,7 +52,7 @@ class PoolClient:
 
     def __init__(self, scene: Scene, terminals: Terminals, most_calls: int) -> None:
         self.scene, self.terminals, self.most_calls = scene, terminals, most_calls
-        self.permissions = scene.agent.permissions
+        self.permissions, self.secrets = scene.agent.permissions, scene.draft.secrets
         self.granted: tuple[str, ...] = ()  # where a person lets it write in this turn
         self.answer = ""  # the last that it said
         self.calls: dict[str, str] = {}  # tool calls: the agent's id for each, and ours
@@ -116,6 +116,8 @@ class PoolClient:
     def _said_last(self) -> str | None:
         """What it said since the last entry, for the next one; None where that is nothing."""
         text = storable("".join(self._said))
+        if self._length == LONGEST_TEXT:  # what was cut off may have gone on with a secret
+            text = text[: self.secrets.settled(text)]
         self._said, self._length = [], 0
         if not text.strip():
             return None
@@ -128,9 +130,8 @@ class PoolClient:
         call_id = self.calls[update.tool_call_id]
         if update.status in ("completed", "failed") and call_id in self._unanswered:
             self._unanswered.discard(call_id)
-            await self.scene.say(
-                Role.TOOL, _result_of(update), tool_call_id=call_id, meta={"status": update.status, **self.meta}
-            )
+            result = storable(self.secrets.cut(_result_of(update), LONGEST_TEXT))
+            await self.scene.say(Role.TOOL, result, tool_call_id=call_id, meta={"status": update.status, **self.meta})
 
     async def _begin(self, update: ToolCallStart | ToolCallProgress) -> None:
         await self._flush()
@@ -141,9 +142,9 @@ class PoolClient:
             arguments = {"locations": [location.path for location in update.locations or []]}
         call = {
             "id": call_id,
-            "name": storable((update.title or update.kind or "tool")[:1_000]),
+            "name": storable(self.secrets.cut(update.title or update.kind or "tool", 1_000)),
             "kind": update.kind or "other",
-            "arguments": storable_json(arguments),
+            "arguments": storable_json(self.secrets.struck_of(arguments)),
         }
         await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call], **self.meta})
         if len(self.calls) > self.most_calls:
@@ -151,7 +152,11 @@ class PoolClient:
 
     async def _planned(self, update: AgentPlanUpdate) -> None:
         plan = [
-            {"content": storable(entry.content[:LONGEST_DETAIL]), "status": entry.status, "priority": entry.priority}
+            {
+                "content": storable(self.secrets.cut(entry.content, LONGEST_DETAIL)),
+                "status": entry.status,
+                "priority": entry.priority,
+            }
             for entry in update.entries[:100]
         ]
         if plan != self._plan:
@@ -167,8 +172,8 @@ class PoolClient:
         judged = await _done(on_disk(partial(judge, self.permissions, tool_call)))
         allowed = judged.verdict is Verdict.ALLOWED
         if judged.verdict is Verdict.ASKED:
-            title = storable((tool_call.title or tool_call.kind or "a tool")[:500])
-            detail = storable(_shown(tool_call, judged.places))
+            title = storable(self.secrets.cut(tool_call.title or tool_call.kind or "a tool", 500))
+            detail = storable(self.secrets.cut(_shown(tool_call, judged.places), LONGEST_DETAIL))
             decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(tool_call)))
             allowed = decision.allowed
             if allowed and USES.get(tool_call.kind or "") in rules.WRITING:
@@ -259,14 +264,14 @@ def _result_of(update: ToolCallStart | ToolCallProgress) -> str:
     if not parts and update.raw_output is not None:
         raw = update.raw_output
         parts.append(raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False))
-    return storable("\n".join(parts)[:LONGEST_TEXT])
+    return "\n".join(parts)
 
 
 def _shown(call: ToolCallUpdate, places: Sequence[str]) -> str:
     """A call, as a person is shown it who is to decide: with the real paths that it is about."""
     given = "" if call.raw_input is None else json.dumps(call.raw_input, ensure_ascii=False, indent=2)
     changes = [f"{block.path}:\n{block.new_text}" for block in call.content or [] if block.type == "diff"]
-    return "\n".join(filter(None, [*places, given, *changes]))[:LONGEST_DETAIL]
+    return "\n".join(filter(None, [*places, given, *changes]))
 
 
 def storable(text: str) -> str:

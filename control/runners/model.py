@@ -106,7 +106,8 @@ def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
     try:
         return infer_model(runner.model, made)
     except (UserError, ValueError, TypeError, ImportError) as error:
-        raise RunnerFailed(f"runner {runner.name} cannot use {runner.model}: {str(error)[:TOLD]}") from None
+        why = traffic.told(str(error), TOLD)
+        raise RunnerFailed(f"runner {runner.name} cannot use {runner.model}: {why}") from None
 
 
 class _Turn:
@@ -194,7 +195,7 @@ class _Turn:
             except traffic.TooLong as error:
                 raise RunnerFailed(f"the model sent {error}") from None
             except (AgentRunError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise RunnerFailed(f"the model's answer cannot be read: {str(error)[:TOLD]}") from None
+                raise RunnerFailed(f"the model's answer cannot be read: {traffic.told(str(error), TOLD)}") from None
             else:
                 self.input_tokens += response.usage.input_tokens
                 self.output_tokens += response.usage.output_tokens
@@ -259,7 +260,8 @@ def _passes(error: Exception) -> bool:
 
 def _told(error: Exception) -> str:
     status = f"HTTP {error.status_code}" if isinstance(error, ModelHTTPError) else type(error).__name__
-    return f"the model's provider answered {status}: {_clean(str(getattr(error, 'body', None) or error))[:TOLD]}"
+    body = _clean(str(getattr(error, "body", None) or error))
+    return f"the model's provider answered {status}: {traffic.told(body, TOLD)}"
 
 
 def _arguments(part: ToolCallPart) -> dict[str, Any] | None:

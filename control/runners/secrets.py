@@ -22,6 +22,10 @@ class Secrets:
         """A text without them."""
         return self._pattern.sub(STRUCK, text)
 
+    def cut(self, text: str, most: int) -> str:
+        """The beginning of a text without them. Cut before, it could end in the beginning of one."""
+        return self.struck(text)[:most]
+
     def struck_of(self, value: Any) -> Any:
         """A JSON value whose texts are without them, the names in it included."""
         if isinstance(value, str):

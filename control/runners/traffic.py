@@ -70,6 +70,12 @@ def of(agent_id: str, *secrets: str) -> Iterator[Log]:
         CURRENT.reset(token)
 
 
+def told(text: str, most: int) -> str:
+    """The beginning of a text, without the keys of whoever's traffic this is."""
+    log = CURRENT.get()
+    return (text if log is None else log.struck(text))[:most]
+
+
 class Recording(httpx2.AsyncBaseTransport):
     """Sends as another transport does, and records it for whoever's it is."""
 
@@ -109,11 +115,17 @@ class _Recorded(httpx2.AsyncByteStream):
                 whole, _, line = (line + data).rpartition(b"\n")
                 self._record(whole)
                 if len(line) > LONGEST // 2:
-                    self._record(line)
-                    line = b""
+                    line = self._record_sure(line)
                 yield data
         finally:
             self._record(line)
+
+    def _record_sure(self, line: bytes) -> bytes:
+        """Record a line that goes on but for its end, which may be the beginning of a key: that is given back."""
+        text = line.decode(errors="replace")
+        sure = len(text) if self.log is None else self.log.secrets.settled(text)
+        self._record(text[:sure].encode())
+        return text[sure:].encode()
 
     def _record(self, lines: bytes) -> None:
         if self.log is not None and lines.strip():

@@ -327,6 +327,13 @@ async def test_one_whose_directory_is_gone_fails_the_turn(plays: Plays, tmp_path
         await played.turn("hello")
 
 
+async def test_a_secret_is_struck_before_what_holds_it_is_cut(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SECRET", "s3cret")
+    monkeypatch.setattr(acp, "QUOTED", 5)
+    with pytest.raises(RunnerFailed, match=r"it said: s \*\*\*$"):
+        await (await plays(env_from=["TEST_SECRET"])).turn("die 3")
+
+
 async def test_one_that_never_answers_fails_the_turn(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acp, "START_SECONDS", 0.01)
     with pytest.raises(RunnerFailed, match="did not open a session"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +382,23 @@ async def test_it_logs_the_traffic_of_twenty_agents_apart_and_strikes_keys(
         others = {other.agent.agent_id for other in agents} - {each.agent.agent_id}
         assert f"I am {each.agent.agent_id}." in log
         assert not any(f"I am {other}." in log for other in others)
+
+
+async def test_a_key_is_struck_before_what_holds_it_is_cut(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMALL_KEY", KEY)
+    monkeypatch.setattr(model, "TOLD", 25)  # in the middle of the key
+    with serving(refuses(400, KEY)) as (_server, url):
+        ended = await stage.take(small(url, api_key_env="SMALL_KEY"), "Hello")
+    assert ended.why and "'message': '" in ended.why and KEY[:3] not in ended.why
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"x" * traffic.LONGEST + KEY[:9].encode()
+        yield KEY[9:].encode() + b"\n"
+
+    with traffic.of("bob", KEY) as log:
+        async for _ in traffic._Recorded(pieces(), log):  # type: ignore[arg-type]
+            pass
+    assert [json.loads(line)["text"].strip("x") for line in log.path.read_text().splitlines()] == ["", "***"]
 
 
 async def test_lines_that_came_together_are_logged_at_once(stage: Stage) -> None:

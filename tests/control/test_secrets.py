@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
+import acp
 import pytest
+from acp.schema import ToolCallUpdate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.runners.base import Draft
+from control.models import PoolAgent, Role, Turn
+from control.runners import acp_client
+from control.runners.acp_client import PoolClient
+from control.runners.base import Decision, Draft, Scene
 from control.runners.secrets import Secrets
+from control.runners.terminals import Terminals
 
 KEY = "nxs_0123456789abcdef"
 PIECES = st.lists(st.text("ab", max_size=4), max_size=30)
@@ -65,3 +73,40 @@ def test_one_with_quotes_is_struck_from_what_is_stored_as_json() -> None:
     secret = json.dumps({"private_key": 'a"b\\c\n'})
     told = Secrets(secret).struck_of({"calls": [{"env": secret, secret: 1, "n": None}]})
     assert told == {"calls": [{"env": "***", "***": 1, "n": None}]}
+
+
+class Told:
+    """What a client says and asks of what an agent process tells it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        agent = PoolAgent(preset="trusted", cwd="/srv", depth=0)
+        scene: Any = Scene(agent, Turn(turn_id="turn"), [], self.say, self.ask, None, draft(KEY))  # type: ignore[arg-type]
+        self.client = PoolClient(scene, Terminals(lambda command, cwd: [], {}), 100)
+
+    async def say(self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Any = None) -> None:
+        self.texts += [content, json.dumps(meta)]
+
+    async def ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+        self.texts += [title, detail]
+        return Decision(False)
+
+
+@pytest.mark.parametrize("seen", [1, 4, 19])  # characters of the key before the cut
+async def test_what_is_cut_ends_in_no_beginning_of_a_secret(seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def long(most: int) -> str:
+        return "x" * (most - seen) + KEY + "x" * 100
+
+    monkeypatch.setattr(acp_client, "LONGEST_TEXT", 5_000)
+    monkeypatch.setattr(acp_client, "LONGEST_DETAIL", 4_000)
+    told = Told()
+    start = acp.start_tool_call("a", long(1_000), kind="other", raw_input={"a": long(4_000 - len('{"a": "'))})
+    result = acp.update_tool_call("a", status="completed", content=[acp.tool_content(acp.text_block(long(5_000)))])
+    planned = acp.update_plan([acp.plan_entry(long(4_000))])
+    for update in (start, result, planned, acp.update_agent_message_text(long(5_000))):
+        await told.client.session_update("s", update)
+    await told.client.finish()
+    call = ToolCallUpdate(tool_call_id="b", title=long(500), kind="other", raw_input={"a": long(4_000 - 9)})
+    await told.client.request_permission("s", call, [])
+    assert sum("x" * 400 in text for text in told.texts) == 6
+    assert [text[-40:] for text in told.texts if re.search("x" + KEY[:seen], text)] == []
