@@ -30,7 +30,7 @@ BAR = (
 )
 BLOCK = (
     '<a class="block {}" id="block-{}-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" '
-    'height="11" rx="1" fill-opacity="{:.2f}"/><title>{} span{} here{}: zoom in</title></a>'
+    'height="11" rx="1" fill-opacity="{:.2f}"/><title>{} span{} here{} ({}): zoom in</title></a>'
 )
 ARROW = (
     '<a href="{}" data-swap="inspect" tabindex="-1"><line class="hit" {}/><line class="sent" stroke-width="{:.1f}" {} '
@@ -56,7 +56,7 @@ def marks(context: template.Context, lane: Lane) -> SafeString:
     swaps = "" if "day" in context else ' data-swap="lanes"'
     return SafeString("".join(
         _bar(mark, lane.y(mark), titles, words, by, query) if isinstance(mark, Bar)
-        else _block(mark, lane.y(mark), lane.top, nearer, swaps, whose)
+        else _block(mark, lane.y(mark), lane.top, words, nearer, swaps, whose)
         for mark in sorted(lane.marks, key=lambda mark: mark.x)
     ))  # fmt: skip
 
@@ -106,12 +106,12 @@ def _remembered(route: str, of: tuple[str, ...], prefix: str) -> str:
     return reverse(route, args=of)
 
 
-def _block(block: Block, y: int, top: int, nearer: str, swaps: str, whose: str) -> str:
+def _block(block: Block, y: int, top: int, words: Mapping[Any, str], nearer: str, swaps: str, whose: str) -> str:
     began, href = _zoomed(nearer, block.since, block.until)
-    count = block.count
+    count, what = block.count, ", ".join([f"{many} × {words[doing]}" for doing, many in block.counted.items()])
     return BLOCK.format(
         block.doing, top, began, href, swaps,
-        block.x, block.width, y, block.weight, count, "" if count == 1 else "s", whose,
+        block.x, block.width, y, block.weight, count, "" if count == 1 else "s", whose, what,
     )  # fmt: skip
 
 

@@ -74,6 +74,19 @@ def test_it_draws_claims_waits_and_sends(worked: str, browser: Client, noon: dat
     assert 'href="/admin/agents/bob/" tabindex="-1"' in page
 
 
+def test_it_says_what_a_block_holds(
+    worked: str, browser: Client, tmp_path: Path, clock: time_machine.Traveller
+) -> None:
+    place = {"project_root": str(tmp_path)}
+    other = do("handoff_create", **place, from_agent_id="ana", target=PYTHON, visibility="public")["handoff_id"]
+    do("handoff_claim", **place, handoff_id=other, agent_id="bob")
+    clock.shift(MINUTE)
+    do("handoff_start", **place, handoff_id=other, agent_id="bob")
+    clock.shift(MINUTE)
+    page = text_of(browser, "/admin/timeline/?window=30d")
+    assert "3 spans here of bob (2 × claimed, 1 × in progress): zoom in" in page
+
+
 def test_it_tells_what_a_chosen_span_was(worked: str, browser: Client) -> None:
     page = browser.get("/admin/timeline/").content.decode()
     (claim,) = re.findall(r'href="([^"]*span=[^"]*)"', re.findall(r'<a\s+class="claimed".*?</a>', page, re.DOTALL)[0])
