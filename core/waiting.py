@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,6 +28,7 @@ T = TypeVar("T")
 PROBE_SECONDS = 0.015  # how often the store is asked for commits: a read of shared memory, some 10 µs
 PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
 READ_AT_ONCE = 500  # events a look takes into memory
+KEPT = 100  # of the events that were told, the last: for who is about to park
 
 # One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
 WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
@@ -78,7 +80,11 @@ class Waiter:
     def __init__(self) -> None:
         self.parked: set[Parked] = set()
         self.closing = False  # the server goes down: a wait answers with what it has
+        self._news: deque[Any] = deque()  # what this process committed, from whichever thread
+        self._called = False
         self._seen: int | None = None  # the last event that was told to who is parked; None while nobody watches
+        self._kept: deque[Any] = deque(maxlen=KEPT)
+        self._kept_from = 0  # the event behind which all that were told are kept
         self._unread = asyncio.Event()  # set, too, to let the watch end
         self._watching: asyncio.Task[None] | None = None
         self._primed: asyncio.Future[None] | None = None
@@ -100,12 +106,35 @@ class Waiter:
             if not self.parked:
                 self._unread.set()
 
-    def committed(self, event: Any) -> None:
-        """This process committed an event."""
-        if self._seen is None or event.event_id > self._seen + 1:
-            self._unread.set()  # others are before it
-        elif event.event_id == self._seen + 1:
-            self._tell(event)
+    @property
+    def place(self) -> int | None:
+        """The last event that was told, for `told_since`; None while nobody watches."""
+        return self._seen
+
+    def told_since(self, place: int | None, interested: Callable[[Any], bool]) -> bool:
+        """Whether an event behind `place` was told that `interested` admits; True where that is not known.
+
+        Who looked at the store after `place`, and is parked, has missed nothing where this is False.
+        """
+        if place is None or place < self._kept_from:
+            return True
+        return any(event.event_id > place and interested(event) for event in self._kept)
+
+    def committed(self, event: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """From any thread: this process committed an event. The events of a transaction call the waits' loop once."""
+        self._news.append(event)
+        if not self._called:
+            self._called = True
+            loop.call_soon_threadsafe(self._take_in)
+
+    def _take_in(self) -> None:
+        self._called = False  # first: what comes from here on calls again
+        while self._news:
+            event = self._news.popleft()
+            if self._seen is None or event.event_id > self._seen + 1:
+                self._unread.set()  # others are before it
+            elif event.event_id == self._seen + 1:
+                self._tell(event)
 
     def close(self) -> None:
         """The server goes down: wake every wait, so that each answers now."""
@@ -115,7 +144,8 @@ class Waiter:
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         try:
             with contextlib.closing(store().watch()) as commits:
-                self._seen = await in_thread(READERS, domain().newest_event_id)
+                self._seen = self._kept_from = await in_thread(READERS, domain().newest_event_id)
+                self._kept.clear()
                 primed.set_result(None)
                 while self.parked:
                     with contextlib.suppress(TimeoutError):
@@ -149,6 +179,9 @@ class Waiter:
 
     def _tell(self, event: Any) -> None:
         """Wake whom an event concerns."""
+        if len(self._kept) == KEPT:
+            self._kept_from = self._kept[0].event_id
+        self._kept.append(event)
         self._seen = event.event_id
         for wait in self.parked:
             if wait.interested(event):
@@ -171,4 +204,4 @@ def announce_commit(event: Any) -> None:
     """Tell every waiter of this process that an event was committed; called from any thread."""
     for loop, waiting in list(_waiters.items()):
         if waiting.parked and not loop.is_closed():
-            loop.call_soon_threadsafe(waiting.committed, event)
+            waiting.committed(event, loop)

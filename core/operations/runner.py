@@ -88,6 +88,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         params = validated(operation, arguments)
         if caller.transport != "stdio":  # a process of one agent holds up that agent only, and need not hurry past
             await reach(params)
+        place = waiting.waiter().place  # before the call, which sees all that was told up to here
 
         def call() -> Data:
             permit(caller, operation, params)
@@ -95,20 +96,26 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
 
         calling = waiting.in_thread(pool_of(operation, params), partial(_outcome, call))
         if operation.wait is not None and operation.wait.abandoned is not None:
-            return await _unless_abandoned(caller, operation, params, calling)
-        return await _waited(caller, operation, params, await calling)
+            return await _unless_abandoned(caller, operation, params, calling, place)
+        return await _waited(caller, operation, params, await calling, place)
     except Exception as error:
         return Outcome(error=documented(error))
 
 
-async def _waited(caller: Caller, operation: Operation[Any], params: Params, outcome: Outcome) -> Outcome:
+async def _waited(
+    caller: Caller, operation: Operation[Any], params: Params, outcome: Outcome, place: int | None
+) -> Outcome:
     if operation.wait is None or outcome.data is None:
         return outcome
-    return Outcome(await _wait(caller, operation, params, outcome.data))
+    return Outcome(await _wait(caller, operation, params, outcome.data, place))
 
 
 async def _unless_abandoned(
-    caller: Caller, operation: Operation[Any], params: Params, calling: Coroutine[Any, Any, Outcome]
+    caller: Caller,
+    operation: Operation[Any],
+    params: Params,
+    calling: Coroutine[Any, Any, Outcome],
+    place: int | None,
 ) -> Outcome:
     """The answer of an operation that wants to be told when its caller goes away, even in the middle of the call."""
 
@@ -125,7 +132,7 @@ async def _unless_abandoned(
     assert operation.wait is not None and operation.wait.abandoned is not None
     abandoned, call = operation.wait.abandoned, asyncio.ensure_future(calling)
     try:
-        return await _waited(caller, operation, params, await asyncio.shield(call))
+        return await _waited(caller, operation, params, await asyncio.shield(call), place)
     except asyncio.CancelledError:
         call.add_done_callback(tell)
         raise
@@ -138,8 +145,13 @@ def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
     return waiting.READERS if operation.read_only else waiting.WRITERS
 
 
-async def _wait(caller: Caller, operation: Operation[Any], params: Params, data: Data) -> Data:
-    """Look again, from what the performed call answered, until there is something or the time is over."""
+async def _wait(
+    caller: Caller, operation: Operation[Any], params: Params, data: Data, place: int | None = None
+) -> Data:
+    """Look again, from what the performed call answered, until there is something or the time is over.
+
+    The first look comes at once, unless it is known from the waiter's `place` before the call that it finds nothing.
+    """
     wait = operation.wait
     assert wait is not None
     seconds = wait.timeout(params)
@@ -177,6 +189,9 @@ async def _wait(caller: Caller, operation: Operation[Any], params: Params, data:
     position = wait.resume(params, data)
     interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))  # it may look at a path
     async with waiting.waiter().park(interested) as parked:
+        stays = wait.next_change is None and not wait.unfinished(data)
+        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
+            await parked.wait(seconds)
         while True:
             found, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
             left = deadline - time.monotonic()

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from django.db import OperationalError, connection
 from coordination.toolset import arun
 from core import waiting
 from core.domain import domain
+from core.operations.replies import Outcome
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG, follow, names, page_of, parked, put
 
@@ -106,6 +109,49 @@ async def test_it_misses_nothing_that_is_committed_between_a_look_and_the_park(
     monkeypatch.setattr(waiting, "in_thread", commit_behind_the_look)
     assert names(await page_of(follow(project))) == ["late"]
     assert not late
+
+
+@pytest.mark.parametrize("others", [0, 3], ids=["kept", "no longer kept"])
+async def test_it_misses_nothing_that_is_committed_between_the_call_and_the_park(
+    project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    monkeypatch.setattr(waiting, "KEPT", 2)
+    in_thread = waiting.in_thread
+    late = ["late"]
+
+    async def commit_behind_the_call(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
+        seen = await in_thread(pool, function)
+        if pool is waiting.READERS and isinstance(seen, Outcome) and late:
+            await put(project, late.pop())
+            for _ in range(others):
+                await put(str(tmp_path))
+        return seen
+
+    async with waiting.waiter().park(lambda event: False):  # somebody watches
+        monkeypatch.setattr(waiting, "in_thread", commit_behind_the_call)
+        assert names(await page_of(follow(project))) == ["late"]
+    assert not late
+
+
+async def test_it_does_not_look_again_before_something_has_come(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_thread = waiting.in_thread
+    looks: list[Any] = []
+
+    async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
+        seen = await in_thread(pool, function)
+        looks.extend([seen] if isinstance(seen, tuple) else [])
+        return seen
+
+    await put(project, "first")
+    async with waiting.waiter().park(lambda event: False):
+        monkeypatch.setattr(waiting, "in_thread", noted)
+        wait = follow(project, cursor=await asyncio.to_thread(domain().newest_event_id))
+        await parked(2)
+        together = threading.Barrier(4)
+        await asyncio.gather(*(in_thread(waiting.READERS, partial(together.wait, LONG)) for _ in range(4)))
+        assert looks == [], "all that was begun has been done"
+        await put(project, "second")
+        assert names(await page_of(wait)) == ["second"]
 
 
 async def test_it_misses_nothing_while_many_follow_and_many_write(project: str) -> None:
