@@ -55,7 +55,7 @@ _cancel_asked = Select(
 
 
 ENDS = frozenset(f"turn.{status}" for status in OVER)
-queued = Signal()  # sent in this process, inside the transaction that stores a new turn
+queued = Signal()  # sent in this process with a new `turn`, inside the transaction that stores it
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
     insert(turn)
     insert(*wakes)
     tell_turn("turn.queued", by, turn, turn.queued_at, source=turn.source)
-    queued.send(Turn)
+    queued.send(Turn, turn=turn)
     return turn
 
 
@@ -191,11 +191,14 @@ def waiting() -> list[tuple[str, str, str | None]]:
     return _waiting()
 
 
-def claim(turn_id: str) -> Turn | None:
-    """Take a turn that waits, of an agent that is at no other; None where that is so no more."""
+def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
+    """Take a turn that waits, of an agent that is at no other; None where that is so no more.
+
+    `stored` is that turn where the same transaction has stored it: it need not be read.
+    """
     moment = now()
     with write():
-        turn = _claimable.first(pk=turn_id)
+        turn = stored or _claimable.first(pk=turn_id)
         if turn is None:
             return None
         turn.status, turn.started_at = TurnStatus.RUNNING, moment

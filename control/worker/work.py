@@ -155,8 +155,9 @@ class Worker:
             self._unsure -= unsure
         return self._claim_one()
 
-    def _claim_one(self) -> bool:
-        """Claim the turn that is next; False where there is none, or no room.
+    def _claim_one(self, stored: Turn | None = None) -> bool:
+        """Claim the turn that is next, which may be one that the transaction has stored; False where there is none, or
+        no room.
 
         Who is busy and who was served stands in memory, and nobody else claims: a second look at the store in between
         would tell nothing new.
@@ -172,7 +173,7 @@ class Worker:
         ) is not None:
             queued.remove(chosen)
             self._unsure.add(chosen.turn_id)  # until it is committed, which it may never be known to be
-            turn = turns.claim(chosen.turn_id)
+            turn = turns.claim(chosen.turn_id, stored if stored and stored.pk == chosen.turn_id else None)
             if turn is not None:
                 transaction.on_commit(partial(self._claimed, chosen, turn))  # at once, where that is over
                 break
@@ -186,10 +187,10 @@ class Worker:
         taken = self.taking[turn.pk] = Taking(turn, self.tell)
         self._loop.call_soon_threadsafe(self._start, taken)
 
-    def _queued_here(self, **_: Any) -> None:
+    def _queued_here(self, turn: Turn, **_: Any) -> None:
         """A turn that the thread which claims has queued is claimed in the same transaction: one commit for both."""
         if threading.get_ident() == self._claimer and not self._unsure:
-            self._claim_one()
+            self._claim_one(turn)
 
     def _is_queued(self, event: Event) -> bool:
         """Whether an event tells of a turn to claim; of one that was claimed as it was queued, it does not."""
