@@ -20,3 +20,5 @@ DATABASES = {"default": store_of(NEXUS).django_settings(NEXUS.replaced(durabilit
 DATABASES["default"]["TEST"] = {"NAME": NAME if SERVER else NEXUS.database}
 # Nor does anybody guess a password here: a hash that takes half a second protects nothing.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# A file is found when it is asked for: every browser of a test would look for all of them first.
+WHITENOISE_AUTOREFRESH = True
