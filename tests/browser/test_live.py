@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -25,6 +26,14 @@ def shown(page: Page) -> list[int]:
     """The ids of the events in the tail, newest first."""
     ids = page.locator(".nx-log [id^=event-]").evaluate_all("rows => rows.map(row => row.id)")
     return [int(name.removeprefix("event-")) for name in ids]
+
+
+def missed(page: Page) -> set[int]:
+    """The ids of events that the tail should show and does not; what an operator did, other events tell."""
+    ids = shown(page)
+    lines = page.request.get("/admin/events/export/").text().splitlines()
+    told = {event["event_id"] for event in map(json.loads, lines) if event["type"] != "operator.acted"}
+    return {event_id for event_id in told if ids[-1] <= event_id <= ids[0]} - {*ids}
 
 
 def say(do: Does, root: str, subject: str) -> None:
@@ -92,9 +101,8 @@ def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, tea
     expect(page.locator("#waiting")).to_contain_text("new")
     assert shown(page) == before
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("link", name="while paused 2", exact=True)).to_be_visible()
-    ids = shown(page)
-    assert ids == list(range(ids[0], ids[-1] - 1, -1))
+    expect(page.locator(".nx-log").first).to_contain_text("while paused 2")
+    assert missed(page) == set()
 
 
 def test_it_tails_only_what_is_filtered(page: Page, team: Ids, do: Does) -> None:
@@ -111,14 +119,11 @@ def test_it_does_not_grow_and_does_not_fall_behind(page: Page, team: Ids, do: Do
     page.goto("/admin/events/")
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
     with ThreadPoolExecutor(4) as pool:
-        list(
-            pool.map(lambda number: say(do, team["root"], f"flood {number}"), range(KEPT // 2 - 20))
-        )  # two events each
+        list(pool.map(lambda number: say(do, team["root"], f"flood {number}"), range(KEPT)))
     say(do, team["root"], "the last one")
-    expect(page.get_by_role("link", name="the last one", exact=True)).to_be_visible()
-    ids = shown(page)
-    assert len(ids) <= KEPT
-    assert ids == list(range(ids[0], ids[-1] - 1, -1))
+    expect(page.locator(".nx-log").first).to_contain_text("the last one")
+    assert len(shown(page)) <= KEPT
+    assert missed(page) == set()
 
 
 def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(
@@ -137,10 +142,9 @@ def test_it_says_that_the_line_is_down_comes_back_and_misses_nothing(
         expect(page.locator("[data-live]")).to_contain_text("Connection lost")
         hub = start(hub.home, "--port", port)
         say(scene.over_rest(hub.url), str(root), "after the return")
-        expect(page.get_by_role("link", name="after the return", exact=True)).to_be_visible()
+        expect(page.locator(".nx-log").first).to_contain_text("after the return")
         expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-        ids = shown(page)
-        assert ids == list(range(ids[0], ids[-1] - 1, -1))
+        assert missed(page) == set()
         page.close()
     finally:
         hub.process.kill()
