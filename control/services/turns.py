@@ -242,11 +242,11 @@ def settle(turn: Turn, ended: Ended) -> bool:
     return True
 
 
-def interrupt(why: str, among: Collection[str] | None = None) -> int:
+def interrupt(why: str, among: Collection[str] | None = None, but: Collection[str] = ()) -> int:
     """End the turns, or those of them, that were taken and that nobody is at any more; how many."""
     moment = now()
     with write():
-        taken = Turn.objects.filter(status=TurnStatus.RUNNING).select_related("agent")
+        taken = Turn.objects.filter(status=TurnStatus.RUNNING).exclude(pk__in=but).select_related("agent")
         left = list(taken if among is None else taken.filter(pk__in=among))
         for turn in left:
             keys.take_back_all(agent_id=turn.agent.agent_id)  # one that a process had for this turn

@@ -17,23 +17,23 @@ LOOK_SECONDS = 1.0
 
 
 class Alone:
-    """That this process is the only one of its kind at the store, from when it became so until `lost`."""
+    """That this process is the only one of its kind at the store, until `retaken` says that it is no more."""
 
     def __init__(self, kind: str, sole: Sole, waited: bool) -> None:
         self.kind, self.sole = kind, sole
         self.waited = waited  # for another
 
-    async def lost(self) -> None:
-        """Return once another has taken its place. Where the connection alone was lost, it is taken anew."""
-        while True:
-            while await asyncio.to_thread(self.sole.held):
-                await asyncio.sleep(LOOK_SECONDS)
-            await asyncio.to_thread(self.sole.release)
-            sole = await _taken(self.kind)
-            if sole is None:
-                log.warning("The pool's lock was lost with the connection to the store, and another server took it.")
-                return
-            self.sole = sole
+    async def retaken(self) -> bool:
+        """Return once the connection was lost that holds its place: whether that was taken anew, or is another's."""
+        while await asyncio.to_thread(self.sole.held):
+            await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.to_thread(self.sole.release)
+        sole = await _taken(self.kind)
+        if sole is None:
+            log.warning("The pool's lock was lost with the connection to the store, and another server took it.")
+            return False
+        self.sole = sole
+        return True
 
 
 async def alone(kind: str, standing_by: str) -> Alone:

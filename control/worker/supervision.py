@@ -97,7 +97,8 @@ async def _run_pool(begun: Begun) -> Begun:
                 tasks.create_task(_keep_working(begun.moment)),
                 tasks.create_task(_end_when_asked(begun.event)),
             ]
-            await only.lost()
+            while await only.retaken():
+                pass
             for task in running:
                 task.cancel()
     finally:

@@ -18,14 +18,13 @@ from control.config import ControlSettings
 from control.models import Turn
 from control.services import pool, turns
 from control.waking.watch import Watch
-from control.worker.alone import alone
+from control.worker.alone import Alone, alone
 from control.worker.fairness import Fairness, Waiting
 from control.worker.storing import stored
 from control.worker.telling import Tell, to_nobody
 from control.worker.turn import Taking
 from coordination.models import Event
 from core.clock import now
-from core.database.base import Sole
 from core.operations.errors import NexusError
 from core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
 
@@ -70,10 +69,9 @@ class Worker:
     async def work(self) -> None:
         """Take turns until `stop`, or until another worker may have taken over the store."""
         waiting = alone(POOL, "Another worker is at this store's pool; this one waits until that has ended.")
-        first = await self._unless_stopped(waiting)
-        if first is None:
+        only = await self._unless_stopped(waiting)
+        if only is None:
             return
-        sole = first.sole
         try:
             await stored(self._begin, math.inf, twice=True)
             self._loop = asyncio.get_running_loop()
@@ -81,7 +79,8 @@ class Worker:
             loops = [
                 asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
                 asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
-                asyncio.create_task(self._watch(sole)),
+                asyncio.create_task(self._stay_alone(only)),
+                asyncio.create_task(self._end_idle()),
                 asyncio.create_task(self._clear()),
                 asyncio.create_task(Watch().work()),
             ]
@@ -92,7 +91,7 @@ class Worker:
             await self._end()
         finally:
             turns.queued.disconnect(self._queued_here)
-            await asyncio.to_thread(sole.release)
+            await asyncio.to_thread(only.sole.release)
 
     async def _unless_stopped(self, awaited: Awaitable[T]) -> T | None:
         task, stopping = asyncio.ensure_future(awaited), asyncio.create_task(self._stopping.wait())
@@ -122,13 +121,19 @@ class Worker:
                 log.warning("The pool could not be looked after (%s); it is tried again.", error)
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def _watch(self, sole: Sole) -> None:
-        """What is looked at now and then: that no other worker is at this store, and who has nothing to do."""
+    async def _stay_alone(self, only: Alone) -> None:
+        """End the worker once another is at this store; what one left that came and went is interrupted."""
+        while await only.retaken():
+            await stored(self._end_others, math.inf, twice=True)
+        self._lost = True
+        self.stop(at_once=True)
+
+    def _end_others(self) -> None:
+        """On the thread that claims: what is taken by then, and not here, nobody is at."""
+        turns.interrupt(KILLED, but=list(self.taking))
+
+    async def _end_idle(self) -> None:
         while True:
-            if not await asyncio.to_thread(sole.held):
-                log.warning("The pool's lock was lost with the connection to the store; the worker ends.")
-                self._lost = True
-                self.stop(at_once=True)
             if seconds := ControlSettings.current().pool_idle_seconds:
                 try:
                     await in_thread(WRITERS, partial(pool.end_idle, seconds))

@@ -28,6 +28,7 @@ from core.database.base import Sole
 from core.operations.errors import Code, NexusError
 from core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.control.pool import ADMIN, Take, acancel, acreate, asend, create, ended, said, send
+from tests.control.test_supervision import Cut
 from tests.store import failing
 
 Plays = Callable[[Take], None]
@@ -444,24 +445,13 @@ async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_
 ) -> None:
     configure(control=True, pool_turns=1)
     begun = asyncio.Event()
-    there, sole = True, store().sole
-
-    class Fickle:
-        def __init__(self, holder: Sole) -> None:
-            self.release = holder.release
-
-        def held(self) -> bool:
-            return there
+    sole, taken = store().sole, cuts(monkeypatch)
 
     async def take(runner: Any, scene: Scene) -> Ended:
         begun.set()
         await asyncio.Event().wait()
         return DONE
 
-    def fickle(kind: str) -> Sole | None:
-        return Fickle(holder) if (holder := sole(kind)) else None
-
-    monkeypatch.setattr(store(), "sole", fickle)
     plays(take)
     started = now()
     await acreate("ann", "bob", ".temp")
@@ -470,12 +460,58 @@ async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_
     await begun.wait()
     another = await asend("bob")
     await in_thread(WRITERS, lambda: turns.claim(another))  # as the next one may, before this one knows
-    there = False
+    others: list[Sole | None] = []
+    taken[0].between = lambda: others.append(sole(POOL))
+    taken[0].is_held = False
     await task
+    assert others[0] is not None
+    await asyncio.to_thread(others[0].release)
     assert (await ended(own)).status == "interrupted"
     assert (await in_thread(READERS, lambda: Turn.objects.get(pk=another))).status == "running"
     living = await in_thread(READERS, lambda: set(PoolAgent.objects.living().values_list("agent_id", flat=True)))
     assert living == {"ann", "bob", ".temp"}
+
+
+async def test_one_that_lost_its_lock_alone_goes_on_with_its_turns(
+    committed: None, configure: Callable[..., None], plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(control=True, pool_turns=1)
+    begun, may_end, taken = asyncio.Event(), asyncio.Event(), cuts(monkeypatch)
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.set()
+        await may_end.wait()
+        return DONE
+
+    plays(take)
+    await acreate("ann", "bob")
+    worker = Worker(now())
+    task = asyncio.create_task(worker.work())
+    own = await asend("ann")
+    await begun.wait()
+    another = await asend("bob")
+    await in_thread(WRITERS, lambda: turns.claim(another))  # by one that came meanwhile, and went
+    taken[0].is_held = False
+    assert (await ended(another)).status == "interrupted", "nobody is at it"
+    assert len(taken) == 2 and taken[1].is_held
+    may_end.set()
+    assert (await ended(own)).status == "done"
+    assert (await ended(await asend("bob"))).status == "done"
+    worker.stop()
+    await task
+
+
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
+    """The locks that are taken from here on; each can be lost."""
+    sole, taken = store().sole, list[Cut]()
+
+    def cut(kind: str) -> Sole | None:
+        if holder := sole(kind):
+            taken.append(holder := Cut(holder))
+        return holder
+
+    monkeypatch.setattr(store(), "sole", cut)
+    return taken
 
 
 async def test_a_store_has_one_at_a_time_and_the_other_takes_over(
