@@ -87,11 +87,12 @@ def extend(
     Raises as `release` does, and INVALID_TRANSITION for one that ended; none is extended then.
     """
     with _own(project_root, agent_id, reservation_ids, paths) as (chosen, named, moment):
-        if named - {name for row in chosen for name in (row.pk, row.pattern)}:
+        if missed := sorted(named - {name for row in chosen for name in (row.pk, row.pattern)}):
             raise NexusError(
                 Code.INVALID_TRANSITION,
-                "You hold some of these no more, and nothing was extended: reserve them again with files_reserve.",
-                {"held": [reservation.reservation_id for reservation in chosen]},
+                f"You hold no reservation {', '.join(missed[: selectors.MOST_NAMED])}, and nothing was extended. "
+                "What ended is reserved again with files_reserve; what you hold goes by its id, or by its own path.",
+                {"held": [reservation.reservation_id for reservation in chosen], "not_held": missed},
             )
         prolong(chosen, seconds, moment)
     return chosen

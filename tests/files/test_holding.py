@@ -81,7 +81,8 @@ def test_it_is_extended_for_as_long_as_is_asked(shop: Project, clock: Any) -> No
     assert shop.held() == [("ann", "/a.py")]
     error = shop.refused("extend", agent_id="ann", paths=["a.py", "b.py"])
     assert error["code"] == "INVALID_TRANSITION"
-    assert "files_reserve" in error["message"]
+    assert "no reservation /b.py," in error["message"] and "files_reserve" in error["message"]
+    assert error["details"] == {"held": [first], "not_held": ["/b.py"]}
 
 
 def test_it_is_given_up_by_id_by_path_or_all_at_once(shop: Project) -> None:
