@@ -69,8 +69,8 @@ def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
     told: list[str] = []
     about = {"agent_id": "demo-planner", "pool_agent_id": "pool_1"}
     events = [
-        Event(type="turn.started", actor_agent_id="demo-planner", payload=about),
-        Event(type="turn.failed", actor_agent_id="demo-planner", payload={**about, "why": "No idea."}),
+        Event(event_id=1, type="turn.started", actor_agent_id="demo-planner", payload=about),
+        Event(event_id=2, type="turn.failed", actor_agent_id="demo-planner", payload={**about, "why": "No idea."}),
     ]
     with pytest.raises(DemoFailure, match="demo-planner failed: No idea"):
         pool.tell(events, Lines(told.append, colour=False))
