@@ -9,7 +9,7 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -245,19 +245,19 @@ async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path:
     assert terminal.output.text == f"{own}:/usr/bin:/bin b=c d\n"
     await terminals.create(["sleep", "600"], str(own), given, None)
 
-    def having() -> set[str]:
-        """The names of the programs that have it in their environment."""
-        found = set()
+    def running() -> Iterator[tuple[str, str | None, str]]:
+        """Of each program below this one: its name, the variable that it has, and its command line."""
         for each in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):  # it just ended
-                found |= {each.name()} if each.environ().get("A") == "b=c d" else set()
-        return found
+                yield each.name(), each.environ().get("A"), " ".join(each.cmdline())
+
+    def having() -> set[str]:
+        return {name for name, value, _ in running() if value == "b=c d"}
 
     while "sleep" not in having():
         await asyncio.sleep(0.01)
     assert having() == {"sleep"}, "and none of those that start the sandbox"
-    lines = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
-    assert not any("b=c d" in line for line in lines), "which everybody on the machine may read"
+    assert not any("b=c d" in line for _, _, line in running()), "which everybody on the machine may read"
     await terminals.end()
     assert not outside.exists()
 
