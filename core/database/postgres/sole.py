@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from typing import Any
 
@@ -29,6 +30,9 @@ class Sole:
         return True
 
     def release(self) -> None:
+        """Let go before the connection ends: that the server notices a moment later, and another would be refused."""
+        with contextlib.suppress(psycopg.Error):  # it is lost, and the lock with it
+            self._holder.execute("SELECT pg_advisory_unlock_all()")
         self._holder.close()
 
 
