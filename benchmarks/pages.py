@@ -14,6 +14,7 @@ clock), or the long topic's over 1.5 times the empty one's, or a page is not ask
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -581,6 +582,7 @@ def _browser() -> Any:
     """One for all pages: its server reads its settings and the list of static files once, as any server does."""
     from django.test import Client
 
+    gc.freeze()  # as the hub does once it serves
     return Client(headers={"host": "127.0.0.1:8420"})
 
 
