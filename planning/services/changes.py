@@ -18,7 +18,7 @@ class Actor:
     """Who acts: an agent's id where the connection has one; `record` notes in the transaction what an operator did."""
 
     name: str | None = None
-    record: Callable[[int], None] = lambda since: None  # behind that event the log tells of the same
+    record: Callable[[int], None] | None = None  # behind that event the log tells of the same
     operator: bool = False
 
     @property
@@ -26,14 +26,21 @@ class Actor:
         """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
         return OPERATOR_AGENT if self.operator and self.name is None else self.name
 
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Inside a transaction: what is done in here is recorded, where an operator does it."""
+        since = newest_event_id() if self.record else 0
+        yield
+        if self.record:
+            self.record(since)
+
 
 @contextmanager
 def changing(project_root: str, actor: Actor) -> Iterator[Change]:
     """A change of a project's plan, by somebody."""
     place = workspaces.locate(project_root)
     with mirror.changing(place) as change:
-        since = newest_event_id()
-        yield change
-        actor.record(since)
+        with actor.recorded():
+            yield change
         if actor.name is not None:
             agents.touch(actor.name, change.moment)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 from django.db.models import Max
 
 from coordination.errors import CoordinationCode
-from coordination.log.selectors import newest_event_id
 from coordination.services import agents, workspaces
 from core.clock import iso_milliseconds, now
 from core.database import write
@@ -92,9 +91,8 @@ def write_artifact(*, project_root: str, filename: str, content: str, by: Actor)
     with write():
         moment = now()
         workspaces.ensure(place, moment)
-        since = newest_event_id()
-        told(place.workspace_id, "artifact.written", by.name, moment, filename=name)
-        by.record(since)
+        with by.recorded():
+            told(place.workspace_id, "artifact.written", by.name, moment, filename=name)
         if by.name is not None:
             agents.touch(by.name, moment)
     return f"{place.root}/.nexus/{ARTIFACTS}/{name}"
