@@ -12,7 +12,6 @@ thousand times the price: none decides on two globs. Both decisions are one here
 
 from __future__ import annotations
 
-import unicodedata
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
@@ -44,12 +43,12 @@ def normalized(text: str) -> str:
     The root itself is `/**`. Raises ValueError, with what to write instead, for one that can match no file below the
     root.
     """
-    text = _without_trailing_spaces(unicodedata.normalize("NFC", text))
+    text = _without_trailing_spaces(composed(text))
     if not text.strip():
         raise ValueError("is empty; name a file, a directory or a glob below the project's root")
     if len(text) > MAX_PATTERN:
         raise ValueError(f"has more than {MAX_PATTERN} characters; name a directory above it")
-    if any(unicodedata.category(character) == "Cc" for character in text):
+    if any(character < "\xa0" and not character.isprintable() for character in text):
         raise ValueError("has a control character; put ? in its place")
     if text.startswith("!"):
         raise ValueError(r"begins with !, and nothing can be taken out of a reservation; a name begins with \!")
@@ -87,16 +86,21 @@ def extension(pattern: str) -> str:
     Two patterns with different ones do not overlap.
     """
     name = pattern.rpartition("/")[2]
-    ending = name.rpartition(".")[2]
-    told = name and _has_extension(name) and ending.isascii() and ending.isalnum() and len(ending) <= EXTENSION_LENGTH
-    return ending if told else ""
+    last = name.rpartition(".")[2]
+    told = name and _has_extension(name) and last.isascii() and last.isalnum() and len(last) <= EXTENSION_LENGTH
+    return last if told else ""
+
+
+def ending(path: str) -> str:
+    """What a pattern that tells an extension tells, if it matches a file of that path."""
+    return composed(path).rstrip("/").rpartition(".")[2]
 
 
 def places(path: str) -> Iterator[str]:
     """The places of the patterns that can match a file, given by its path relative to the project's root."""
     digits = ""
     yield digits
-    for name in unicodedata.normalize("NFC", path).split("/")[:PLACE_PARTS]:
+    for name in composed(path).split("/")[:PLACE_PARTS]:
         digits += _digits(name)
         yield digits
 
@@ -113,8 +117,8 @@ def overlap(one: str, other: str) -> bool:
 
 def matches(pattern: str, path: str) -> bool:
     """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
-    composed = unicodedata.normalize("NFC", path)
-    return composed.endswith(tail(pattern)) and _meet(_parts(pattern), tuple(composed.split("/")))
+    path = composed(path)
+    return path.endswith(tail(pattern)) and _meet(_parts(pattern), tuple(path.split("/")))
 
 
 @lru_cache(maxsize=16_384)
@@ -125,6 +129,15 @@ def tail(pattern: str) -> str:
         return last or ""
     literals = (chr(each[0][0]) if each != STAR and each[0][0] == each[-1][1] else "" for each in reversed(last))
     return "".join(takewhile(bool, literals))[::-1]
+
+
+def composed(text: str) -> str:
+    """A text with its letters and their marks composed (NFC)."""
+    if text.isascii():
+        return text
+    import unicodedata  # most names need nothing of it
+
+    return unicodedata.normalize("NFC", text)
 
 
 def _without_trailing_spaces(text: str) -> str:

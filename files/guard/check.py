@@ -6,12 +6,15 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.patience import patience
 from files.guard import repository, words
-from files.guard.holdings import Conflict, Unreadable, opened
+from files.guard.holdings import Unreadable, opened
 from files.guard.repository import Repository
+
+if TYPE_CHECKING:
+    from files.guard.held import Conflict
 
 PATIENCE_SECONDS = 5  # then the question counts as not answered
 REFUSED, INTERRUPTED = 1, 130

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from core.harness_events import Happening
 from files.guard import repository
-from files.guard.holdings import Conflict, opened
+from files.guard.holdings import opened
 from files.guard.repository import Repository
+
+if TYPE_CHECKING:
+    from files.guard.held import Conflict
 
 
 def told(what: Happening) -> str:

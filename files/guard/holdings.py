@@ -1,17 +1,19 @@
-"""What others hold of a repository's files, read from the store without Django. Standard library alone."""
+"""What is held of a repository's files, read from the store without Django. Standard library alone, and little of it:
+most calls find nothing, and pay for what is imported."""
 
 from __future__ import annotations
 
-import sqlite3
-import unicodedata
-from collections import defaultdict
+import _sqlite3 as sqlite3  # what the package adds costs more than the look at the store: `datetime`, to convert values
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from files import patterns
-from files.guard.repository import Repository
+
+if TYPE_CHECKING:
+    from files.guard.held import Conflict
+    from files.guard.repository import Repository
 
 BUSY_SECONDS, SERVER_SECONDS = 0.5, 3
 FEW = 400  # places that are asked for; of more files, everything that is held is read
@@ -30,60 +32,6 @@ HOLDINGS = f"""
 SELECT r.place, r.reservation_id, r.agent_id, r.pattern, r.reason, r.handoff_id, r.task_id, r.expires_at
 FROM file_reservations r WHERE r.workspace_id = ? AND {HELD}
 """  # noqa: S608
-
-
-class Holding(NamedTuple):
-    """Files that an agent alone may change for now."""
-
-    reservation_id: str
-    agent_id: str
-    pattern: str
-    reason: str | None
-    handoff_id: str | None
-    task_id: int | None
-    expires_at: datetime
-
-
-class Conflict(NamedTuple):
-    """A file, by its path below the work tree, that another agent holds."""
-
-    path: str
-    holding: Holding
-
-
-class Held:
-    """What is held in a project."""
-
-    def __init__(self) -> None:
-        self._by_place: dict[str, list[Holding]] = defaultdict(list)
-        self._tails: dict[str, tuple[str, ...]] = {}  # by place, what ends all that is matched there
-
-    def add(self, place: str, holding: Holding) -> None:
-        """Take one in."""
-        self._by_place[place].append(holding)
-
-    def of(self, name: str) -> Iterator[Holding]:
-        """What a file is held with, by its path relative to the project's root; with a slash at its end it is a
-        directory, whose whole content is meant: what holds any name in it, or its own."""
-        if name.endswith("/"):
-            yield from self._of(name[:-1])
-            yield from self._of(f"{name}*")
-        else:
-            yield from self._of(name)
-
-    def _of(self, name: str) -> Iterator[Holding]:
-        composed = unicodedata.normalize("NFC", name)
-        for place in patterns.places(name):
-            here = self._by_place.get(place)
-            if here is None:
-                continue
-            if place not in self._tails:
-                self._tails[place] = tuple(set(_tails(here)))
-            if composed.endswith(self._tails[place]):  # a look at all of them spares most comparisons
-                for holding in here:
-                    with suppress(ValueError):
-                        if patterns.matches(holding.pattern, name):
-                            yield holding
 
 
 class Unreadable(Exception):
@@ -106,46 +54,30 @@ class Store:
     ) -> list[Conflict]:
         """Which files, given by their paths below the work tree, others than the agent hold; in the order given."""
         listed = list(dict.fromkeys(paths))
-        found: dict[str, Conflict] = {}
-        own: dict[str, str] = {}  # by path, the oldest reservation of the agent's own
+        concerned = []
         for workspace_id, root in projects.items():
             names = repository.names(root, listed)
-            held = self._held(workspace_id, [name for _, name in names])
-            for path, name in names:
-                for holding in held.of(name):
-                    if holding.agent_id == agent_id:
-                        own[path] = min(own.get(path, holding.reservation_id), holding.reservation_id)
-                    elif path not in found or holding.reservation_id < found[path].holding.reservation_id:
-                        found[path] = Conflict(path, holding)
-        # In two work trees two agents can come to hold one file: it is whose reservation is older.
-        return [
-            found[path]
-            for path in listed
-            if path in found and not (path in own and own[path] < found[path].holding.reservation_id)
-        ]
+            if rows := self._rows(workspace_id, [name for _, name in names]):
+                concerned.append((names, rows))
+        if not concerned:
+            return []
+        from files.guard import held  # as nearly never
 
-    def _held(self, workspace_id: str, names: Sequence[str]) -> Held:
+        return held.conflicts(listed, [(names, held.Held(rows)) for names, rows in concerned], agent_id)
+
+    def _rows(self, workspace_id: str, names: Sequence[str]) -> list[Sequence[Any]]:
         """What is held in a project; of few files only what may have to do with them."""
+        if not names:
+            return []
         sql, values = HOLDINGS, [workspace_id, *self._moments]
         if len(names) * (patterns.PLACE_PARTS + 1) <= FEW:
-            places = {place for name in names for place in patterns.places(name)}
-            sql += f"AND r.place IN ({', '.join('?' * len(places))})"
-            values += places
-        held = Held()
-        for place, *row, expires_at in self._query(sql, values) if names else ():
-            with suppress(ValueError):  # a damaged row protects nothing, and `nexus doctor` tells of it
-                held.add(place, Holding._make([*row, _moment(expires_at)]))
-        return held
-
-
-def _tails(holdings: Sequence[Holding]) -> Iterator[str]:
-    for holding in holdings:
-        with suppress(ValueError):
-            yield patterns.tail(holding.pattern)
-
-
-def _moment(value: Any) -> datetime:
-    return value if isinstance(value, datetime) else datetime.fromisoformat(value).replace(tzinfo=UTC)
+            for column, wanted in (
+                ("place", {place for name in names for place in patterns.places(name)}),
+                ("extension", {"", *map(patterns.ending, names)}),
+            ):
+                sql += f"AND r.{column} IN ({', '.join('?' * len(wanted))})\n"
+                values += wanted
+        return list(self._query(sql, values))
 
 
 @contextmanager
@@ -160,7 +92,8 @@ def _of_file(path: str) -> Iterator[Store]:
     try:
         url = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
         with closing(sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS)) as connection:
-            moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+            seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+            moment = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{nanoseconds // 1000:06}"
             yield Store(connection.execute, moment)
     except (sqlite3.Error, UnicodeError) as error:
         raise Unreadable(f"{path} cannot be read: {error}") from None
@@ -181,6 +114,8 @@ def _of_server(url: str) -> Iterator[Store]:
 
             def query(sql: str, values: Sequence[Any]) -> Any:
                 return connection.execute(sql.replace("?", "%s"), values)
+
+            from datetime import UTC, datetime
 
             yield Store(query, datetime.now(UTC))
     except psycopg.Error as error:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from files.guard.holdings import Conflict
+from files.guard.held import Conflict
 
 SHOWN = 10  # files in one text
 LONGEST = 200  # characters of what others wrote

@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from files import patterns
-from files.patterns import extension, literal, matches, normalized, overlap, place
+from files.patterns import ending, extension, literal, matches, normalized, overlap, place, places
 
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
 PATHS = [*NAMES, *("/".join(names) for depth in (2, 3) for names in product(NAMES[:5], repeat=depth))]
@@ -185,6 +185,24 @@ def test_it_takes_any_name_literally_that_was_escaped(name: str) -> None:
 )  # fmt: skip
 def test_it_tells_the_extension_that_all_files_of_a_pattern_have(pattern: str, told: str) -> None:
     assert extension(normalized(pattern)) == told
+
+
+def words_of(*pieces: str) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(pieces), min_size=1, max_size=6).map("".join)
+
+
+@given(pattern=words_of(*"a.keé/*?"), path=words_of(*"a.keé/", "\u212a", "\u0301"))
+@example(pattern="*.k", path="a.\u212a")  # one letter, composed
+@example(pattern="*.e", path="a.e\u0301")
+@example(pattern="*.a", path="k/e.a")
+def test_a_file_is_asked_for_where_its_patterns_are_kept(pattern: str, path: str) -> None:
+    try:
+        kept = normalized(pattern)
+    except ValueError:
+        assume(False)
+    assume(all(name.strip(".") for name in path.split("/")) and matches(kept, path))
+    assert place(kept) in places(path)
+    assert extension(kept) in ("", ending(path))
 
 
 @pytest.mark.parametrize(
