@@ -169,7 +169,13 @@ PAGES = (
         words={"pool_list_agents": "the page Pool"},
         about="The agents that the hub runs itself: create, send, stop, end.",
     ),
-    Page("pool_new", "pool/+new/", pool_new.new, words={"pool_create_agent": "New agent of the pool"}),
+    Page(
+        "pool_new",
+        "pool/+new/",
+        pool_new.new,
+        words={"pool_create_agent": "New agent of the pool"},
+        runs_program=True,  # for a worktree
+    ),
     Page("pool_turn", "pool/+turn/<id:turn_id>/", timeline.turn),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", pool.tail),
     Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", pool.cancel, words={"pool_cancel": "Stop on its page"}),

@@ -23,6 +23,7 @@ from core.clock import now
 from nexus_site.asgi import DJANGO_THREADS, Django, Hub
 from tests.control.pool import create
 
+VERBS = ("", "merge/", "keep/", "discard/")
 PATIENCE = 60  # a bound against hanging, not a figure
 
 
@@ -55,14 +56,14 @@ async def test_a_slow_page_holds_up_no_other_request(gate: threading.Event) -> N
     await stuck
 
 
-@pytest.mark.parametrize("verb", ["", "merge/", "keep/", "discard/"])
+@pytest.mark.parametrize("page", ["+new/", *(f"{{key}}/worktree/{verb}" for verb in VERBS)])
 async def test_pages_that_wait_for_git_hold_up_no_other(
     committed: None,
     tmp_path: Path,
     gate: threading.Event,
     configure: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
-    verb: str,
+    page: str,
 ) -> None:
     begun = threading.Event()
 
@@ -71,17 +72,18 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
         assert gate.wait(PATIENCE)
         raise GitFailed("it was ended")
 
-    for name in ("difference", "merge", "commit_all", "is_changed"):
+    for name in ("make", "difference", "merge", "commit_all", "is_changed"):
         monkeypatch.setattr(trees, name, waits)
     configure(control=True)
     key = await waiting.in_thread(waiting.WRITERS, partial(with_worktree, tmp_path))
-    address = f"/admin/pool/{key}/worktree/{verb}"
+    address = f"/admin/pool/{page.format(key=key)}"
+    form = {"agent_id": "bea", "preset": "worker", "model": "rehearsal", "cwd": str(tmp_path), "worktree": "on"}
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.get("/admin/agents/+new/")  # a form, with its cookie
         token = {"x-csrftoken": client.cookies["csrftoken"]}
-        many = [client.post(address, headers=token) if verb else client.get(address) for _ in range(DJANGO_THREADS + 1)]
-        stuck = [asyncio.create_task(each) for each in many]
+        ask = client.get if page.endswith("worktree/") else partial(client.post, headers=token, data=form)
+        stuck = [asyncio.create_task(ask(address)) for _ in range(DJANGO_THREADS + 1)]
         assert await asyncio.to_thread(begun.wait, PATIENCE)
         answer = await asyncio.wait_for(client.get("/admin/help/"), PATIENCE / 2)
         assert answer.status_code == 200 and not any(task.done() for task in stuck)
