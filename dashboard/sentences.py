@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from django.urls import NoReverseMatch, reverse
 
+from coordination.log.selectors import acts_after
 from coordination.models import Event
 from coordination.routing import in_words
 from core.apps import nexus_apps
@@ -74,13 +75,18 @@ def telling(events: Sequence[Event]) -> list[Event]:
 
 def told_once(events: Sequence[Event]) -> list[Line]:
     """`lines` without an operator's act that the others tell."""
-    told = {act.event_id for act in _acts(events).values()}
-    return [line for line in lines(events) if line.event.event_id not in told]
+    acts = _acts(events)
+    told = {act.event_id for act in acts.values()}
+    return _lines([event for event in events if event.event_id not in told], acts)
 
 
 def lines(events: Sequence[Event]) -> list[Line]:
-    """Each event with its sentence. One query for each kind of thing whose names events do not hold."""
-    acts = _acts(events)
+    """Each event with its sentence. One query for operators' acts, and for each kind of thing whose names events do
+    not hold."""
+    return _lines(events, _acts(events))
+
+
+def _lines(events: Sequence[Event], acts: Mapping[int, Event]) -> list[Line]:
     names = {
         name: thing.names({value for event in events if (value := _id(thing, _fields(event)))})
         for name, thing in _things().items()
@@ -90,10 +96,11 @@ def lines(events: Sequence[Event]) -> list[Line]:
 
 
 def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
-    """By event, the operator's act that it tells of; of those that are among the events."""
+    """By event, the operator's act that it tells of."""
     found: dict[int, Event] = {}
     act, first = None, 0  # the events from the first one on are the act's
-    for event in sorted(events, key=lambda event: event.event_id, reverse=True):
+    following = acts_after([event.event_id for event in events])
+    for event in sorted([*events, *following], key=lambda event: event.event_id, reverse=True):
         if event.type == "operator.acted":
             count = _fields(event).get("events")
             act, first = event, event.event_id - (count if isinstance(count, int) else 0)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from django.db.models import Count, F, QuerySet
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 
-from coordination.models import Event
+from coordination.models import Event, Stream
 from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
@@ -139,6 +139,13 @@ def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Ev
     newest = newest_event_id()
     since = max(newest - EXAMINED, 0) if after is None else after
     return list(Event.objects.filter(event_id__gt=since, actor_agent_id=agent_id).order_by("-event_id")[:limit])
+
+
+def acts_after(event_ids: Collection[int]) -> list[Event]:
+    """For each of these events the next one that says what an operator did as an agent."""
+    acts = Event.objects.filter(workspace=None, stream=Stream.AGENT, type="operator.acted")
+    later = acts.filter(event_id__gt=OuterRef("event_id")).order_by("event_id").values("event_id")[:1]
+    return list(acts.filter(pk__in=Event.objects.filter(pk__in=event_ids).values_list(Subquery(later))))
 
 
 def type_counts(newest: int) -> dict[str, int]:
