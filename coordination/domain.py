@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from coordination.log.selectors import events_after, newest_event_id
@@ -28,8 +29,8 @@ class Coordination:
     def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
         limits.check_allowed(agent_id, operation)
 
-    def record_act(self, operator: str, operation: str, ids: Mapping[str, str], *, since: int) -> None:
-        audit.acted(operator, operation, since=since, **ids)
+    def acting(self, operator: str | None, operation: str, **ids: str) -> AbstractContextManager[dict[str, str]]:
+        return audit.acting(operator, operation, **ids)
 
     def refresh_settings(self) -> None:
         stored_settings.refresh()

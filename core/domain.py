@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ class Domain(Protocol):
     def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
         """Raises NOT_ALLOWED where an operator keeps an agent from a verb; no query while none is kept from any."""
 
-    def record_act(self, operator: str, operation: str, ids: Mapping[str, str], *, since: int) -> None:
-        """Append to the log, inside the caller's transaction, that an operator used an agent's verb; what the log has
-        behind the event `since` tells of the same."""
+    def acting(self, operator: str | None, operation: str, **ids: str) -> AbstractContextManager[dict[str, str]]:
+        """Inside the caller's transaction: append to the log that an operator, where it is one, used an agent's verb,
+        unless the block fails. It is about `ids`, to which the block may add."""
 
     def refresh_settings(self) -> None:
         """Take over what other processes stored; cheap when it was done a moment ago."""

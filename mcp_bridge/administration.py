@@ -18,6 +18,7 @@ from core.operations.registry import OPERATORS_ONLY
 from core.operations.shapes import Time
 from mcp_bridge import tasks
 from mcp_bridge.listing import SHOWN, listed
+from mcp_bridge.models import TaskStatus
 
 LISTED, MOST_LISTED = 50, 500
 
@@ -64,11 +65,10 @@ class McpTaskEnd(TypedDict):
 @operation(CancelTask, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def mcp_task_cancel(p: CancelTask, caller: Caller) -> McpTaskEnd:
     """Have an agent wait no more, as if it had gone away; a task that ended stays as it is."""
-    assert caller.operator is not None, "the runner lets operators alone come here"
     with write():
-        since = domain().newest_event_id()
-        if tasks.give_up(p.task_id, caller):
-            domain().record_act(caller.operator, "mcp_task_cancel", {"task_id": p.task_id}, since=since)
+        if tasks.find(p.task_id, caller).status == TaskStatus.WORKING:
+            with domain().acting(caller.operator, "mcp_task_cancel", task_id=p.task_id):
+                tasks.give_up(p.task_id, caller)
         return {"task_id": p.task_id, "status": tasks.find(p.task_id, caller).status}
 
 

@@ -90,17 +90,16 @@ async def cancel(task_id: str, caller: Caller) -> None:
     await in_thread(WRITERS, partial(retried, partial(give_up, task_id, caller)))
 
 
-def give_up(task_id: str, caller: Caller) -> bool:
-    """Wait no more for a call, as if its caller had gone away; whether it waited. Raises NOT_FOUND."""
+def give_up(task_id: str, caller: Caller) -> None:
+    """Wait no more for a call, as if its caller had gone away; one that ended stays as it is. Raises NOT_FOUND."""
     with write():
         task = find(task_id, caller)
         if not Task.objects.working().filter(pk=task_id).update(status=TaskStatus.CANCELLED, updated_at=now()):
-            return False
+            return
         with contextlib.suppress(NexusError):  # what it waited for is gone
             call = _call(task)
             if call.wait.abandoned is not None:
                 call.wait.abandoned(call.params, caller, call.data)
-        return True
 
 
 async def known(task_id: str, caller: Caller) -> Task:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from django.db import IntegrityError
 
-from coordination.log.selectors import newest_event_id
 from coordination.services import audit
 from core.clock import now
 from core.database import write
@@ -34,10 +33,9 @@ def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> Topi
 
     Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
     """
-    with write():
-        since = newest_event_id()
+    with write(), audit.acting(operator, "topic_post", topic_id=topic_id) as about:
         message = _sync(selectors.found(topic_id), [outgoing], seen).sent[0].message
-        audit.acted(operator, "topic_post", since=since, topic_id=topic_id, message_id=message.message_id)
+        about["message_id"] = message.message_id
     return message
 
 
@@ -46,10 +44,9 @@ def join(*, topic_id: str, seen: int, operator: str) -> tuple[Topic, Peer]:
 
     The topic, and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
     """
-    with write():
-        topic, since = selectors.found(topic_id), newest_event_id()
+    with write(), audit.acting(operator, "topic_join_as_operator", topic_id=topic_id):
+        topic = selectors.found(topic_id)
         peer = _sync(topic, [], seen).peer
-        audit.acted(operator, "topic_join_as_operator", since=since, topic_id=topic_id)
     return topic, peer
 
 

@@ -141,11 +141,9 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
     )
 
     def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:
-        with write():
-            since = domain().newest_event_id()
+        with write(), domain().acting(caller.operator, "pool_create_agent") as about:
             agent, turn = pool.create(actor_of(caller), order, message=p.initial_message, tree=tree)
-            if caller.operator is not None:
-                domain().record_act(caller.operator, "pool_create_agent", {"agent_id": agent.agent_id}, since=since)
+            about["agent_id"] = agent.agent_id
         return agent, turn
 
     agent, turn = worktrees.create(actor_of(caller), order, made)

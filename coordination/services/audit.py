@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +16,19 @@ from core.clock import now
 NOBODY: Target = {"strategy": Strategy.MIXED.value, "rules": []}  # a union of nothing: operators see it, no agent does
 
 
-def acted(operator: str, operation: str, *, since: int, **about: Any) -> Event:
-    """Append that an operator used a verb of agents, inside its transaction; `events` before this one, those behind
-    the event `since`, tell what it did."""
+@contextmanager
+def acting(operator: str | None, operation: str, **ids: str) -> Iterator[dict[str, str]]:
+    """Inside a transaction: append that an operator, where it is one, used a verb of agents, unless the block fails.
+
+    It is about `ids`, to which the block may add. `events` before this one tell what it did: those of the block.
+    """
+    if operator is None:
+        yield ids
+        return
+    since = newest_event_id()
+    yield ids
     told = newest_event_id() - since  # none between is another's: writers take turns
-    return record(operator, "operator.acted", now(), operation=operation, events=told, **about)
+    record(operator, "operator.acted", now(), operation=operation, events=told, **ids)
 
 
 def record(operator: str, type: str, moment: datetime, **payload: Any) -> Event:

@@ -281,16 +281,13 @@ def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
     says_itself = operation.operator_only or operation.own_transaction
     if caller.operator is None or operation.read_only or says_itself or operation.sign_of_life:
         return operation.call(params, caller)
+    ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
     with write():
-        since = domain().newest_event_id()
         try:
-            data = operation.call(params, caller)
+            with domain().acting(caller.operator, operation.name, **ids):
+                return operation.call(params, caller)
         except NexusError as error:
             refusal = error  # raised behind the commit: what was refused is rolled back already
-        else:
-            ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
-            domain().record_act(caller.operator, operation.name, ids, since=since)
-            return data
     raise refusal
 
 

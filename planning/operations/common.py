@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from core.domain import domain
 from core.operations.caller import Caller
@@ -25,11 +27,5 @@ class OfProject(Params):
 
 def actor(caller: Caller, operation: str, **ids: str) -> Actor:
     """Who acts; what an operator does is noted in the transaction that does it."""
-    operator = caller.operator
-    if operator is None:
-        return Actor(caller.agent_id)
-
-    def record(since: int) -> None:
-        domain().record_act(operator, operation, ids, since=since)
-
-    return Actor(caller.agent_id, record, operator=True)
+    recorded = partial(domain().acting, caller.operator, operation, **ids)
+    return Actor(caller.agent_id, recorded, operator=caller.operator is not None)

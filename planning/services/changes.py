@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from coordination.log.selectors import newest_event_id
 from coordination.services import agents, workspaces
 from core.operations.caller import OPERATOR_AGENT
 from planning import mirror
@@ -15,24 +14,17 @@ from planning.mirror import Change
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts: an agent's id where the connection has one; `record` notes in the transaction what an operator did."""
+    """Who acts: an agent's id where the connection has one; what is done inside `recorded`, in a transaction, is noted
+    where an operator does it."""
 
     name: str | None = None
-    record: Callable[[int], None] | None = None  # behind that event the log tells of the same
+    recorded: Callable[[], AbstractContextManager[object]] = nullcontext
     operator: bool = False
 
     @property
     def signature(self) -> str | None:
         """What a decision is signed with: an agent's id, that of operators, or nothing for a nameless process."""
         return OPERATOR_AGENT if self.operator and self.name is None else self.name
-
-    @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Inside a transaction: what is done in here is recorded, where an operator does it."""
-        since = newest_event_id() if self.record else 0
-        yield
-        if self.record:
-            self.record(since)
 
 
 @contextmanager
