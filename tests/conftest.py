@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -51,12 +52,13 @@ vars(httpx_transport)["create_ssl_context"] = cache(create_ssl_context)
 def pytest_configure() -> None:
     """What the processes that tests start inherit.
 
-    They heed Ctrl-C although a suite in the background was started to ignore it, and keep what they compiled: hundreds
-    of them import the same.
+    They heed Ctrl-C although a suite in the background was started to ignore it, and keep what they compiled, as this
+    process does: hundreds of them import the same.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -2,7 +2,10 @@
 keeps a thread, an open file or an event loop (Twisted's reactor is one)."""
 
 import gc
+import sys
 from importlib import import_module
+
+sys.dont_write_bytecode = False  # as what it is for; it was started with the flags of the Python that runs the tests
 
 for name in """
     channels.routing daphne.http_protocol daphne.ws_protocol whitenoise.middleware
