@@ -23,9 +23,11 @@ from core.logs import redact
 
 DIRECTORY = Path("logs") / "pool"  # below the home
 LARGEST_FILE = 10 * 1024 * 1024  # bytes
-LONGEST = 128 * 1024  # characters of a text: of what is read at once, and of the line that it goes on with
+LONGEST = 128 * 1024  # characters of a text
+LONGEST_LINE = 64 * 1024  # bytes of a received line that goes on: the rest of it is left out
 MOST_RECEIVED = 16 * 1024 * 1024  # bytes of one answer
-KEY = re.compile(r"\b(nxk_|sk-)[A-Za-z0-9_-]{16,}")
+KEY = re.compile(r"\b(nxk_|sk-|gh[a-z]_|github_pat_|glpat-|hf_|AIza|AKIA)[A-Za-z0-9_-]{16,}")
+UNKNOWN = 64  # characters of a key that is cut short: with more of it, its pattern knows it
 
 
 class TooLong(Exception):
@@ -54,6 +56,10 @@ class Log:
     def struck(self, text: str) -> str:
         """A text without keys."""
         return KEY.sub(r"\1***", redact(self.secrets.struck(text)))
+
+    def beginning(self, text: str) -> str:
+        """A text that was cut without keys, that at its end included: so much of it is left out."""
+        return self.struck(text[: self.secrets.settled(text)])[:-UNKNOWN]
 
 
 CURRENT: ContextVar[Log | None] = ContextVar("whose traffic it is", default=None)
@@ -100,36 +106,39 @@ class Recording(httpx2.AsyncBaseTransport):
 
 class _Recorded(httpx2.AsyncByteStream):
     """An answer as it comes: recorded in whole lines, those that came together at once, and ended where it does not
-    end."""
+    end. Of a line that is too long it is the beginning."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, log: Log | None) -> None:
         self.inner, self.log = inner, log
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        received, line = 0, b""
+        received, line, is_cut = 0, b"", False
         try:
             async for data in self.inner:
                 received += len(data)
                 if received > MOST_RECEIVED:
                     raise TooLong(f"an answer of over {MOST_RECEIVED} bytes")
-                whole, _, line = (line + data).rpartition(b"\n")
+                _, newline, behind = data.partition(b"\n") if is_cut else (b"", b"", data)
+                is_cut = is_cut and not newline
+                whole, _, line = (line + behind).rpartition(b"\n")
                 self._record(whole)
-                if len(line) > LONGEST // 2:
-                    line = self._record_sure(line)
+                if len(line) > LONGEST_LINE:
+                    self._record_beginning(line)
+                    line, is_cut = b"", True
                 yield data
-        finally:
             self._record(line)
-
-    def _record_sure(self, line: bytes) -> bytes:
-        """Record a line that goes on but for its end, which may be the beginning of a key: that is given back."""
-        text = line.decode(errors="replace")
-        sure = len(text) if self.log is None else self.log.secrets.settled(text)
-        self._record(text[:sure].encode())
-        return text[sure:].encode()
+            line = b""
+        finally:
+            self._record_beginning(line)
 
     def _record(self, lines: bytes) -> None:
         if self.log is not None and lines.strip():
             self.log.write("received", lines.decode(errors="replace"))
+
+    def _record_beginning(self, line: bytes) -> None:
+        """Of a line that goes on, here or nowhere."""
+        if self.log is not None and line:
+            self.log.write("received", self.log.beginning(line.decode(errors="replace")), rest="left out")
 
     async def aclose(self) -> None:
         await self.inner.aclose()
