@@ -208,10 +208,11 @@ def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
 
 
 async def _known_session(history: AsyncIterator[Entry]) -> str | None:
-    """The agent's own session of an earlier turn; none from before a compaction, which it would undo."""
+    """The agent's own session of an earlier turn; none from before a compaction that was asked for, which it would
+    undo."""
     async for entry in history:
         meta = entry.meta or {}
-        if "summary_of" in meta:
+        if "summary_of" in meta and "unasked" not in meta:
             return None
         if SESSION in meta:
             return str(meta[SESSION])

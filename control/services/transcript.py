@@ -97,9 +97,9 @@ def tokens_by_role(agent: PoolAgent) -> dict[str, int]:
     return dict(rows)
 
 
-def compact(agent: PoolAgent, by: str, available: int) -> tuple[int, int] | None:
+def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int] | None:
     """Fold what lies before the last turns, an earlier summary included, into one summary; tokens before and after,
-    None where nothing lies there. `available` are the tokens that the context holds.
+    None where nothing lies there. `available` are the tokens that the context holds; `by` is None where nobody asks.
 
     The entries stay in the store, out of the context. The summary quotes the beginning of what was asked and answered,
     the newest where not all of it has room: it needs no model, and says that it is one.
@@ -118,9 +118,10 @@ def compact(agent: PoolAgent, by: str, available: int) -> tuple[int, int] | None
         summary = HEAD + told.encode()[-(available // SUMMARY) * BYTES_A_TOKEN :].decode(errors="ignore")
         if estimate(summary) >= folded:
             return None
-        Entry.objects.filter(pk__in=[entry.pk for entry in old]).update(compacted_at=moment)
+        Entry.objects.in_context().filter(agent=agent).exclude(turn__in=recent).update(compacted_at=moment)
         PoolAgent.objects.filter(pk=agent.pk).update(entries_known=F("entries_known") - len(old))
-        kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta={"summary_of": len(old)})
+        meta = {"summary_of": len(old), **({} if by else {"unasked": True})}
+        kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta=meta)
         after = before - folded + kept.tokens
         telling.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
     return before, after

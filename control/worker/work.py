@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from django.db import DatabaseError, transaction
 
-from control import leftovers
+from control import folding, leftovers
 from control.config import ControlSettings
 from control.models import Turn
 from control.services import pool, turns
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 POOL = "pool"  # of its workers, a store has one at a time
 QUEUED, CANCEL_ASKED = "turn.queued", "turn.cancel_asked"
-CLEAR_SECONDS = 3600.0  # between two looks for what ended agents left in the home
+TIDY_SECONDS = 3600.0  # between two looks for what ended agents left in the home, and for contexts that are full
 LOOK_SECONDS = 1.0  # between two looks when no event came
 STORE_SECONDS = 600.0  # a turn's end that cannot be stored is tried again for so long
 END_SECONDS = 2.0  # for what was cancelled at the end to let go, and to be stored
@@ -81,7 +81,7 @@ class Worker:
                 asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
                 asyncio.create_task(self._stay_alone(only)),
                 asyncio.create_task(self._end_idle()),
-                asyncio.create_task(self._clear()),
+                asyncio.create_task(self._tidy()),
                 asyncio.create_task(Watch().work()),
             ]
             await self._stopping.wait()
@@ -141,13 +141,14 @@ class Worker:
                     log.warning("Idle agents could not be ended (%s); it is tried again.", error)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _clear(self) -> None:
+    async def _tidy(self) -> None:
         while True:
-            try:
-                await in_thread(SLOW, leftovers.clear)
-            except DatabaseError as error:
-                log.warning("What is left of agents could not be removed (%s); it is tried again.", error)
-            await asyncio.sleep(CLEAR_SECONDS)
+            for tidy in (leftovers.clear, folding.fold_full):
+                try:
+                    await in_thread(SLOW, tidy)
+                except (DatabaseError, NexusError) as error:
+                    log.warning("The pool could not be tidied up (%s); it is tried again.", error)
+            await asyncio.sleep(TIDY_SECONDS)
 
     async def _claim(self) -> None:
         while await in_thread(WRITERS, self._claim_next):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ class Agent:
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> acp.NewSessionResponse:
         if "--signed-out" in sys.argv:
             raise acp.RequestError.auth_required()
-        self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{os.getpid()}"
+        self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{secrets.token_hex(4)}"
         return acp.NewSessionResponse(session_id=self.session)
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> None:

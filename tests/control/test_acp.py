@@ -15,15 +15,18 @@ import psutil
 import pytest
 from acp.schema import ToolCallLocation, ToolCallUpdate
 
-from control.models import Role, TurnStatus
+from control.models import PoolAgent, Role, TurnStatus
 from control.rules import Permissions, Preset
 from control.runners import acp, acp_transport, sandbox, terminals
 from control.runners.acp_permissions import Verdict, judge
 from control.runners.base import RunnerFailed
 from control.runners.configuration import Acp
+from control.services import transcript
 from control.tools import files, places
 from coordination.models import LentKey
 from coordination.services import keys
+from core.clock import now
+from core.database import write
 from core.operations.errors import NexusError
 from core.waiting import WRITERS, in_thread
 from tests.control.playing import fill
@@ -132,6 +135,21 @@ async def test_an_agent_that_loads_sessions_goes_on_in_its_own(plays: Plays) -> 
     assert (await played.turn("session")).answer == first.answer
     assert len(played.read) == 2, "the turn's message, and what was said last"
     assert "told again" not in [entry.content for entry in await played.entries()]
+
+
+@pytest.mark.parametrize("asks", [None, "olga"])
+async def test_its_own_session_goes_on_where_nobody_asked_for_a_compaction(plays: Plays, asks: str | None) -> None:
+    def fold() -> None:
+        with write():
+            agent = PoolAgent.objects.get()
+            for _ in range(2):
+                transcript.append(agent, None, Role.USER, "word " * 1_000, moment=now())
+        assert transcript.compact(agent, asks, 100_000)
+
+    played = await plays("--loads")
+    first = await played.turn("session")
+    await in_thread(WRITERS, fold)
+    assert ((await played.turn("session")).answer == first.answer) == (asks is None)
 
 
 async def test_another_is_told_what_was_said(plays: Plays) -> None:

@@ -1,0 +1,14 @@
+"""Contexts that grow although nobody compacts them: what nearly fills one is folded, so that retention bounds it."""
+
+from __future__ import annotations
+
+from control import selectors
+from control.models import PoolAgent
+from control.services import transcript
+
+
+def fold_full() -> None:
+    """Compact each living agent whose context is nearly full, as its runner counts."""
+    for agent in PoolAgent.objects.living():
+        if selectors.is_nearly_full(agent):
+            transcript.compact(agent, None, selectors.runner_of(agent).available_tokens)
