@@ -210,6 +210,7 @@ class Event(models.Model):
             models.Index(  # figures take them out of the whole log
                 fields=["event_id", "actor_agent_id"], name="events_of_claims", condition=Q(type="handoff.claimed")
             ),
+            models.Index(fields=["event_id"], name="events_of_acts", condition=Q(type="operator.acted")),
         ]
         constraints = [
             *not_empty("events", "type"),

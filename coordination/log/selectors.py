@@ -9,7 +9,7 @@ from functools import cache
 
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 
-from coordination.models import Event, Stream
+from coordination.models import Event
 from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
@@ -143,7 +143,7 @@ def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Ev
 
 def acts_after(event_ids: Collection[int]) -> list[Event]:
     """For each of these events the next one that says what an operator did as an agent."""
-    acts = Event.objects.filter(workspace=None, stream=Stream.AGENT, type="operator.acted")
+    acts = Event.objects.filter(type="operator.acted")
     later = acts.filter(event_id__gt=OuterRef("event_id")).order_by("event_id").values("event_id")[:1]
     return list(acts.filter(pk__in=Event.objects.filter(pk__in=event_ids).values_list(Subquery(later))))
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -124,6 +126,16 @@ def test_it_tells_everywhere_which_operator_acted_as_an_agent(team: Ids, browser
         words = " ".join(re.sub(r"<[^>]*>", "", browser.get(f"/admin/{place}").content.decode()).split())
         assert "planner handed sweep to archivist, by operator olga" in words, place
         assert "handed dust to archivist, by" not in words, place
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_it_looks_for_operators_acts_among_themselves(team: Ids, browser: Client) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        page(browser)
+    [look] = [each["sql"] for each in asked.captured_queries if each["sql"].count("operator.acted") > 1]
+    with connection.cursor() as cursor:
+        plan = [row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look}").fetchall()]
+    assert any("INDEX events_of_acts (event_id>?)" in step for step in plan), plan
 
 
 def test_it_tells_an_operators_act_that_nothing_else_tells(team: Ids, browser: Client) -> None:
