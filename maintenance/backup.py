@@ -13,8 +13,11 @@ from coordination.log.streams import streams
 from core import files
 from core.apps import own_labels
 from core.clock import now
-from core.database import sqlite, store
+from core.database import store
 from core.database.migrations import refuse_newer, shipped_migrations
+from core.database.sqlite.errors import BUSY, DAMAGED
+from core.database.sqlite.file import beside, refuse_damaged
+from core.database.sqlite.ids import gaps_admitted
 from core.operations.errors import Code, NexusError
 from maintenance import store_file
 from maintenance.store_file import Progress
@@ -63,7 +66,7 @@ def back_up(database: Path, destination: Path, progress: Progress | None = None)
         store_file.explained(f"No backup was written to {destination}."),
         store_file.partial_file(destination) as partial,
     ):
-        sqlite.refuse_damaged(database)
+        refuse_damaged(database)
         with closing(store_file.open_store(database)) as source, store_file.one_state(source):
             source.execute("PRAGMA query_only=ON")
             store_file.copy(source, partial, progress)
@@ -76,12 +79,12 @@ def back_up(database: Path, destination: Path, progress: Progress | None = None)
 
 def checked(path: Path) -> Backup:
     """What a copy holds, once it has been found whole. Raises DB_ERROR for a damaged one, or no store of Nexus."""
-    sqlite.refuse_damaged(path)
+    refuse_damaged(path)
     with closing(store_file.open_store(path, "immutable=1")) as copy:
         faults = store_file.integrity_faults(copy)
         dangling = store_file.dangling_references(copy)
         if faults or dangling:
-            raise NexusError(Code.DB_ERROR, sqlite.DAMAGED, {"cause": "damaged"})
+            raise NexusError(Code.DB_ERROR, DAMAGED, {"cause": "damaged"})
         applied = store_file.migrations(copy)
         if not any(app in own_labels() for app, _ in applied):
             raise NexusError(Code.VALIDATION_ERROR, f"{path} is not a store of Nexus.")
@@ -107,7 +110,7 @@ def restore(
     with store_file.explained("Nothing was restored."):
         database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with store_file.partial_file(database) as partial:
-            sqlite.refuse_damaged(backup)
+            refuse_damaged(backup)
             with closing(store_file.open_to_look(backup)) as source, store_file.one_state(source):
                 store_file.copy(source, partial, progress)
                 applied = store_file.migrations(source)
@@ -163,7 +166,7 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
         if head > restored_to:
             if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
-            restored.execute(sqlite.gaps_admitted(head))
+            restored.execute(gaps_admitted(head))
         payload = restoration(restored_to, head)
         restored.executemany(
             # An older schema may not know a stream, nor events of no workspace: it does without those.
@@ -197,7 +200,7 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
 
     def keep(status: int, remaining: int, total: int) -> None:
         """Called while the transaction holds the store: what is committed now is the last of it."""
-        if status in sqlite.BUSY:
+        if status in BUSY:
             raise NexusError(Code.DB_ERROR, "A writer holds the store. Try again in a moment.", {"retryable": True})
         if aside.exists():
             return
@@ -208,7 +211,7 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
         _go_on_above(copy, aside)  # changes the copy: SQLite begins with it anew, and keeps the lock
 
     try:
-        sqlite.refuse_damaged(database)
+        refuse_damaged(database)
         with (
             closing(store_file.open_store(database)) as present,
             closing(store_file.open_store(copy)) as source,
@@ -226,8 +229,8 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
 def _swap(copy: Path, database: Path, aside: Path) -> None:
     """Move what is there aside, the log before the store's name changes hands: a log must never meet another store."""
     for suffix in ("-wal", "-shm"):
-        if sqlite.beside(database, suffix).exists():
-            sqlite.beside(database, suffix).rename(sqlite.beside(aside, suffix))
+        if beside(database, suffix).exists():
+            beside(database, suffix).rename(beside(aside, suffix))
     if database.exists():
         os.link(database, aside)
     copy.rename(database)

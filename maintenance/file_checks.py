@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core import instance
 from core.contributions import Finding
-from core.database import sqlite
+from core.database.sqlite.file import HEADER, beside, first_bytes, log_is_missing
 from core.operations.errors import NexusError
 from maintenance import store_file
 from maintenance.backup import checked
@@ -29,7 +29,7 @@ def permissions(home: Home) -> Iterator[Finding]:
     """The home and what lies in it belong to one user, and nobody else may look."""
     directories = [home.path, home.path / "backups"]  # other directories are closed by the home's own mode
     files = {path for directory in directories for path in directory.glob("*") if path.is_file()}
-    files |= {home.database, *(sqlite.beside(home.database, suffix) for suffix in ("-wal", "-shm"))}
+    files |= {home.database, *(beside(home.database, suffix) for suffix in ("-wal", "-shm"))}
     for path in sorted(path for path in {*directories, *files} if path.exists() and not path.is_symlink()):
         status = path.stat()
         if status.st_mode & OTHERS:
@@ -78,7 +78,7 @@ def servers(home: Home) -> Iterator[Finding]:
 
 def log_size(home: Home) -> Iterator[Finding]:
     """The write-ahead log is written back into the store from time to time."""
-    log = sqlite.beside(home.database, "-wal")
+    log = beside(home.database, "-wal")
     size = log.stat().st_size if log.exists() else 0
     if size > LOG_LIMIT:
         yield Finding(
@@ -104,8 +104,8 @@ def leftovers(home: Home) -> Iterator[Finding]:
 
 def lost_log(home: Home) -> Iterator[Finding]:
     """The log of a store that is in use, or was not closed, lies beside it."""
-    if sqlite.log_is_missing(home.database):
-        index = sqlite.beside(home.database, "-shm")
+    if log_is_missing(home.database):
+        index = beside(home.database, "-shm")
         yield Finding(
             "The write-ahead log was removed while its index is still there: the commits in it are missing.",
             "Put the file ending in -wal back if you have it. Otherwise restore a backup, or go on with the store as "
@@ -138,10 +138,10 @@ def header(home: Home) -> Iterator[Finding]:
 
 def expected_size(database: Path) -> int | None:
     """How many bytes the file must have at least; None for what is not SQLite's."""
-    start = sqlite.first_bytes(database, 100)
-    if not start.startswith(sqlite.HEADER):
+    start = first_bytes(database, 100)
+    if not start.startswith(HEADER):
         return None
-    if sqlite.beside(database, "-wal").exists():
+    if beside(database, "-wal").exists():
         return 0  # the end may still be in the log
     page = int.from_bytes(start[16:18], "big")
     return int.from_bytes(start[28:32], "big") * (65536 if page == 1 else page)

@@ -15,7 +15,8 @@ from django.apps import apps
 from django.db import connection
 
 from core.apps import database_objects
-from core.database import sqlite, store, write
+from core.database import store, write
+from core.database.sqlite.schema import absent
 from maintenance import store_file
 
 
@@ -89,7 +90,7 @@ class FileExamination(Examination):
         triggers = database_objects("sqlite")
         return {
             name: self.repair(f"DROP TRIGGER IF EXISTS {name}", triggers[name])
-            for name in sqlite.absent(self.connection, triggers)
+            for name in absent(self.connection, triggers)
         }
 
     def repair(self, *statements: str) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from core.database import sqlite
+from core.database.sqlite.file import HEADER
 from core.operations.errors import Code, NexusError
 from maintenance import store_file
 from maintenance.file_checks import expected_size
@@ -118,7 +118,7 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
 def _mend_file(copy: Path) -> None:
     """Give the file its first bytes again, and an empty page in the place of each that was cut off its end."""
     with copy.open("r+b") as file:
-        file.write(sqlite.HEADER)
+        file.write(HEADER)
         file.flush()
         page = int.from_bytes(file.read(2), "big")
         missing = (expected_size(copy) or 0) // page - copy.stat().st_size // page if page else 0

@@ -10,7 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from core import files
-from core.database import sqlite, store
+from core.database import store
+from core.database.sqlite.file import beside
 from core.operations.errors import Code, NexusError
 
 WAIT_SECONDS = 5.0
@@ -33,7 +34,7 @@ def open_to_look(database: Path) -> sqlite3.Connection:
     Whoever has the store open keeps a write-ahead log beside it; without one it may be read as it lies. So it may with
     an empty log whose index cannot be made, as on a full disk.
     """
-    log = sqlite.beside(database, "-wal")
+    log = beside(database, "-wal")
     if not log.exists():
         return open_store(database, "immutable=1")
     connection = open_store(database, "mode=ro")

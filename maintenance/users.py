@@ -8,7 +8,8 @@ from pathlib import Path
 
 from core import instance
 from core.config import CoreSettings
-from core.database import sqlite, store
+from core.database import store
+from core.database.sqlite.file import beside, refuse_damaged
 from core.operations.errors import NexusError
 from maintenance import store_file
 
@@ -56,7 +57,7 @@ def _listed(users: list[str]) -> str | None:
 def _is_open(database: Path) -> bool:
     """Whether others have the store open: then SQLite does not give it to one connection alone."""
     try:
-        sqlite.refuse_damaged(database)
+        refuse_damaged(database)
     except NexusError:
         return False  # not to be touched
     if not database.exists():
@@ -68,5 +69,5 @@ def _is_open(database: Path) -> bool:
             alone.execute("BEGIN IMMEDIATE")
         except sqlite3.DatabaseError as error:
             return store().is_busy(error)  # a damaged store tells nothing
-        sqlite.beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
+        beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
     return False

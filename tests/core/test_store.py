@@ -17,8 +17,10 @@ from filelock import FileLock
 
 from coordination.models import Agent
 from core.apps import own_labels
-from core.database import sqlite, store
+from core.database import store
 from core.database.migrations import shipped_migrations
+from core.database.sqlite import schema
+from core.database.sqlite.file import beside, refuse_damaged
 from core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
@@ -128,7 +130,7 @@ def test_it_refuses_places_where_no_store_can_be(configure: Callable[..., None],
 def test_it_does_not_wait_for_a_migration_for_ever(
     configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0)
+    monkeypatch.setattr(schema, "LOCK_SECONDS", 0)
     configure(home=tmp_path)
     with FileLock(f"{settings.NEXUS.database}.migrate.lock"):
         error = refusal()
@@ -159,9 +161,9 @@ def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path
     with closing(sqlite3.connect(database, isolation_level=None)) as ours:
         ours.execute("PRAGMA journal_mode = WAL")
         ours.execute("CREATE TABLE t (x)")
-        sqlite.refuse_damaged(database)
+        refuse_damaged(database)
         subprocess.run([sys.executable, "-c", visit, database], check=True)
-        assert sqlite.beside(database, "-wal").exists()  # a visitor that sees our lock leaves the log to us
+        assert beside(database, "-wal").exists()  # a visitor that sees our lock leaves the log to us
         ours.execute("INSERT INTO t VALUES (1)")
 
 

@@ -20,8 +20,9 @@ from django.db import OperationalError, connection
 
 from coordination.models import Workspace
 from core.clock import now
-from core.database import queue as queues
 from core.database import sqlite
+from core.database.sqlite import queue as queues
+from core.database.sqlite.file import beside
 from tests.acceptance.processes import environment
 
 FAR = 60.0  # seconds; nothing here takes so long, and nothing hangs for good
@@ -123,7 +124,7 @@ def test_it_is_a_savepoint_within_another_one() -> None:
 def test_it_keeps_its_file_beside_the_store_for_the_owner_alone() -> None:
     with sqlite.write():
         pass
-    mode = sqlite.beside(django_settings.NEXUS.database, ".write.lock").stat().st_mode
+    mode = beside(django_settings.NEXUS.database, ".write.lock").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600
 
 
@@ -208,7 +209,7 @@ def test_it_ignores_a_burst_of_another_time(file: Path, monkeypatch: pytest.Monk
 def test_it_waits_no_longer_than_its_patience_for_a_first_that_hangs(impatient: None) -> None:
     with sqlite.write():
         pass
-    with sqlite.beside(django_settings.NEXUS.database, ".write.lock").open("rb") as hung:
+    with beside(django_settings.NEXUS.database, ".write.lock").open("rb") as hung:
         fcntl.flock(hung, fcntl.LOCK_EX)
         with sqlite.write():
             workspace("past it")
@@ -238,7 +239,7 @@ def test_it_lets_a_process_end_that_waited_in_vain() -> None:
     environ = environment(
         django_settings.NEXUS.home, DJANGO_SETTINGS_MODULE="nexus_site.settings_agent", NEXUS_BUSY_TIMEOUT_MS="200"
     )
-    with sqlite.beside(django_settings.NEXUS.database, ".write.lock").open("wb") as hung:
+    with beside(django_settings.NEXUS.database, ".write.lock").open("wb") as hung:
         fcntl.flock(hung, fcntl.LOCK_EX)
         ended = subprocess.run(
             [sys.executable, "-c", WRITER, "past it"], env=environ, text=True, capture_output=True, timeout=FAR
@@ -280,7 +281,7 @@ def test_it_does_not_wait_for_a_first_that_was_killed(queued: Any) -> None:
     with closing(connect(database, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         first = queued("first")
-        while not is_held(sqlite.beside(database, ".write.lock")):
+        while not is_held(beside(database, ".write.lock")):
             time.sleep(0.01)
         second = queued("second")
         first.kill()

@@ -15,7 +15,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from core.cli import EXIT_CODES, NOTHING, ago, login, one_line, positive, text_of
-from core.database.sqlite import HEADER
+from core.database.sqlite.file import HEADER
 from core.operations.errors import NexusError
 from core.operations.parameters import MAX_INTEGER, whole_number
 from core.operations.replies import Data
