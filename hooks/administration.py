@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot
 from coordination.toolset import operation
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code
 from core.operations.parameters import Id, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
@@ -48,7 +48,7 @@ def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
         project_root=p.project_root,
         types=p.types,
         allow_private=p.allow_private,
-        operator=_operator(caller),
+        operator=operator_behind(caller),
     )
     return {**webhook_row(webhook), "secret": webhook.secret}
 
@@ -95,7 +95,7 @@ class RemovedWebhook(TypedDict):
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def webhook_remove(p: WebhookRef, caller: Caller) -> RemovedWebhook:
     """Remove a webhook with what it still had to deliver."""
-    dropped = services.remove(webhook_id=p.webhook_id, operator=_operator(caller))
+    dropped = services.remove(webhook_id=p.webhook_id, operator=operator_behind(caller))
     return {"webhook_id": p.webhook_id, "removed": True, "deliveries_dropped": dropped}
 
 
@@ -109,10 +109,5 @@ def webhook_redeliver(p: WebhookRef, caller: Caller) -> RevivedDeliveries:
     """Try a webhook's dead letters again, from now."""
     return {
         "webhook_id": p.webhook_id,
-        "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=_operator(caller)),
+        "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=operator_behind(caller)),
     }
-
-
-def _operator(caller: Caller) -> str:
-    assert caller.operator is not None, "the runner lets operators alone come here"
-    return caller.operator

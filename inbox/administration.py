@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.toolset import operation
 from core.clock import iso
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code
 from core.operations.parameters import Id, Limit, Params
 from core.operations.registry import OPERATORS_ONLY
@@ -58,13 +58,13 @@ class DeadLetter(Params):
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_requeue(p: DeadLetter, caller: Caller) -> LetterRow:
     """Put a dead letter back into its inbox, unread, with all its hand-outs."""
-    return _row(dead_letters.requeue(delivery_id=p.delivery_id, operator=_operator(caller)))
+    return _row(dead_letters.requeue(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_acknowledge(p: DeadLetter, caller: Caller) -> LetterRow:
     """Settle a dead letter: it is history, and waits for nobody."""
-    return _row(dead_letters.acknowledge(delivery_id=p.delivery_id, operator=_operator(caller)))
+    return _row(dead_letters.acknowledge(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 
 class DeadLetterForward(DeadLetter):
@@ -74,14 +74,14 @@ class DeadLetterForward(DeadLetter):
 @operation(DeadLetterForward, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_forward(p: DeadLetterForward, caller: Caller) -> LetterRow:
     """Put the message of a dead letter into another agent's inbox, and settle the letter. The new delivery."""
-    return _row(dead_letters.forward(delivery_id=p.delivery_id, agent_id=p.agent_id, operator=_operator(caller)))
+    return _row(dead_letters.forward(delivery_id=p.delivery_id, agent_id=p.agent_id, operator=operator_behind(caller)))
 
 
 @operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def dead_letter_park(p: DeadLetter, caller: Caller) -> LetterRow:
     """Take a requeue back while nobody pulled the letter, or an acknowledgement by an operator within a minute: it is a
     dead letter again."""
-    return _row(dead_letters.park(delivery_id=p.delivery_id, operator=_operator(caller)))
+    return _row(dead_letters.park(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 
 def _row(letter: Delivery) -> LetterRow:
@@ -98,8 +98,3 @@ def _row(letter: Delivery) -> LetterRow:
         "project_root": message.workspace.root_realpath,
         "created_at": iso(letter.created_at),
     }
-
-
-def _operator(caller: Caller) -> str:
-    assert caller.operator is not None, "the runner lets operators alone come here"
-    return caller.operator

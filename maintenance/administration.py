@@ -15,7 +15,7 @@ from coordination.services import workspaces
 from coordination.toolset import operation
 from core.clock import iso
 from core.database import store
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code
 from core.operations.parameters import Params
 from core.operations.registry import OPERATORS_ONLY
@@ -79,7 +79,7 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Pruned:
         workspaces.locate(p.project_root)
     keep_days = {name: days for name in retention.lanes() if (days := getattr(p, f"{name}_keep_days")) is not None}
     outcome = retention.prune(
-        keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches, operator=caller.operator
+        keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches, operator=operator_behind(caller)
     )
     more = any(lane.found > lane.deleted for lane in outcome.values())
     data: Pruned = {
@@ -127,6 +127,5 @@ class Emptied(TypedDict):
 @operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True, slow=True)
 def database_reset(p: DatabaseReset, caller: Caller) -> Emptied:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
-    assert caller.operator is not None, "the runner admits operators only"
-    deleted = reset.reset(keep_agents=p.keep_agents, operator=caller.operator)
+    deleted = reset.reset(keep_agents=p.keep_agents, operator=operator_behind(caller))
     return {"deleted": deleted, "vacuum": _compacted()}

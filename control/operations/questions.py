@@ -21,7 +21,7 @@ from coordination.guards import in_session
 from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.parameters import ClientId, SessionId, SessionSecret
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code, invalid, not_found
 from core.operations.parameters import Id, Limit, Params
 from core.operations.registry import OPERATORS_ONLY, Wait
@@ -157,7 +157,7 @@ def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Take back that something is allowed always: the agent has to ask again."""
-    return question_row(questions.ask_again(question_id=p.question_id, operator=_operator(caller)))
+    return question_row(questions.ask_again(question_id=p.question_id, operator=operator_behind(caller)))
 
 
 @operation(OfQuestion, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
@@ -186,10 +186,7 @@ def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
 
 
 def _answered(p: OfQuestion, caller: Caller, verdict: Verdict, words: str | None = None) -> QuestionRow:
-    answered = questions.answer(question_id=p.question_id, verdict=verdict, words=words, operator=_operator(caller))
+    answered = questions.answer(
+        question_id=p.question_id, verdict=verdict, words=words, operator=operator_behind(caller)
+    )
     return question_row(answered)
-
-
-def _operator(caller: Caller) -> str:
-    assert caller.operator is not None, "the runner lets operators alone come here"
-    return caller.operator

@@ -12,7 +12,7 @@ from coordination.rows import AgentProfile, agent_row
 from coordination.services import keys, operators, roster, settings
 from coordination.toolset import operation
 from core.clock import iso
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY, Guard, Operation
@@ -50,14 +50,14 @@ class CreatedAgent(ManagedAgent):
 def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
     """Create an agent with an API key, or bring a deleted one back, mail and all. The answer shows the key, and nothing
     shows it again."""
-    agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=_operator(caller))
+    agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=operator_behind(caller))
     return {**_managed(agent), "api_key": key}
 
 
 @operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_update(p: ProfileGiven, caller: Caller) -> ManagedAgent:
     """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
-    return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=_operator(caller)))
+    return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=operator_behind(caller)))
 
 
 class AgentRef(Params):
@@ -77,7 +77,7 @@ class DeletedAgent(TypedDict):
 def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
     """Take an agent out of the team: its key dies, its sessions are closed. Its mail and history stay; only an
     operator brings it back, with agent_create."""
-    closed = roster.delete(agent_id=p.agent_id, operator=_operator(caller))
+    closed = roster.delete(agent_id=p.agent_id, operator=operator_behind(caller))
     return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
 
 
@@ -89,7 +89,7 @@ class IssuedKey(TypedDict):
 @operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def agent_key_issue(p: AgentRef, caller: Caller) -> IssuedKey:
     """Give an agent a new API key, shown this once. The key it had dies at once."""
-    return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=_operator(caller))}
+    return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=operator_behind(caller))}
 
 
 class AgentKeySetActive(AgentRef):
@@ -104,7 +104,7 @@ class KeyState(TypedDict):
 @operation(AgentKeySetActive, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> KeyState:
     """Deactivate an agent's API key, or take the same key back into service."""
-    key = keys.set_active(agent_id=p.agent_id, active=p.active, operator=_operator(caller))
+    key = keys.set_active(agent_id=p.agent_id, active=p.active, operator=operator_behind(caller))
     return {"agent_id": p.agent_id, "active": key.is_active}
 
 
@@ -131,7 +131,7 @@ class UpdatedSettings(TypedDict):
 )
 def settings_update(p: SettingsUpdate, caller: Caller) -> UpdatedSettings:
     """Store settings, all of them or none. They take effect in every process within about a second."""
-    settings.update(values=p.values, operator=_operator(caller))
+    settings.update(values=p.values, operator=operator_behind(caller))
     return {"updated": sorted(p.values)}
 
 
@@ -186,18 +186,16 @@ class OperatorPassword(TypedDict):
 @operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, guards=ACCOUNTS, tool=False)
 def operator_create(p: OperatorRef, caller: Caller) -> OperatorPassword:
     """Make an account of the dashboard. The answer shows its password, and nothing shows it again."""
-    return {"operator": p.operator, "password": operators.create(name=p.operator, operator=_operator(caller))}
+    return {"operator": p.operator, "password": operators.create(name=p.operator, operator=operator_behind(caller))}
 
 
 @operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, destructive=True)
 def operator_password_reset(p: OperatorRef, caller: Caller) -> OperatorPassword:
     """Give an account a new password, shown this once. Every login with the old one ends."""
-    return {"operator": p.operator, "password": operators.reset_password(name=p.operator, operator=_operator(caller))}
-
-
-def _operator(caller: Caller) -> str:
-    assert caller.operator is not None, "the runner lets operators alone come here"
-    return caller.operator
+    return {
+        "operator": p.operator,
+        "password": operators.reset_password(name=p.operator, operator=operator_behind(caller)),
+    }
 
 
 def _managed(agent: Agent) -> ManagedAgent:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from coordination.models import AgentLimits, LimitScope
 from coordination.services import limits
 from coordination.toolset import operation
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code, invalid
 from core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
@@ -63,8 +63,7 @@ def limits_update(p: LimitsUpdate, caller: Caller) -> LimitsRow:
     if (p.agent_id is None) == (p.role is None):
         raise invalid("Name an agent_id or a role.", field="agent_id")
     scope = LimitScope.AGENT if p.agent_id is not None else LimitScope.ROLE
-    assert caller.operator is not None, "the runner lets operators alone come here"
-    row = limits.update(scope=scope, name=p.agent_id or p.role or "", given=p.given, operator=caller.operator)
+    row = limits.update(scope=scope, name=p.agent_id or p.role or "", given=p.given, operator=operator_behind(caller))
     return _row(row)
 
 

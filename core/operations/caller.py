@@ -35,6 +35,12 @@ class Caller:
     credential: str | None = field(default=None, compare=False, repr=False)
 
 
+def operator_behind(caller: Caller) -> str:
+    """The person behind a call of an operation that OPERATORS_ONLY guards."""
+    assert caller.operator is not None, "the runner lets operators alone come here"
+    return caller.operator
+
+
 def of_operator(name: str) -> str:
     """The connection of a person, whichever pages and requests it takes."""
     return f"operator:{name}"

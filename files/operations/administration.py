@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code
 from core.operations.parameters import MAX_ID, Id, Limit, Params, not_blank
 from core.operations.registry import OPERATORS_ONLY
@@ -73,8 +73,7 @@ class EndedReservation(TypedDict):
 )
 def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
     """End any agent's reservation, in any project, as an operator; its holder is told."""
-    assert caller.operator is not None
-    ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=caller.operator)
+    ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=operator_behind(caller))
     return {"reservation": reservation_row(ended)}
 
 
@@ -99,8 +98,7 @@ class ToldHolders(TypedDict):
 )
 def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
     """Record that a person commits or pushes over what agents hold; the holders are told."""
-    assert caller.operator is not None
     holders = overrides.record(
-        reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=caller.operator
+        reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=operator_behind(caller)
     )
     return {"holders": holders}

@@ -11,7 +11,7 @@ from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
 from core.clock import now
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code
 from core.operations.parameters import Id, Limit, Params
 from core.operations.registry import OPERATORS_ONLY
@@ -96,14 +96,14 @@ class WithReason(HandoffId):
 @operation(WithReason, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_release(p: WithReason, caller: Caller) -> HandoffRow:
     """Take a handoff from its holder, who is told: it is open again, for whomever its target admits."""
-    released = steering.release(handoff_id=p.handoff_id, reason=p.reason, operator=_operator(caller))
+    released = steering.release(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
     return handoff_row(released, now())
 
 
 @operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_release_undo(p: HandoffId, caller: Caller) -> HandoffRow:
     """Give a handoff back to whom it was taken from, within a minute and while nobody acted on it."""
-    return handoff_row(steering.undo_release(handoff_id=p.handoff_id, operator=_operator(caller)), now())
+    return handoff_row(steering.undo_release(handoff_id=p.handoff_id, operator=operator_behind(caller)), now())
 
 
 class HandoffReassign(WithReason):
@@ -115,7 +115,7 @@ def handoff_reassign(p: HandoffReassign, caller: Caller) -> HandoffRow:
     """Make an open or held handoff one for an agent alone, who claims it when it is ready; that agent is told, and who
     held it."""
     reassigned = steering.reassign(
-        handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason, operator=_operator(caller)
+        handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason, operator=operator_behind(caller)
     )
     return handoff_row(reassigned, now())
 
@@ -128,7 +128,7 @@ class HandoffReoffer(HandoffId):
 def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
     """Offer the work of a rejected, cancelled or expired handoff once more: a new handoff, which the log links with
     the old one."""
-    offered = steering.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=_operator(caller))
+    offered = steering.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=operator_behind(caller))
     return handoff_row(offered, now())
 
 
@@ -141,7 +141,7 @@ class HandoffWithdraw(Params):
 def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> SettledHandoff:
     """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
     lapses."""
-    services.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=_operator(caller))
+    services.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
     return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 
@@ -152,13 +152,13 @@ class HandoffProlong(HandoffId):
 @operation(HandoffProlong, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
     """Let whoever holds a handoff keep it for longer, as an operator."""
-    return held(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=_operator(caller)))
+    return held(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=operator_behind(caller)))
 
 
 @operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_approve(p: HandoffId, caller: Caller) -> SettledHandoff:
     """Say that a submitted handoff counts, as an operator, whoever verifies it."""
-    notified = progress.approve(handoff_id=p.handoff_id, operator=_operator(caller))
+    notified = progress.approve(handoff_id=p.handoff_id, operator=operator_behind(caller))
     return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
 
 
@@ -169,10 +169,7 @@ class HandoffSendBack(HandoffId):
 @operation(HandoffSendBack, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
     """Return a submitted handoff to who did it, as an operator, whoever verifies it."""
-    notified = progress.send_back_as_operator(handoff_id=p.handoff_id, reasons=p.reasons, operator=_operator(caller))
+    notified = progress.send_back_as_operator(
+        handoff_id=p.handoff_id, reasons=p.reasons, operator=operator_behind(caller)
+    )
     return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
-
-
-def _operator(caller: Caller) -> str:
-    assert caller.operator is not None, "the runner lets operators alone come here"
-    return caller.operator

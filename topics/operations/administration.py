@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from core.operations.caller import Caller
+from core.operations.caller import Caller, operator_behind
 from core.operations.parameters import Id, Nothing, Params
 from core.operations.registry import OPERATORS_ONLY
 from topics import administration, search, selectors
@@ -110,9 +110,8 @@ class Posted(TypedDict):
 )
 def topic_post(p: TopicPost, caller: Caller) -> Posted:
     """Say something in a topic as the operator; the first message joins it."""
-    assert caller.operator is not None
     outgoing = Outgoing(**dict(p.message))
-    message = administration.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=caller.operator)
+    message = administration.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=operator_behind(caller))
     return {"message": message_row(message)}
 
 
@@ -136,8 +135,7 @@ class OperatorJoined(TopicRef):
 )
 def topic_join_as_operator(p: TopicJoinAsOperator, caller: Caller) -> OperatorJoined:
     """Join a topic as the operator without saying anything; who has joined moves the cursor on to what was seen."""
-    assert caller.operator is not None
-    topic, peer = administration.join(topic_id=p.topic_id, seen=p.seen, operator=caller.operator)
+    topic, peer = administration.join(topic_id=p.topic_id, seen=p.seen, operator=operator_behind(caller))
     return {**topic_ref(topic), "agent_name": peer.agent_name, "cursor": cursor_row(peer)}
 
 
@@ -154,9 +152,8 @@ class RenamedTopic(TopicRef):
 @operation(TopicRename, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False)
 def topic_rename(p: TopicRename, caller: Caller) -> RenamedTopic:
     """Give a topic another name; how many messages were rewritten."""
-    assert caller.operator is not None
     topic, changed = administration.rename(
-        topic_id=p.topic_id, name=p.name, rewrite_messages=p.rewrite_messages, operator=caller.operator
+        topic_id=p.topic_id, name=p.name, rewrite_messages=p.rewrite_messages, operator=operator_behind(caller)
     )
     return {**topic_ref(topic), "messages": changed}
 
@@ -181,8 +178,7 @@ class DeletedTopic(TypedDict):
 )
 def topic_delete(p: TopicDelete, caller: Caller) -> DeletedTopic:
     """Delete a topic with its messages, cursors and reservations."""
-    assert caller.operator is not None
-    gone = administration.delete(topic_id=p.topic_id, operator=caller.operator)
+    gone = administration.delete(topic_id=p.topic_id, operator=operator_behind(caller))
     return {"topic_id": p.topic_id, "messages": gone.messages, "peers": gone.peers}
 
 
@@ -198,10 +194,9 @@ class DeletedMessages(TypedDict):
 @operation(TopicMessageDelete, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def topic_message_delete(p: TopicMessageDelete, caller: Caller) -> DeletedMessages:
     """Delete a message of a topic with the replies to it; their numbers are not given out again."""
-    assert caller.operator is not None
     return {
         "message_id": p.message_id,
-        "messages": administration.delete_message(message_id=p.message_id, operator=caller.operator),
+        "messages": administration.delete_message(message_id=p.message_id, operator=operator_behind(caller)),
     }
 
 
