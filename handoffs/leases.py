@@ -23,16 +23,20 @@ _renew = Update(  # not where it ended, lapsed or was extended since it was read
 )
 
 
+def seconds(*asked: int | None) -> int:
+    """How long a claim lasts: the first length that was asked for, or else what the setting says."""
+    return next(filter(None, asked), HandoffSettings.current().handoff_lease_ttl_seconds)
+
+
 def renew(agent_id: str, moment: datetime) -> None:
     """Inside the transaction of an act: the agent's claims that still run, and have less than half of their lease left,
     run a whole lease from now.
 
     No event tells of it: one for each heartbeat of each agent would bury the log, and whoever looks sees the lease.
     """
-    settings = HandoffSettings.current()
-    if not settings.handoff_renew_leases:
+    if not HandoffSettings.current().handoff_renew_leases:
         return
-    for handoff_id, seconds, until in _running(agent_id=agent_id, moment=moment):
-        lease = timedelta(seconds=seconds or settings.handoff_lease_ttl_seconds)
+    for handoff_id, asked, until in _running(agent_id=agent_id, moment=moment):
+        lease = timedelta(seconds=seconds(asked))
         if until is not None and until - moment < lease / 2:
             _renew(handoff_id=handoff_id, agent_id=agent_id, read=until, until=moment + lease)

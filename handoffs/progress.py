@@ -12,8 +12,7 @@ from core.database.prepared import Slot, Update
 from core.limits import within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import invalid
-from handoffs import lifecycle, remarks, selectors
-from handoffs.config import HandoffSettings
+from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
 from handoffs.notices import tell
@@ -228,8 +227,8 @@ def _step(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:
 
 
 def _lease(handoff: Handoff, seconds: int | None) -> timedelta:
-    """How long a claim lasts: as asked for, as it was asked for when it was claimed, or as the setting says."""
-    return timedelta(seconds=seconds or handoff.lease_seconds or HandoffSettings.current().handoff_lease_ttl_seconds)
+    """For how long a handoff is held: as asked for now, or when it was claimed."""
+    return timedelta(seconds=leases.seconds(seconds, handoff.lease_seconds))
 
 
 def _said(text: str, field: str) -> None:

@@ -21,8 +21,7 @@ from core.database import write
 from core.database.prepared import Slot, Update, insert
 from core.limits import opaque_text, within_limit
 from core.operations.errors import Code, NexusError, invalid, not_found
-from handoffs import lifecycle, notices, quotas, remarks, selectors
-from handoffs.config import HandoffSettings
+from handoffs import leases, lifecycle, notices, quotas, remarks, selectors
 from handoffs.errors import HandoffCode
 from handoffs.expiry import expire, record_expiries
 from handoffs.models import Handoff, HandoffStatus, RemarkKind
@@ -147,7 +146,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
     place = workspaces.locate(project_root)
     expire(place.workspace_id)
     moment = now()
-    seconds = HandoffSettings.current().handoff_lease_ttl_seconds if lease_seconds is None else lease_seconds
+    seconds = leases.seconds(lease_seconds)
     lease = moment + timedelta(seconds=seconds)
     refresh_plan(place, handoff_id)
     with write():
@@ -277,24 +276,6 @@ def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | N
         settle(handoff, lifecycle.step("cancel", handoff.status, selectors.parts(handoff, agent_id)), moment)
         record(handoff, "cancelled", agent_id, moment, reason=reason)
         agents.touch(agent_id, moment)
-
-
-def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
-    """Retract any open handoff, as an operator; one that is claimed is its claimant's until the lease lapses.
-
-    Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
-    """
-    within_limit(reason, "reason")
-    handoff = Handoff.objects.filter(pk=handoff_id).first()
-    if handoff is None:
-        raise not_found("handoff", handoff_id)
-    expire(handoff.workspace_id)
-    moment = now()
-    with write():
-        handoff.refresh_from_db()
-        settle(handoff, lifecycle.step("cancel", handoff.status, {lifecycle.Part.OPERATOR}), moment)
-        record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
-    return handoff
 
 
 def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:

@@ -1,5 +1,5 @@
-"""The operators' verbs over handoffs that are stuck. Each is a conditional update from the state that it was decided
-in: of two who act at once, one is told that the handoff changed meanwhile."""
+"""The operators' verbs over handoffs. Each is a conditional update from the state that it was decided in: of two who
+act at once, one is told that the handoff changed meanwhile."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from core.database.prepared import insert
 from core.limits import within_limit
 from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError, not_found
-from handoffs import lifecycle, notices, selectors
-from handoffs.config import HandoffSettings
+from handoffs import leases, lifecycle, notices, selectors
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff
-from handoffs.steps import UNCLAIMED, changed_meanwhile, record
+from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle
 from handoffs.titles import in_quotes
 from handoffs.work import work
 
@@ -77,7 +76,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
             claimed_by=released["claimed_by"],
             claimed_at=moment,
             blocked_reason=released["blocked_reason"],
-            lease_expires_at=moment + _lease(handoff),
+            lease_expires_at=moment + timedelta(seconds=leases.seconds(handoff.lease_seconds)),
             updated_at=moment,
         )
         record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)
@@ -105,6 +104,20 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
         if former.claimed_by != agent_id:
             _tell_holder(former, f"was given to {agent_id}", reason, moment)
         notices.offered(handoff, moment)
+    return handoff
+
+
+def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
+    """Retract an open handoff; one that is claimed is its claimant's until the lease lapses.
+
+    Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
+    """
+    within_limit(reason, "reason")
+    moment = _recorded(handoff_id)
+    with write():
+        handoff = selectors.found(handoff_id)
+        settle(handoff, lifecycle.step("cancel", handoff.status, OPERATOR), moment)
+        record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
     return handoff
 
 
@@ -184,10 +197,6 @@ def _update(handoff: Handoff, **columns: Any) -> None:
         raise changed_meanwhile()
     for name, value in columns.items():
         setattr(handoff, name, value)
-
-
-def _lease(handoff: Handoff) -> timedelta:
-    return timedelta(seconds=handoff.lease_seconds or HandoffSettings.current().handoff_lease_ttl_seconds)
 
 
 def _tell_holder(handoff: Handoff, what: str, reason: str | None, moment: datetime) -> None:

@@ -15,7 +15,7 @@ from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code
 from core.operations.parameters import Id, Limit, Params
 from core.operations.registry import OPERATORS_ONLY
-from handoffs import progress, selectors, services, steering
+from handoffs import progress, selectors, steering
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.operations.common import (
     DEFAULT_LIMIT,
@@ -132,16 +132,11 @@ def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
     return handoff_row(offered, now())
 
 
-class HandoffWithdraw(Params):
-    handoff_id: Id
-    reason: str | None = None
-
-
-@operation(HandoffWithdraw, *WRITING, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
-def handoff_withdraw(p: HandoffWithdraw, caller: Caller) -> SettledHandoff:
+@operation(WithReason, *WRITING, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def handoff_withdraw(p: WithReason, caller: Caller) -> SettledHandoff:
     """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
     lapses."""
-    services.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
+    steering.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
     return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 
