@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from django.db import DatabaseError
 from typing_extensions import TypedDict
 
 from control.drafts import DRAFTS, Piece
@@ -22,7 +21,7 @@ from control.members import actor_of, check_authority
 from control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
 from control.operations.common import must_run
 from core.clock import iso
-from core.database import store
+from core.database import unless_busy
 from core.operations.caller import Caller
 from core.operations.errors import invalid, not_found
 from core.operations.parameters import whole_number
@@ -128,14 +127,14 @@ class Follower:
             with DRAFTS.listened(self.place.agent.pk, partial(self._hear, parked)) as listener:
                 while not waiter().closing:
                     self._is_news, looked = False, loop.time()
-                    try:
-                        state, entries = await in_thread(READERS, self._look)
-                    except DatabaseError as error:
-                        if not store().is_busy(error):
-                            raise
+                    look = None
+                    with unless_busy():
+                        look = await in_thread(READERS, self._look)
+                    if look is None:
                         yield None
                         await parked.wait(AGAIN_SECONDS)
                         continue
+                    state, entries = look
                     for entry in entries:
                         yield entry
                         self.place = Place(self.place.agent, entry.position + 1)

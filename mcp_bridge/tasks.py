@@ -13,10 +13,8 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
-from django.db import DatabaseError
-
 from core.clock import now
-from core.database import store, write
+from core.database import unless_busy, write
 from core.operations import deferred
 from core.operations.caller import Caller
 from core.operations.deferred import Deferred, NotKept
@@ -72,12 +70,9 @@ async def get(task_id: str, caller: Caller) -> Task:
     task, write_down = await in_thread(READERS, partial(_look, task_id, caller))
     if write_down is None:
         return task
-    try:
+    with unless_busy():
         return await in_thread(WRITERS, partial(retried, write_down))
-    except DatabaseError as error:
-        if not store().is_busy(error):
-            raise
-        return task  # the next look finds the same
+    return task  # the next look finds the same
 
 
 async def interest(task_id: str, caller: Caller) -> Callable[[Any], bool]:

@@ -10,15 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from django.db import DatabaseError
-
 from coordination.log.selectors import event_visible, newest_event_id
 from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.selectors import profile_of
 from coordination.toolset import COORDINATION
 from core.clock import now
-from core.database import store
+from core.database import unless_busy
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import invalid
@@ -147,12 +145,11 @@ class Follower:
                     self.filters = self.filters if filters is None else filters
                     self.cursor = self.cursor if cursor is None else cursor
                     yield self.filters
-                try:
+                page = None
+                with unless_busy():
                     page = await in_thread(READERS, self._look)
-                except DatabaseError as error:
-                    if not store().is_busy(error):
-                        raise
-                    yield None  # a server that is away comes back, and its log with it
+                if page is None:
+                    yield None
                     await parked.wait(AGAIN_SECONDS)
                     continue
                 for event in page.events:

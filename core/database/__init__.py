@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
 
 from core.config import CoreSettings
 from core.database.base import Store
@@ -43,6 +43,13 @@ def write() -> Iterator[None]:
         if outermost:
             transaction.on_commit(_count)
         yield
+
+
+class unless_busy(AbstractContextManager[None, bool]):
+    """Inside, a store that is busy, or whose server is away, ends the block and is no error: it comes back."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        return isinstance(error, DatabaseError) and store().is_busy(error)
 
 
 @contextmanager

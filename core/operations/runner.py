@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection
 
 from core import waiting
 from core.config import CoreSettings
-from core.database import commits, store, write
+from core.database import commits, store, unless_busy, write
 from core.database.place import moved
 from core.domain import domain
 from core.operations.caller import Caller
@@ -164,27 +164,21 @@ async def _wait(
     deadline = time.monotonic() + seconds
 
     def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
-        try:
+        with unless_busy():
             store().check()
             domain().refresh_settings()
             check(caller, operation, params)
             change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
             return retried(lambda: wait.look(position, caller)), change
-        except DatabaseError as error:
-            if not store().is_busy(error):
-                raise
-            return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
+        return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
 
     def finished(performed: Data) -> Data:
         """What to answer where something was found; whoever gave up before this changes nothing."""
         finish = wait.finish
         assert finish is not None
-        try:
+        with unless_busy():
             return retried(lambda: finish(params, caller, performed))
-        except DatabaseError as error:
-            if not store().is_busy(error):
-                raise
-            return performed
+        return performed
 
     position = wait.resume(params, data)
     interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))  # it may look at a path
