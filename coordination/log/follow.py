@@ -20,7 +20,7 @@ from core.database import unless_busy
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import invalid
-from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL
+from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL, parse_cursor
 from core.operations.validation import MAX_ITEMS, unstorable
 from core.waiting import READERS, in_thread, waiter
 
@@ -42,9 +42,8 @@ class Filters:
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Filters:
         """From lists of strings, or strings with commas, by field. Raises VALIDATION_ERROR."""
-        known = [field.name for field in fields(cls)]
-        if unknown := [name for name in given if name not in known]:
-            raise invalid(f"Unknown filter {str(unknown[0])[:200]!r}; the filters are {', '.join(known)}.")
+        if unknown := [name for name in given if name not in FILTERS]:
+            raise invalid(f"Unknown filter {str(unknown[0])[:200]!r}; the filters are {', '.join(FILTERS)}.")
         if problem := unstorable(given, lambda name: MAX_ITEMS):  # a lone surrogate: nothing could be asked for it
             raise problem
         filters = cls(**{name: _values(name, value) for name, value in given.items()})
@@ -54,7 +53,7 @@ class Filters:
 
     def as_data(self) -> dict[str, list[str]]:
         """`{workspace, stream, type, agent}`, each a sorted list."""
-        return {field.name: sorted(getattr(self, field.name)) for field in fields(self)}
+        return {name: sorted(getattr(self, name)) for name in FILTERS}
 
     def columns(self) -> dict[str, frozenset[str]]:
         """The columns that are filtered, with what they may hold."""
@@ -79,6 +78,21 @@ def _values(name: str, given: Any) -> frozenset[str]:
     if len(values) > MAX_IDS_A_CALL:
         raise invalid(f"{name} takes at most {MAX_IDS_A_CALL} values.", field=name)
     return values
+
+
+FILTERS = tuple(field.name for field in fields(Filters))
+
+
+def asked(query: Mapping[str, list[str]]) -> tuple[Filters, int | None]:
+    """The filters and the cursor that a client's query asks for; no cursor is the head of the log.
+
+    Each parameter may be given again or hold values between commas. Raises VALIDATION_ERROR.
+    """
+    if unknown := query.keys() - {*FILTERS, "cursor", "api_key"}:
+        raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; there are {', '.join(FILTERS)} and cursor.")
+    filters = Filters.parse({name: query[name] for name in FILTERS if name in query})
+    cursor = query.get("cursor", [""])[-1]
+    return filters, parse_cursor(cursor) if cursor else None
 
 
 @dataclass(frozen=True)

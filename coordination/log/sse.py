@@ -10,7 +10,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 
-from coordination.log.follow import Filters, Follower, allowed
+from coordination.log.follow import FILTERS, Follower, allowed, asked
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
@@ -21,14 +21,10 @@ from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
 from core.waiting import AUTHENTICATION, READERS, in_thread
 
-FILTERS = ("workspace", "stream", "type", "agent")
-OTHERS = {"cursor", "api_key"}
-
 
 async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Every event from here on, or exactly after `Last-Event-ID` or `?cursor=`.
+    """Every event from here on, or exactly after `Last-Event-ID` or `?cursor=`; the query is that of `asked`.
 
-    `?workspace=`, `?stream=`, `?type=` and `?agent=` filter; each may be given again or hold values between commas.
     A message's `id` is its cursor and its data the event, as event_get gives it.
     """
     if request.method != "GET":
@@ -43,11 +39,11 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
 
     try:
         await in_thread(AUTHENTICATION, who)
-        if unknown := set(request.GET) - set(FILTERS) - OTHERS:
-            raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; the stream takes {', '.join(FILTERS)}, cursor.")
-        filters = Filters.parse({name: request.GET.getlist(name) for name in FILTERS})
-        given = request.headers.get("Last-Event-ID") or request.GET.get("cursor")
-        cursor = parse_cursor(given) if given else await in_thread(READERS, newest_event_id)
+        filters, cursor = asked(dict(request.GET.lists()))
+        if resumed := request.headers.get("Last-Event-ID"):
+            cursor = parse_cursor(resumed)
+        if cursor is None:
+            cursor = await in_thread(READERS, newest_event_id)
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
     except NexusError as error:

@@ -13,9 +13,8 @@ from urllib.parse import parse_qs
 
 from django.urls import path
 
-from coordination.log.follow import Filters, Follower, allowed
+from coordination.log.follow import Filters, Follower, allowed, asked
 from coordination.log.selectors import newest_event_id
-from coordination.log.sse import FILTERS, OTHERS
 from coordination.models import Event
 from coordination.rows import event_row
 from core.access import ConnectionInfo, identify
@@ -42,7 +41,7 @@ class EventsConsumer(Listener):
 
         try:
             await in_thread(AUTHENTICATION, who)
-            filters, cursor = _asked(self.scope["query_string"].decode("latin-1"))
+            filters, cursor = asked(parse_qs(info.query))
         except NexusError:
             await self.close()  # before it was accepted: the client gets 403
             return
@@ -74,15 +73,6 @@ class EventsConsumer(Listener):
             await self.tell("filters", filters=item.as_data())
         else:
             await self.tell("heartbeat")
-
-
-def _asked(query: str) -> tuple[Filters, int | None]:
-    given = parse_qs(query)
-    if unknown := set(given) - set(FILTERS) - OTHERS:
-        raise invalid(f"Unknown parameter {min(unknown)[:200]!r}.")
-    cursor = given.get("cursor")
-    filters = Filters.parse({name: given[name] for name in FILTERS if name in given})
-    return filters, parse_cursor(cursor[-1]) if cursor else None
 
 
 def _wished(message: Any) -> tuple[Filters | None, int | None]:
