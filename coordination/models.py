@@ -1,4 +1,4 @@
-"""The tables of workspaces, agents, sessions, events, channels, tasks and artifacts."""
+"""The tables of workspaces, agents, their keys and limits, sessions, events, settings, channels and artifacts."""
 
 from __future__ import annotations
 

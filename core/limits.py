@@ -1,4 +1,4 @@
-"""The ceiling on inline content, measured one way everywhere."""
+"""The ceiling on inline content, measured one way everywhere, and on what a request may hold."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Picture:
 
     @cached_property
     def inboxes(self) -> dict[str, Inbox]:
-        """Every inbox that holds or held mail, by agent."""
+        """Every inbox that holds mail which is not done with, by agent."""
         return inboxes(self.moment)
 
     def once(self, read: Callable[[Picture], T]) -> T:

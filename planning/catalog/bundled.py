@@ -60,8 +60,3 @@ def blocked_classes() -> Mapping[str, tuple[str, ...]]:
 def skill_body(skill: str) -> str:
     """What a skill tells its agent to do, as Markdown. Raises KeyError for an unknown skill."""
     return (DIRECTORY / "skills" / str(skills()[skill]["id"]) / "body.md").read_text("utf-8")
-
-
-def agent_body(agent: str) -> str:
-    """An agent's prompt, as Markdown. Raises KeyError for an unknown agent."""
-    return (DIRECTORY / "agents" / str(agents()[agent]["id"]) / "body.md").read_text("utf-8")

@@ -89,7 +89,7 @@ def test_hooks_read_the_same_catalog_with_the_standard_library_alone() -> None:
         "import sys\nfrom planning.catalog import bundled, capability_map, tags\n"
         "assert capability_map.blocks('tester', 'claude-code', 'Edit')\n"
         "assert [one.tag for one in tags.find_tags('[plan] x', bundled.tags())] == ['plan']\n"
-        "assert '# Plan' in bundled.skill_body('nx-plan') and '# Tester' in bundled.agent_body('tester')\n"
+        "assert '# Plan' in bundled.skill_body('nx-plan')\n"
         "assert not {'yaml', 'pydantic', 'django'} & set(sys.modules)\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
