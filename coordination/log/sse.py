@@ -23,8 +23,9 @@ from core.waiting import AUTHENTICATION, READERS, in_thread
 
 
 async def stream(request: HttpRequest) -> HttpResponseBase:
-    """Every event from here on, or exactly after `Last-Event-ID` or `?cursor=`; the query is that of `asked`.
+    """Every event from here on, or exactly after `Last-Event-ID` or `?cursor=`.
 
+    `?workspace=`, `?stream=`, `?type=` and `?agent=` filter; each may be given again or hold values between commas.
     A message's `id` is its cursor and its data the event, as event_get gives it.
     """
     if request.method != "GET":

@@ -20,7 +20,7 @@ from django.db import OperationalError, connection
 
 from coordination.models import Workspace
 from core.clock import now
-from core.database import sqlite
+from core.database import sqlite, unless_busy
 from core.database.sqlite import queue as queues
 from core.database.sqlite.file import beside
 from tests.acceptance.processes import environment
@@ -265,6 +265,16 @@ def test_it_fails_at_once_where_nobody_is_to_wait(monkeypatch: pytest.MonkeyPatc
         shell.execute("BEGIN IMMEDIATE")
         with sqlite.without_waiting(), pytest.raises(OperationalError), sqlite.write():
             pass
+
+
+def test_who_looks_again_is_told_nothing_of_a_store_that_is_busy_but_of_any_other_error() -> None:
+    with closing(connect(django_settings.NEXUS.database, isolation_level=None)) as shell:
+        shell.execute("BEGIN IMMEDIATE")
+        with unless_busy(), sqlite.without_waiting(), sqlite.write():
+            workspace("not now")
+    assert written() == set()
+    with pytest.raises(OperationalError), unless_busy(), connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM nowhere")
 
 
 def test_it_writes_where_files_cannot_be_locked(monkeypatch: pytest.MonkeyPatch) -> None:
