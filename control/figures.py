@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
 
 from control.models import OVER, Question, QuestionStatus, Turn
 from core.contributions import Figure, Sample
+from core.database.functions import Lasted
 
 VERDICTS = tuple(status.value for status in QuestionStatus if status != QuestionStatus.ASKED)
 BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
@@ -26,17 +27,14 @@ def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[T
 def _waited(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     """From when a turn was sent, or its agent woken, until a worker took it."""
     rows: Any = _ended(since, until, agent_id)
-    told = rows.values_list("pk", "agent__agent_id", "depth", "queued_at", "started_at")[:limit]
-    return [
-        Sample(pk, agent, "woken" if depth else "sent", _seconds(started - queued))
-        for pk, agent, depth, queued, started in told
-    ]
+    told = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
+    return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in told]
 
 
 def _took(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     rows: Any = _ended(since, until, agent_id)
-    told = rows.values_list("pk", "agent__agent_id", "status", "started_at", "ended_at")[:limit]
-    return [Sample(pk, agent, status, _seconds(ended - started)) for pk, agent, status, started, ended in told]
+    told = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in told]
 
 
 def _used(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
@@ -54,12 +52,12 @@ def _answered(since: datetime, until: datetime, limit: int, agent_id: str | None
     rows: Any = Question.objects.filter(ended_at__gte=since, ended_at__lt=until).order_by("-ended_at")
     if agent_id is not None:
         rows = rows.filter(agent_id=agent_id)
-    told = rows.values_list("pk", "agent_id", "status", "asked_at", "ended_at")[:limit]
-    return [Sample(pk, agent, status, _seconds(ended - asked)) for pk, agent, status, asked, ended in told]
+    told = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in told]
 
 
-def _seconds(length: timedelta) -> float:
-    return max(0.0, round(length.total_seconds(), 3))
+def _seconds(length: float) -> float:
+    return max(0.0, round(length, 3))
 
 
 FIGURES: Sequence[Figure] = (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -64,13 +65,14 @@ def _measured(figure: Figure, since: datetime, until: datetime, agent_id: str | 
         by_kind[sample.kind].append(sample.value)
         if sample.agent_id is not None:
             by_agent[sample.agent_id].append(sample.value)
-    bars = Counter(bisect_left(figure.bounds, sample.value) for sample in samples)
+    ordered = sorted(sample.value for sample in samples)
+    beyond = [bisect_right(ordered, bound) for bound in figure.bounds]  # where those begin that exceed a bound
     return Measured(
         figure,
-        summary([sample.value for sample in samples]),
+        summary(ordered),
         _summaries(by_agent),
         _summaries(by_kind),
-        [bars[place] for place in range(len(figure.bounds) + 1)],
+        [end - start for start, end in pairwise([0, *beyond, len(ordered)])],
         len(newest) > MOST,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Model, QuerySet
 
@@ -234,8 +234,7 @@ class Address:
     application: Callable[..., Any] | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One thing that was measured when it happened."""
 
     key: str  # of the row or event that tells it: the same thing is counted once

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import DateTimeField, Exists, F, OuterRef, Subquery, TextField
+from django.db.models import DateTimeField, Exists, OuterRef, Subquery, TextField
 from django.db.models.functions import Cast
 
 from coordination.log.selectors import ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
 from core.contributions import Figure, Sample
-from core.database.functions import Seconds
+from core.database.functions import Lasted
 from handoffs.models import Handoff, HandoffStatus
 
 
@@ -26,7 +26,7 @@ def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None)
     found = (
         claims.filter(~Exists(earlier), Exists(handoff), event_id__gte=first, event_id__lt=beyond)
         .annotate(about=Cast(Subquery(handoff.values("target")), TextField()))
-        .annotate(waited=Seconds(F("created_at")) - Seconds(created))
+        .annotate(waited=Lasted(created, "created_at"))
         .order_by("-event_id")
         .values_list("event_id", "actor_agent_id", "about", "waited")
     )
@@ -49,7 +49,7 @@ def _done(since: datetime, until: datetime, limit: int, agent_id: str | None) ->
     if agent_id is not None:
         done = done.filter(claimed_by=agent_id)
     newest = done.order_by("-updated_at").values("pk")[:limit]  # by their index alone: only these rows are read
-    took = Seconds(F("updated_at")) - Seconds(F("created_at"))
+    took = Lasted("created_at", "updated_at")
     rows = Handoff.objects.filter(pk__in=newest).order_by("-updated_at")
     found = rows.values_list("pk", "claimed_by", Cast("target", TextField()), took)
     return [Sample(pk, holder, stored_strategy(target), _length(took)) for pk, holder, target, took in found]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import F, Q, QuerySet, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.models import Agent
 from coordination.routing import Strategy, stored_strategy
 from core.contributions import Figure, Sample
-from core.database.functions import Seconds
+from core.database.functions import Lasted
 from inbox.models import Delivery, DeliveryStatus
 
 # Messages take no target that opens with time.
@@ -33,7 +33,7 @@ def _read(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[De
 
 def _acknowledged(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
     """How long each message took to be acknowledged."""
-    took = Seconds(F("read_at")) - Seconds(F("created_at"))
+    took = Lasted("created_at", "read_at")
     found = _read(since, until, agent_id).values_list("pk", "recipient_id", _TARGET, took)
     return [
         Sample(pk, recipient_id, _kind(target), max(0.0, round(took, 3)))

@@ -22,6 +22,18 @@ class Seconds(Func):
         return self.as_sql(compiler, connection, template="EXTRACT(EPOCH FROM %(expressions)s)::float8")
 
 
+class Lasted(Func):
+    """How many seconds lie between two times; below zero where they are the other way round."""
+
+    template, arg_joiner, output_field = "(%(expressions)s)", " - ", FloatField()
+
+    def __init__(self, start: Any, end: Any) -> None:
+        super().__init__(Seconds(end), Seconds(start))
+
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        return []  # as above: a difference by the ORM's own minus has them
+
+
 class Whole(Func):
     """The whole part of a number that is not negative."""
 

@@ -6,6 +6,8 @@ import math
 import random
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from django.db import connection
@@ -17,6 +19,7 @@ from coordination import figures
 from coordination.figures import Histograms, summary
 from coordination.toolset import run
 from core.clock import now
+from core.contributions import Figure, Sample
 from core.operations.caller import Caller
 from inbox.models import Delivery
 from tests.conftest import OPERATOR, Call
@@ -52,6 +55,31 @@ def test_it_tells_a_median_that_half_do_not_exceed(values: list[float]) -> None:
     for share, value in ((0.5, found.median), (0.9, found.p90), (0.99, found.p99)):
         assert value in values and sum(each <= value for each in values) >= share * len(values)
         assert sum(each < value for each in values) < max(1, math.ceil(share * len(values)))
+
+
+BOUNDS = (0, 1, 2.5, 60)
+SAMPLES = st.builds(
+    Sample,
+    st.just(""),
+    st.sampled_from(["ann", "bob", None]),
+    st.sampled_from(["direct", "role"]),
+    st.sampled_from(BOUNDS) | st.floats(min_value=0, max_value=100),
+)
+
+
+@given(st.lists(SAMPLES))
+def test_it_groups_and_spreads_samples_as_a_naive_count_does(samples: list[Sample]) -> None:
+    figure = Figure("toys", "Toys", "Toys.", "seconds", ("direct", "role"), BOUNDS, lambda *_: samples)
+    with patch.object(figures, "every_figure", return_value=[figure]):
+        (found,) = figures.measured(now(), now())
+    assert found.all == summary(sample.value for sample in samples)
+    for told, key in ((found.by_agent, "agent_id"), (found.by_kind, "kind")):
+        naive = {name: summary(each.value for each in samples if getattr(each, key) == name)
+                 for name in {getattr(each, key) for each in samples} - {None}}  # fmt: skip
+        assert told == naive
+        assert [each.count for each in told.values()] == sorted((each.count for each in told.values()), reverse=True)
+    within = [sum(low < sample.value <= high for sample in samples) for low, high in pairwise((-1, *BOUNDS, math.inf))]
+    assert found.bars == within
 
 
 def test_it_measures_a_handoff_from_its_creation_to_its_first_claim_and_its_end(
