@@ -193,11 +193,11 @@ def is_running(agent: PoolAgent) -> bool:
     return Turn.objects.filter(agent=agent, status=TurnStatus.RUNNING).exists()
 
 
-def running(limit: int) -> list[Turn]:
-    """Turns that are being taken, with their agents, those that began first first."""
-    return list(
-        glimpses(Turn.objects.filter(status=TurnStatus.RUNNING)).select_related("agent").order_by("turn_id")[:limit]
-    )
+def running(limit: int) -> list[tuple[str, str, str]]:
+    """Of the turns that are being taken, the agent's name, its id in the pool, and a glimpse of what it was asked;
+    one for each agent."""
+    turns: Any = Turn.objects.open().filter(status=TurnStatus.RUNNING).order_by()
+    return list(turns.values_list("agent__agent_id", "agent_id", Left("content", GLIMPSE))[:limit])
 
 
 def part(agent: PoolAgent, *, before: int | None, limit: int) -> Part:

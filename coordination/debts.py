@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from typing_extensions import TypedDict
 
+from coordination.log.selectors import first_event_at
 from coordination.models import Event
 from core.clock import iso, now
 from core.operations.shapes import Time
@@ -71,25 +72,11 @@ def overdue(after: timedelta) -> list[Debt]:
 
 def _active(agents: Collection[str], since: datetime) -> set[str | None]:
     """Those of some agents that an event tells of since then, heartbeats aside."""
-    acts = Event.objects.filter(event_id__gt=_last_by(since), actor_agent_id__in=agents)
+    first = first_event_at(since + timedelta.resolution)  # what it took on at that moment was no act since
+    if first is None:
+        return set()
+    acts = Event.objects.filter(event_id__gte=first, actor_agent_id__in=agents)
     return set(acts.exclude(type="session.heartbeat").values_list("actor_agent_id", flat=True).distinct())
-
-
-def _last_by(moment: datetime) -> int:
-    """The id of the last event up to a moment: ids rise with time, and only they have an index."""
-    ids = Event.objects.order_by("event_id").values_list("event_id", "created_at")
-    first, last = ids.first(), ids.last()
-    if first is None or last is None:
-        return 0
-    low, high = first[0] - 1, last[0]
-    while low < high:
-        middle = (low + high + 1) // 2
-        there = ids.filter(event_id__gte=middle).first()
-        if there is not None and there[1] <= moment:
-            low = there[0]
-        else:
-            high = middle - 1
-    return low
 
 
 class DebtRow(TypedDict):

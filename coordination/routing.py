@@ -216,7 +216,17 @@ def is_eligible(target: Target | None, agent: Profile, *, created_at: datetime, 
 
     The boundary of a fallback is inclusive: it opens at created_at + fallback_after_seconds.
     """
-    return target is None or any(_admits(part, agent) for part in _parts(target, created_at, now))
+    return bool(eligible_agents(target, [agent], created_at=created_at, now=now))
+
+
+def eligible_agents(
+    target: Target | None, agents: Iterable[Profile], *, created_at: datetime, now: datetime
+) -> list[Profile]:
+    """Those of the agents who are eligible."""
+    if target is None:
+        return list(agents)
+    parts = list(_parts(target, created_at, now))
+    return [agent for agent in agents if any(_admits(part, agent) for part in parts)]
 
 
 def _parts(target: Target, created_at: datetime, now: datetime) -> Iterator[Target]:

@@ -12,7 +12,7 @@ from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Event, Workspace
 from coordination.presence import Presence
-from coordination.routing import Strategy, Target, in_words
+from coordination.routing import Strategy, Target, eligible_agents, in_words
 from core.clock import iso
 from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
@@ -161,7 +161,8 @@ def _verdicts(picture: Picture) -> list[Verdict]:
     for row in picture.once(_open):
         key = json.dumps([row.target, iso(row.created_at) if _timed(row.target) else None])
         if key not in admitted:
-            admitted[key] = [agent.agent_id for agent in profiles if selectors.eligible(row, agent, picture.moment)]
+            these = eligible_agents(row.target, profiles, created_at=row.created_at, now=picture.moment)
+            admitted[key] = [agent.agent_id for agent in these]
         may = admitted[key]
         if not may:
             verdicts.append(Verdict(row, _why_nobody(row.target), False))

@@ -14,7 +14,7 @@ from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists
 from coordination.models import Agent, Channel, Event, Stream
-from coordination.routing import Strategy, Target, Visibility, is_eligible, parse_target
+from coordination.routing import Strategy, Target, Visibility, eligible_agents, parse_target
 from coordination.services import agents, retries, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
@@ -239,11 +239,8 @@ def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]
     """The agents that a group target admits now, sorted. Each is held against every rule: not under the write lock."""
     if target is None or target["strategy"] in (Strategy.BROADCAST, Strategy.DIRECT):
         return []
-    return sorted(
-        agent.agent_id
-        for agent in agents_known.profiles()
-        if agent.agent_id != sender and is_eligible(target, agent, created_at=moment, now=moment)
-    )
+    found = eligible_agents(target, agents_known.profiles(), created_at=moment, now=moment)
+    return sorted(agent.agent_id for agent in found if agent.agent_id != sender)
 
 
 def _resolve(

@@ -17,7 +17,7 @@ from dashboard.pages.attention import needs
 from dashboard.pages.roster import Row, counted, roster
 from dashboard.sentences import Line, telling, told_once
 from handoffs import monitoring as handoffs_monitoring
-from handoffs.models import HELD, HandoffStatus
+from handoffs.models import HELD, LIVE, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.picture import Picture
 
@@ -65,7 +65,7 @@ class Figure:
 
 def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]:
     """What there is, by kind of thing."""
-    agents, handoffs, inboxes = counted(rows), handoffs_monitoring.counts(), list(picture.inboxes.values())
+    agents, handoffs, inboxes = counted(rows), handoffs_monitoring.counts(LIVE), list(picture.inboxes.values())
     groups = {
         "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
         "Handoffs": [

@@ -37,10 +37,15 @@ class Doing:
     """One thing that an agent works on."""
 
     title: str
-    url: str
+    page: str
+    key: str
     state: str  # a handoff's, or `lapsed`; a planned task is in progress
     until: datetime | None = None  # the end of its lease
     why: str = ""  # it is blocked
+
+    @property
+    def url(self) -> str:
+        return reverse(f"admin:{self.page}", args=[self.key])
 
 
 @dataclass(frozen=True)
@@ -107,12 +112,8 @@ def _searchable(row: Row) -> str:
 
 def _turns() -> Iterator[tuple[str, Doing]]:
     """By agent of the pool, the turn that it is at."""
-    for turn in monitoring.running(LOOKED_AT):
-        title = f"turn: {turn.glimpse}"  # type: ignore[attr-defined]  # annotated
-        yield (
-            turn.agent.agent_id,
-            Doing(title, reverse("admin:pool_agent", args=[turn.agent.pk]), HandoffStatus.IN_PROGRESS),
-        )
+    for name, pool_agent_id, glimpse in monitoring.running(LOOKED_AT):
+        yield name, Doing(f"turn: {glimpse}", "pool_agent", pool_agent_id, HandoffStatus.IN_PROGRESS)
 
 
 def _held(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
@@ -125,14 +126,14 @@ def _held(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]
     rows = sorted(held.values_list(*columns)[:LOOKED_AT], key=lambda row: order.index(row[3]))
     for holder, handoff_id, title, status, until, why in rows:
         state = "lapsed" if until < moment else status
-        yield str(holder), Doing(title, reverse("admin:handoff", args=[handoff_id]), state, until, why or "")
+        yield str(holder), Doing(title, "handoff", handoff_id, state, until, why or "")
 
 
 def _planned() -> Iterator[tuple[str, Doing]]:
     """By owner, the planned tasks in progress that no handoff carries."""
     tasks = Task.objects.filter(closed_at=None, status=TaskStatus.IN_PROGRESS, held_by=None).order_by("-updated_at")
     for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
-        doing = Doing(title[:200], reverse("admin:task", args=[key]), HandoffStatus.IN_PROGRESS)
+        doing = Doing(title[:200], "task", key, HandoffStatus.IN_PROGRESS)
         for name in filter(None, dict.fromkeys((agent_id, owner))):
             yield name, doing
 
