@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ from tests.control.openai_server import (
 )
 
 AGENT = ROOT / "tests" / "control" / "acp_agent.py"
+WELL_BEHAVED = [sys.executable, str(AGENT.with_name("acp_plain.py"))]
+BETWEEN_SECONDS = 0.2  # two turns of the other agent: without a pause they would take what a runner needs to start
 MARK = "left-by-a-hostile-runner"  # in the command line of what agents leave behind
 
 
@@ -49,13 +52,14 @@ class Acp:
     turn_seconds: int = 3_600
 
     def table(self, name: str) -> str:
-        """Its runner; `mended` is one that does as it should."""
+        """Its runner."""
         return (
             f'[runners.{name}]\nkind = "acp"\ncommand = {json.dumps([*self.command, *self.flags])}\n'
             f"read_paths = [{json.dumps(str(ROOT))}]\nturn_seconds = {self.turn_seconds}\n"
         )
 
 
+MENDED = Acp("hello", "", command=WELL_BEHAVED)
 PROCESSES = {
     "is-not-there": Acp("hello", "was not found", command=["no-such-agent"]),
     "is-no-program": Acp("hello", "was not found, or may not be run", command=["/etc/passwd"]),
@@ -109,7 +113,7 @@ MODELS = {
     "an-empty-text": Model(says(""), "answered nothing"),
     "nonsense": Model(sends(b"data: {nonsense\n\n"), "the model"),
     "a-stall": Model(stalls("Well, "), "said nothing for 1 seconds", stall_seconds=1),
-    "a-flood": Model(floods(b": ping\n" * 10_000), "the model sent an answer of over"),
+    "a-flood": Model(floods(b": " + b"ping " * 10_000 + b"\n"), "the model sent an answer of over"),
 }
 
 WELL = Model(says("Hello"), "")
@@ -142,7 +146,7 @@ class Stage:
     def send(self, agent_id: str, prompt: str, request_id: str) -> dict[str, Any]:
         """What a call comes to, while another agent has its turns."""
         sent = self.pool.threads.submit(self.pool.send, agent_id, prompt, request_id=request_id)
-        while not sent.done():
+        while not wait((sent,), BETWEEN_SECONDS).done:
             assert self.pool.send("bystander", "me")["result"]["content"].endswith("went on with me")
         return sent.result()
 
@@ -208,7 +212,7 @@ def test_a_process_that_misbehaves(stage: Stage, tmp_path: Path, what: str) -> N
     stage.runs(what, case.table(what))
     with stage.agent(what, what, tmp_path):
         stage.fails(what, case.prompt, case.why)
-        stage.runs(what, Acp("hello", "").table(what))
+        stage.runs(what, MENDED.table(what))
         stage.answers(what, "hello", "Hello")
 
 
@@ -241,7 +245,7 @@ def test_a_model_whose_calls_are_none_is_told_so_and_one_that_calls_without_end_
 
 
 def test_a_directory_that_vanishes(stage: Stage, tmp_path: Path) -> None:
-    stage.runs("homeless", Acp("", "").table("homeless"))
+    stage.runs("homeless", MENDED.table("homeless"))
     for runner in ("homeless", "small", "bystanding"):
         place = tmp_path / runner
         place.mkdir()
@@ -255,11 +259,11 @@ def test_a_directory_that_vanishes(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_a_runner_that_is_taken_out_of_the_file(stage: Stage, tmp_path: Path) -> None:
-    stage.runs("gone", Acp("", "").table("gone"))
+    stage.runs("gone", MENDED.table("gone"))
     with stage.agent("gone", "gone", tmp_path):
         stage.runs("gone", "")
         stage.fails("gone", "hello", "There is no runner 'gone' in runners.toml")
-        stage.runs("gone", Acp("", "").table("gone"))
+        stage.runs("gone", MENDED.table("gone"))
         stage.answers("gone", "hello", "Hello")
         stage.runs("gone", "nonsense")  # what was read well before holds on
         assert stage.send("gone", "hello", "again")["result"]["content"] == "Hello"
