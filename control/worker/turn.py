@@ -90,8 +90,8 @@ class Taking:
     async def _run(self, runner: Runner) -> Ended:
         try:
             await self._check_directory()
-            take = import_module(f"control.runners.{runner.kind}").take
-            ended: Ended = await take(
+            module = await _module(runner.kind)
+            ended: Ended = await module.take(
                 runner,
                 Scene(
                     self.turn.agent,
@@ -158,6 +158,16 @@ class Taking:
         agent = self.turn.agent
         caller = Caller("pool", agent_id=agent.agent_id, connection=f"pool:{agent.pk}")
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
+
+
+_modules: dict[str, Any] = {}  # of the kinds that took a turn before
+
+
+async def _module(kind: str) -> Any:
+    """What takes the turns of a kind. Its libraries take seconds to import, while the turns of others go on."""
+    if kind not in _modules:
+        _modules[kind] = await asyncio.to_thread(import_module, f"control.runners.{kind}")
+    return _modules[kind]
 
 
 def _named(runner: str) -> Runner | NexusError:

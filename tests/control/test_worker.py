@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -175,6 +178,30 @@ async def test_a_turn_is_cancelled_that_was_claimed_and_has_not_begun(worker: Wo
     await acreate("ann")
     assert (await ended(await in_thread(WRITERS, send_and_cancel))).status == "cancelled"
     assert await said("ann") in (["go"], []), "it may have been claimed before or not"
+
+
+async def test_a_turn_is_cancelled_while_what_takes_it_is_imported(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def takes_long(name: str) -> ModuleType:
+        loop.call_soon_threadsafe(begun.set)
+        assert gate.wait(60)
+        return import_module(name)
+
+    monkeypatch.setattr(taking, "_modules", {})
+    monkeypatch.setattr(taking, "import_module", takes_long)
+    await acreate("ann")
+    turn = await asend("ann")
+    try:
+        async with asyncio.timeout(30):
+            await begun.wait()
+            await acancel(turn)
+            assert (await ended(turn)).status == "cancelled"
+    finally:
+        gate.set()
 
 
 async def test_a_cancelled_turn_ends_though_its_runner_goes_on(worker: Worker, plays: Plays) -> None:
