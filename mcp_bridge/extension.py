@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.context import HandlerResult
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
@@ -24,16 +24,15 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from core.clock import iso
-from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from mcp_bridge import tasks
+from mcp_bridge.context import CallerOf, Context, is_modern
 from mcp_bridge.errors import as_mcp
 from mcp_bridge.models import Task, TaskStatus
 
 IDENTIFIER = "io.modelcontextprotocol/tasks"
 POLL_MS = 1_000
 VERSIONS = frozenset(MODERN_PROTOCOL_VERSIONS)
-Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 
 
@@ -48,7 +47,7 @@ class Tasks(Extension):
 
     identifier = IDENTIFIER
 
-    def __init__(self, caller_of: Callable[[Context], Caller]) -> None:
+    def __init__(self, caller_of: CallerOf) -> None:
         self._caller_of = caller_of
 
     def methods(self) -> Sequence[MethodBinding]:
@@ -100,7 +99,7 @@ def declared(ctx: Context, identifier: str = IDENTIFIER) -> bool:
     """Whether the client declared the extension with this request."""
     capabilities = ctx.session.client_capabilities
     extensions = capabilities.extensions if capabilities else None
-    return ctx.protocol_version in VERSIONS and identifier in (extensions or {})
+    return is_modern(ctx) and identifier in (extensions or {})
 
 
 def require(ctx: Context, identifier: str = IDENTIFIER) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -22,11 +21,11 @@ from core.operations.caller import Caller
 from core.operations.errors import NexusError
 from core.waiting import waiter
 from mcp_bridge import tasks
+from mcp_bridge.context import Context
 from mcp_bridge.extension import described, require
 from mcp_bridge.models import TaskStatus
 
 LOOK_SECONDS = 5.0  # between two looks at a task when no event came: time may end it, or its agent
-Context = ServerRequestContext[Any, Any]
 Listen = Callable[[Context, SubscriptionsListenRequestParams], Awaitable[SubscriptionsListenResult]]
 
 

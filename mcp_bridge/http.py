@@ -29,7 +29,8 @@ from core.operations.replies import Outcome, failure
 from core.operations.toolsets import Choice
 from mcp_bridge import choices
 from mcp_bridge.config import names
-from mcp_bridge.server import Context, build_server
+from mcp_bridge.context import Context
+from mcp_bridge.server import build_server
 
 MAX_SESSIONS = 32  # of one agent; each holds what it was last sent and last answered
 CALLER, CHOICE = "nexus.caller", "nexus.choice"

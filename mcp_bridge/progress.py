@@ -7,13 +7,10 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from mcp.server.context import ServerRequestContext
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
 from core.operations.replies import Outcome
+from mcp_bridge.context import Context, is_modern
 
 FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, and some sooner
-Context = ServerRequestContext[Any, Any]
 
 
 async def told(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -26,7 +23,7 @@ async def told(ctx: Context, name: str, performing: Coroutine[Any, Any, Outcome]
     try:
         while not (await asyncio.wait({call}, timeout=pace))[0]:
             seconds, message = round(time.monotonic() - started, 3), f"{name} waits."
-            if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            if is_modern(ctx):
                 await ctx.session.report_progress(seconds, message=message)
             else:  # on the session's own stream: over HTTP the answer is one JSON body
                 await ctx.session.send_progress_notification(token, seconds, message=message)

@@ -1,0 +1,85 @@
+"""Calls of tools: from a request to the operation, and its outcome as it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
+from mcp_types import SERVER_INFO_META_KEY, CallToolRequestParams, CallToolResult
+
+from core.leaving import while_there
+from core.operations.deferred import NotKept
+from core.operations.errors import invalid, not_found
+from core.operations.registry import TOOLSETS
+from core.operations.replies import Outcome, Reply
+from core.operations.runner import aperform
+from core.operations.toolsets import find_tool
+from mcp_bridge import tasks
+from mcp_bridge.choices import ENABLE
+from mcp_bridge.context import CallerOf, Context, is_modern
+from mcp_bridge.enabling import Choices
+from mcp_bridge.extension import created, declared
+from mcp_bridge.models import Task
+from mcp_bridge.progress import told
+from mcp_bridge.tools import result, wire
+
+
+class Calls:
+    """The two ways of a call through the SDK."""
+
+    def __init__(self, caller_of: CallerOf, choices: Choices) -> None:
+        self._caller_of, self._choices = caller_of, choices
+
+    async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
+        """The answer to a call that the SDK has parsed."""
+        reply, done = await self._perform(ctx, params.name, params.arguments)
+        return result(reply, done) if isinstance(done, Outcome) else cast(CallToolResult, created(done))
+
+    async def at_once(self, server: Server[Any], ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A plain call is answered on the wire's terms: the SDK would check it twice and copy the result four times."""
+        params = ctx.params or {}
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        name, arguments = params.get("name"), params.get("arguments")
+        if not (isinstance(name, str) and isinstance(arguments, dict | None)):
+            error = invalid("Call a tool by its name, with its arguments as an object.")
+            return _as_sent(server, ctx, self._choices.of(ctx)[0].reply, Outcome(error=error))
+        plain = params.keys() <= {"name", "arguments", "_meta"} and ("_meta" not in params or ctx.meta is not None)
+        if not plain or ctx.session.client_params is None:  # what else there is, and who has not said hello
+            return await call_next(ctx)
+        return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
+
+    async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
+        chosen = self._choices.of(ctx)
+        operation = find_tool(chosen, name)
+        if operation is not None:
+            toolset, caller = operation.toolset, self._caller_of(ctx)
+            if operation.wait is not None and operation.wait.deferrable and declared(ctx):
+                with contextlib.suppress(NotKept):  # the call is made as if nothing had been declared
+                    return toolset.reply, await tasks.begin(operation, caller, arguments)
+            performing = aperform(toolset, caller, name, arguments)
+            if operation.wait is not None:
+                performing = told(ctx, name, _while_connected(ctx.request, performing))
+            return toolset.reply, await performing
+        if name == ENABLE and len(TOOLSETS) > 1:
+            return chosen[0].reply, await self._choices.enable(ctx, arguments)
+        return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
+
+
+def _as_sent(server: Server[Any], ctx: Context, reply: Reply, done: Outcome | Task) -> dict[str, Any]:
+    answer = wire(reply, done) if isinstance(done, Outcome) else created(done)
+    if is_modern(ctx):
+        answer.setdefault("resultType", "complete")
+        answer["_meta"] = {SERVER_INFO_META_KEY: server.server_info_stamp}
+    return answer
+
+
+async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """The outcome of a call that waits, given up when its HTTP client hangs up: the SDK itself would wait on."""
+    if request is None:
+        return await performing
+    left = Outcome(error=invalid("The client hung up."))  # which nobody reads
+    return await while_there(request.receive, performing) or left

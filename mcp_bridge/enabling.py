@@ -1,0 +1,76 @@
+"""The toolsets that a connection has: those it began with, and those that it added since."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, cast
+
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+
+from core.operations.errors import NexusError
+from core.operations.registry import Toolset
+from core.operations.replies import Outcome
+from core.operations.runner import check_credential, documented
+from core.operations.toolsets import Choice, add
+from core.operations.validation import validated
+from core.waiting import AUTHENTICATION, in_thread
+from mcp_bridge.choices import Enable, enabling
+from mcp_bridge.context import CallerOf, Context, is_modern
+from mcp_bridge.subscriptions import ResourceBus
+
+
+class Choices:
+    """Which toolsets each connection has.
+
+    It begins with those that `choice_of` finds in the first request of a session, or in each request where there are no
+    sessions; what `toolset_enable` adds is there for as long as the `connection` of its caller lasts.
+    """
+
+    def __init__(self, caller_of: CallerOf, choice_of: Callable[[Context], Choice], bus: ResourceBus) -> None:
+        self._caller_of, self._choice_of, self._bus = caller_of, choice_of, bus
+        self._added: dict[str | None, Choice] = {}  # by connection
+
+    def of(self, ctx: Context) -> Choice:
+        """Those that a request's connection has now."""
+        state = ctx.session._connection.state  # no public way leads there; without sessions it is new each time
+        if "choice" not in state:
+            state["choice"] = self._choice_of(ctx)
+        chosen: Choice = state["choice"]
+        for toolset in self._added.get(self._caller_of(ctx).connection, ()) if self._added else ():
+            with contextlib.suppress(NexusError):  # enabled beside another choice, and clashes with this one
+                chosen = add(chosen, toolset)
+        return chosen
+
+    async def enable(self, ctx: Context, arguments: dict[str, Any] | None) -> Outcome:
+        """What a call of `toolset_enable` comes to."""
+        chosen, caller = self.of(ctx), self._caller_of(ctx)
+        new: list[Toolset] = []
+        operation = enabling(chosen, new.append)
+        try:
+            params = cast(Enable, validated(operation, arguments))
+            await in_thread(AUTHENTICATION, partial(check_credential, caller))
+            data = operation.call(params, caller)
+        except Exception as error:
+            return Outcome(error=documented(error))
+        for toolset in new:
+            if toolset not in chosen:
+                self._added[caller.connection] = (*self._added.get(caller.connection, ()), toolset)
+                if not is_modern(ctx):
+                    ctx.session._connection.exit_stack.callback(self._added.pop, caller.connection, None)
+                await self._tell(ctx, caller.connection, toolset)
+        return Outcome(data)
+
+    async def _tell(self, ctx: Context, connection: str | None, toolset: Toolset) -> None:
+        """That the lists are longer now: to a session by itself, else to those who listen for this connection."""
+        changes: list[tuple[Any, ServerEvent, Callable[[], Awaitable[None]]]] = [
+            (toolset.tools, ToolsListChanged(), ctx.session.send_tool_list_changed),
+            (toolset.prompts, PromptsListChanged(), ctx.session.send_prompt_list_changed),
+            (toolset.references, ResourcesListChanged(), ctx.session.send_resource_list_changed),
+        ]
+        for any_of, event, send in changes:
+            if any_of and is_modern(ctx):
+                self._bus.tell(connection, event)
+            elif any_of:
+                await send()

@@ -1,0 +1,102 @@
+"""The requests that subscribe to what is an agent's own, in either era of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp_types import (
+    INVALID_PARAMS,
+    EmptyResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+
+from core.operations.caller import Caller
+from core.operations.runner import check_credential
+from core.operations.toolsets import Choice
+from core.waiting import AUTHENTICATION, in_thread
+from mcp_bridge import reading
+from mcp_bridge.context import CallerOf, Context
+from mcp_bridge.enabling import Choices
+from mcp_bridge.errors import as_mcp
+from mcp_bridge.following import listened
+from mcp_bridge.subscriptions import Hearing, ListenBus, ResourceBus
+
+
+class Subscribers:
+    """Who is subscribed."""
+
+    def __init__(self, caller_of: CallerOf, choices: Choices, bus: ResourceBus) -> None:
+        self._caller_of, self._choices, self._bus = caller_of, choices, bus
+        self._subscribed: dict[tuple[int, str], Callable[[], None]] = {}  # by connection and resource, what ends it
+        self._sendings: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
+
+    async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Handshake-era clients: updates ride the connection, until it closes or they unsubscribe."""
+        uri, caller = str(params.uri), self._caller_of(ctx)
+        await _check_own(self._choices.of(ctx), [uri], caller)
+        connection = ctx.session._connection
+        key = (id(connection), uri)
+        if key in self._subscribed:
+            return EmptyResult()
+        await self._started()
+
+        def notify(event: ServerEvent) -> None:
+            if isinstance(event, ResourceUpdated):
+                sending = asyncio.create_task(ctx.session.send_resource_updated(uri))
+                self._sendings.add(sending)
+                sending.add_done_callback(self._sendings.discard)
+
+        def forget() -> None:
+            if self._subscribed.pop(key, None):
+                stop()
+
+        stop = self._bus.hear(Hearing(caller, frozenset({uri}), notify, forget))
+        self._subscribed[key] = forget
+        connection.exit_stack.callback(forget)
+        return EmptyResult()
+
+    async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        """The end of that; of what there is not, nothing."""
+        forget = self._subscribed.get((id(ctx.session._connection), str(params.uri)))
+        if forget is not None:
+            forget()
+        return EmptyResult()
+
+    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Clients of the current protocol: updates ride the response of this request."""
+        caller, uris = self._caller_of(ctx), [str(uri) for uri in params.notifications.resource_subscriptions or ()]
+        await _check_own(self._choices.of(ctx), uris, caller)
+        await self._started()
+        return await listened(ctx, params, caller, ListenBus(self._bus, caller, uris).listen)
+
+    async def _started(self) -> None:
+        """Begin to watch. Raises an MCP error that carries the documented one, where the store cannot be watched."""
+        try:
+            await self._bus.start()
+        except Exception as error:
+            raise as_mcp(error) from None
+
+
+async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> None:
+    """Raises an MCP error for what is no agent's resource, for another agent's, and for a key that is good no more."""
+    for uri in uris:
+        own = reading.agent_of(choice, uri)
+        if own is None:
+            those = ", ".join(template.uri_template for template in reading.templates(choice)) or "nothing"
+            raise MCPError(INVALID_PARAMS, f"This cannot be subscribed to; what can: {those}.", {"uri": uri[:200]})
+        resource, agent_id = own
+        if caller.agent_id is not None and caller.agent_id != agent_id:
+            raise MCPError(
+                INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only."
+            )
+    try:
+        await in_thread(AUTHENTICATION, partial(check_credential, caller))
+    except Exception as error:
+        raise as_mcp(error) from None
