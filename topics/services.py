@@ -1,4 +1,4 @@
-"""The verbs of topics: create, close, join, sync, reset; and what operators do. One transaction each."""
+"""The verbs of topics: create, close, join, sync, reset. One transaction each; operators' are in `administration`."""
 
 from __future__ import annotations
 
@@ -144,10 +144,7 @@ def sync(
     """
     with write():
         moment = now()
-        topic = selectors.found(topic_id)
-        peer = selectors.peer(topic_id, agent_name)
-        if peer is None:
-            raise not_joined(topic)
+        topic, peer = _joined(topic_id, agent_name)
         sent = _send(topic, agent_name, outbox, agent_id, moment) if outbox else []
         if not auto_advance and ack_through is not None:
             _within(topic, "ack_through", ack_through)
@@ -174,14 +171,19 @@ _keep_cursor = Update(
 def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
     """Set a peer's cursor. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, INVALID_ARGUMENT (beyond the newest message)."""
     with write():
-        topic = selectors.found(topic_id)
-        peer = selectors.peer(topic_id, agent_name)
-        if peer is None:
-            raise not_joined(topic)
+        topic, peer = _joined(topic_id, agent_name)
         _within(topic, "last_seq", last_seq)
         peer.last_seq, peer.own_through, peer.synced_at = last_seq, 0, now()
         _keep_cursor(pk=peer.pk, last_seq=last_seq, own_through=0, moment=peer.synced_at)
     return peer
+
+
+def _joined(topic_id: str, agent_name: str) -> tuple[Topic, Peer]:
+    topic = selectors.found(topic_id)
+    peer = selectors.peer(topic_id, agent_name)
+    if peer is None:
+        raise not_joined(topic)
+    return topic, peer
 
 
 def not_joined(topic: Topic) -> NexusError:
