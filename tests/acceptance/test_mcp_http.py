@@ -117,7 +117,7 @@ def test_a_connection_acts_as_its_own_agent_only(hub: Hub, keys: list[str]) -> N
     answer = post(hub, keys[0], "tools/call", session, name="inbox_peek", arguments={"agent_id": "reviewer"}).json()
     assert answer["result"]["structuredContent"]["error"]["code"] == "NOT_OWNER"
     read = post(hub, keys[0], "resources/read", session, uri="nexus://inbox/reviewer").json()
-    assert "error" in read or '"ok": false' in str(read).lower()
+    assert read["error"]["data"] == {"code": "NOT_OWNER"}
 
 
 def test_a_session_is_closed_to_everybody_but_the_agent_that_opened_it(hub: Hub, keys: list[str]) -> None:

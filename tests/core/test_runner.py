@@ -188,14 +188,6 @@ def test_it_keeps_a_bound_connection_off_the_sessions_of_others(call: Call, ann:
         assert code_of(name, {"session_id": session}, Caller("test", agent_id=ann)) is None
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    "name", sorted(name for name, operation in COORDINATION.operations.items() if operation.operator_only)
-)
-def test_it_keeps_operators_verbs_to_operators(name: str) -> None:
-    assert code_of(name, arguments(COORDINATION.operations[name])) in ("NOT_OWNER", "VALIDATION_ERROR")
-
-
 # What goes wrong below an operation
 
 

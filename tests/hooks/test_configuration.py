@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.toolset import run
+from core.config import CoreSettings
 from core.operations.caller import Caller
 from core.operations.errors import NexusError
 from hooks import clients, configuration, repository
@@ -333,7 +334,7 @@ def test_it_connects_a_client_with_one_file_for_its_person(
     monkeypatch.setattr("sys.platform", "linux")
     nexus("connect", "--client", client, "--project-root", project, "--key", "nxs_" + "a" * 48, "--yes")
     entry = json.loads((home / place).read_text())["mcpServers"]["nexus"]
-    assert entry["args"][-4:-2] == ["runmcp", "--home"] or "runmcp" in entry["args"]
+    assert entry["args"] == ["runmcp", "--home", str(CoreSettings.current().home)]
     assert entry["env"] == {"NEXUS_API_KEY": "nxs_" + "a" * 48}
 
 

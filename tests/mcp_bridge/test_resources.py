@@ -36,7 +36,9 @@ async def send(client: Any, project: str, to: str) -> None:
 
 async def test_it_offers_the_reference_pages(connect: Connect) -> None:
     async with connect() as client:
-        for resource in (await client.list_resources()).resources:
+        pages = (await client.list_resources()).resources
+        assert "nexus://reference/delivery" in {str(page.uri) for page in pages}
+        for resource in pages:
             contents = (await client.read_resource(resource.uri)).contents[0]
             assert contents.mime_type == "text/markdown" and contents.text.startswith("# ")  # type: ignore[union-attr]
 
