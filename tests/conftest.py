@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection, transaction
+from django.test import TransactionTestCase
 from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
@@ -38,6 +39,7 @@ Furnish = Callable[[Path], Path]
 LOCAL = Caller(transport="test")
 OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
+MIGRATED = {"auth_permission", "django_content_type"}  # the tables whose rows come with the schema
 REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
@@ -100,6 +102,22 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings() -> None:
     """Every worker of a parallel run has a home of its own, so its store needs no other name."""
+
+
+def cleared(_: TransactionTestCase) -> None:
+    """Empty the tables that a test committed to. Django empties all, then makes permissions and triggers anew as after
+    a migration: that takes as long as many a test."""
+    tables = {*connection.introspection.django_table_names()} - MIGRATED
+    rows = " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in sorted(tables))
+    with transaction.atomic(), connection.cursor() as cursor:
+        RetentionPass.objects.create()  # or the log refuses the DELETE
+        Event.objects.all().delete()
+        cursor.execute(rows)
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"DELETE FROM {table}")
+
+
+TransactionTestCase._fixture_teardown = cleared  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
@@ -168,13 +186,8 @@ def refused(db: None) -> Call:
 
 
 @pytest.fixture
-def committed(transactional_db: None) -> Iterator[None]:
+def committed(transactional_db: None) -> None:
     """What the test writes is committed, so that other threads see it; it is cleared afterwards."""
-    yield
-    with transaction.atomic():  # the log refuses the DELETE that clears every other table
-        RetentionPass.objects.create()
-        Event.objects.all().delete()
-        RetentionPass.objects.all().delete()
 
 
 @pytest.fixture
