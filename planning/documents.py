@@ -104,7 +104,7 @@ def _tasks_text(workspace_id: str) -> bytes | None:
 
 
 def _history_text(workspace_id: str) -> bytes | None:
-    documents = Cycle.objects.filter(workspace_id=workspace_id, position__isnull=False).order_by("position", "pk")
+    documents = Cycle.objects.listed().filter(workspace_id=workspace_id).order_by("position", "pk")
     cycles = ["    " + document.replace("\n", "\n    ") for document in documents.values_list("document", flat=True)]
     return ('{\n  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode() if cycles else None
 

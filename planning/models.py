@@ -141,6 +141,14 @@ class Task(models.Model):
         return self.title
 
 
+class CycleQuerySet(models.QuerySet["Cycle"]):
+    """Cycles by whether their file has them."""
+
+    def listed(self) -> CycleQuerySet:
+        """Those that history.json has now."""
+        return self.filter(position__isnull=False)
+
+
 class Cycle(models.Model):
     """A closed cycle: its plan and tasks as they were."""
 
@@ -154,6 +162,8 @@ class Cycle(models.Model):
     task_count = models.PositiveIntegerField()
     document = models.TextField()  # JSON as its file has it
     words = models.TextField()  # the same without escapes, in lower case: what a search reads
+
+    objects = CycleQuerySet.as_manager()
 
     class Meta:
         db_table = "plan_cycles"

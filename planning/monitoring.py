@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -68,7 +68,7 @@ class Listed:
 def listed(limit: int) -> list[Listed]:
     """The workspaces with a plan, tasks or a history, those of the newest activity."""
     tasks = Task.objects.filter(closed_at=None)
-    cycles = Cycle.objects.filter(position__isnull=False)
+    cycles = Cycle.objects.listed()
     rows = list(
         Workspace.objects.filter(
             Q(pk__in=Plan.objects.values("pk"))
@@ -127,17 +127,13 @@ def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Work]) 
     left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
     orderly, critical = rules.layers(left), set(rules.critical_path(deps, done))
     return [
-        Work(
-            row.number,
-            row.title,
-            READY if row.number in free else row.state,
-            [each for each in dict.fromkeys(deps[row.number]) if status.get(each, "completed") != "completed"],
-            rules.unknown(deps, row.number),
-            row.number not in orderly,
-            row.number in critical,
-            row.task,
-            row.entry,
-            row.handoff,
+        replace(
+            row,
+            state=READY if row.number in free else row.state,
+            waits_for=[each for each in dict.fromkeys(deps[row.number]) if status.get(each) not in (None, "completed")],
+            unknown=rules.unknown(deps, row.number),
+            stuck=row.number not in orderly,
+            critical=row.number in critical,
         )
         for row in rows
     ]

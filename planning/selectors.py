@@ -68,7 +68,7 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
 
     Without a workspace, those of all.
     """
-    found = Cycle.objects.filter(position__isnull=False).order_by("completed_at", "pk")
+    found = Cycle.objects.listed().order_by("completed_at", "pk")
     if workspace_id is not None:
         found = found.filter(workspace_id=workspace_id).order_by("position", "pk")
     return found.filter(words__contains=query.lower()) if query else found

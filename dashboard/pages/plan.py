@@ -66,7 +66,7 @@ def _plan(
         cards=CARDS,
         workers=_workers(work),
         issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
-        cycles=Cycle.objects.filter(workspace=workspace, position__isnull=False).count(),
+        cycles=Cycle.objects.listed().filter(workspace=workspace).count(),
         **picture(work, {each.number: each.task.deps for each in work if each.task is not None}),
     )
 
@@ -134,7 +134,7 @@ def _line(work: Work) -> str:
 def seen(workspace_id: str) -> str:
     """Which plan and how many cycles a workspace has: what tells a form of an earlier one."""
     number = Plan.objects.filter(pk=workspace_id).values_list("number", flat=True).first()
-    return f"{number or 0}.{Cycle.objects.filter(workspace=workspace_id, position__isnull=False).count()}"
+    return f"{number or 0}.{Cycle.objects.listed().filter(workspace=workspace_id).count()}"
 
 
 def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:

@@ -48,7 +48,7 @@ def close(*, project_root: str, by: Actor) -> Closed:
         Plan.objects.filter(pk=workspace_id).delete()
         Board.objects.filter(pk=workspace_id).delete()
         Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
-        total = Cycle.objects.filter(workspace_id=workspace_id, position__isnull=False).count()
+        total = Cycle.objects.listed().filter(workspace_id=workspace_id).count()
         told(
             workspace_id,
             "cycle.closed",
@@ -66,7 +66,7 @@ def archive(change: Change, what: Mapping[str, Any]) -> CycleEntry:
     """Inside a change: put `what` (`plan` and `tasks`) at the end of the history; the cycle as its file has it."""
     ended = {"completed_at": iso_milliseconds(change.moment), "branch": branch_of(change.place.root)}
     entry = cast(CycleEntry, {**ended, **what})
-    listed = Cycle.objects.filter(workspace_id=change.place.workspace_id, position__isnull=False)
+    listed = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
     last = listed.aggregate(last=Max("position"))["last"] or 0
     documents.cycle_row(change.place.workspace_id, entry, last + 1).save()
     change.archived = True

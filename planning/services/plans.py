@@ -41,7 +41,7 @@ def start(
         if former is not None:
             archive(change, {"plan": former, "tasks": []})
             Plan.objects.filter(pk=change.place.workspace_id).delete()
-        highest = Cycle.objects.filter(workspace_id=change.place.workspace_id, position__isnull=False)
+        highest = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
         plan = Plan.objects.create(
             workspace_id=change.place.workspace_id,
             number=(highest.aggregate(highest=Max("plan_number"))["highest"] or 0) + 1,
