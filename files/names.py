@@ -1,0 +1,202 @@
+"""The names in the patterns of reservations: literal ones, those with wildcards, and whether two can be one name.
+
+A name with wildcards is a row of classes of characters, and STAR for any number of any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import takewhile
+
+MAX_WILD = 100  # characters of a name with wildcards; a longer one costs too much to compare
+
+Ranges = tuple[tuple[int, int], ...]  # of code points, in order, apart: what one character may be
+Wild = tuple[Ranges, ...]  # what each character may be; STAR any number of any
+Name = str | Wild
+
+STAR: Ranges = ()
+SLASH, LAST = ord("/"), 0x10FFFF
+ANY: Ranges = ((1, SLASH - 1), (SLASH + 1, LAST))
+ANY_NAME: Wild = (ANY, STAR)
+POSIX = {
+    "alnum": "09AZaz", "alpha": "AZaz", "blank": "\t\t  ", "cntrl": "\x01\x1f\x7f\x7f", "digit": "09", "graph": "!~",
+    "lower": "az", "print": " ~", "punct": "!/:@[`{~", "space": "\t\r  ", "upper": "AZ", "xdigit": "09AFaf",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=16_384)
+def read(name: str) -> Name:
+    """A name as a pattern spells it. Raises ValueError for one that matches no name."""
+    characters = list(_characters(name))
+    if all(isinstance(character, str) for character in characters):
+        return "".join(map(str, characters))
+    if len(characters) > MAX_WILD:
+        raise ValueError(f"has a part with wildcards of more than {MAX_WILD} characters; shorten it with *")
+    if set(characters) == {STAR}:
+        return ANY_NAME
+    made: list[Ranges] = []
+    for character in characters:
+        if character != STAR or not made or made[-1] != STAR:
+            made.append(_one(character) if isinstance(character, str) else character)
+    return tuple(made)
+
+
+def end_of(name: Name) -> str:
+    """What every name ends with that this one stands for; it may be empty."""
+    if isinstance(name, str):
+        return name
+    literals = (chr(each[0][0]) if each != STAR and each[0][0] == each[-1][1] else "" for each in reversed(name))
+    return "".join(takewhile(bool, literals))[::-1]
+
+
+def has_extension(name: Name) -> bool:
+    """Whether a name ends in `.py` or the like: letters, digits or wildcards for one character, a letter among them,
+    behind a dot that is not its first character."""
+    characters = name if isinstance(name, str) else ["" if ranges == STAR else _only(ranges) for ranges in name]
+    behind: list[str] = []
+    for position in range(len(characters) - 1, 0, -1):
+        character = characters[position]
+        if character == ".":
+            return any(character.isalpha() for character in behind)
+        if character == "" or not (character.isalnum() or character in "?_-+~"):
+            return False
+        behind.append(character)
+    return False
+
+
+def _only(ranges: Ranges) -> str:
+    """The one character that is in the ranges; `?` for several."""
+    return chr(ranges[0][0]) if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else "?"
+
+
+def meet(one: Name, other: Name) -> bool:
+    """Whether a name exists that is both."""
+    if isinstance(one, str) and isinstance(other, str):
+        return one == other
+    return _ends_meet(one, other, 0) and _ends_meet(one, other, -1) and _spelled_alike(one, other)
+
+
+def _ends_meet(one: Name, other: Name, end: int) -> bool:
+    """Whether the first or the last characters may be the same: this alone tells most names apart."""
+    a, b = (_one(name[end]) if isinstance(name, str) else name[end] for name in (one, other))
+    return a == STAR or b == STAR or bool(_common(a, b))
+
+
+@lru_cache(maxsize=65_536)
+def _spelled_alike(one: Name, other: Name) -> bool:
+    """Whether a name exists that is both: `reached` holds a bit for each position in `other` that can be reached
+    together with a position in `one`."""
+    across, down = _spelled(one), _spelled(other)
+    end, stars = 1 << len(down), sum(1 << place for place, ranges in enumerate(down) if ranges == STAR)
+    fitting = {ranges: _fitting(ranges, down) for ranges in set(across)}
+    reached = 1
+    for ranges in across:
+        reached |= (reached & stars) << 1
+        if ranges == STAR:
+            reached = (end << 1) - (reached & -reached)  # it reads whatever the other reads
+        else:
+            reached = (reached & fitting[ranges]) << 1 | reached & stars
+        if not reached:
+            return False
+    return bool((reached | (reached & stars) << 1) & end)
+
+
+def _fitting(ranges: Ranges, name: Wild) -> int:
+    """A bit for each position in a name whose character may be one of the ranges."""
+    return sum(1 << place for place, others in enumerate(name) if _common(ranges, others))
+
+
+def _spelled(name: Name) -> Wild:
+    return tuple(map(_one, name)) if isinstance(name, str) else name
+
+
+def _one(character: str) -> Ranges:
+    return ((ord(character), ord(character)),)
+
+
+def _characters(name: str) -> Iterator[str | Ranges]:
+    """What each character may be: a literal one, or a wildcard."""
+    position = 0
+    while position < len(name):
+        character = name[position]
+        position += 1
+        if character == "\\":
+            if position == len(name):
+                raise ValueError(r"ends a part with a single backslash; \\ is one that counts")
+            yield name[position]
+            position += 1
+        elif character == "*":
+            yield STAR
+        elif character == "?":
+            yield ANY
+        elif character == "[":
+            ranges, position = _class(name, position)
+            yield ranges
+        else:
+            yield character
+
+
+def _class(name: str, position: int) -> tuple[Ranges, int]:
+    """A class of characters from behind its bracket on, and the position behind it."""
+    negated = name[position : position + 1] in ("!", "^")
+    position += negated
+    first, found = position, []
+    while position < len(name) and (name[position] != "]" or position == first):
+        kind, closed, _ = name[position + 2 :].partition(":]")
+        if name.startswith("[:", position) and closed:
+            if kind not in POSIX:
+                raise ValueError(f"has a class [:{kind[:20]}:] that there is not; use one of {', '.join(POSIX)}")
+            ends = POSIX[kind]
+            found += [(ord(ends[place]), ord(ends[place + 1])) for place in range(0, len(ends), 2)]
+            position += len(kind) + 4
+            continue
+        low, position = _member(name, position)
+        high = low
+        if name[position : position + 1] == "-" and name[position + 1 : position + 2] not in ("", "]"):
+            high, position = _member(name, position + 1)
+        found.append((ord(low), ord(high)))
+    if position >= len(name):
+        raise ValueError(r"has a [ without its ]; a bracket that counts is \[")
+    ranges = _common(_others(found) if negated else _joined(found), ANY)
+    if not ranges:
+        raise ValueError("has a class that no character is in")
+    return ranges, position + 1
+
+
+def _member(name: str, position: int) -> tuple[str, int]:
+    """A character of a class, and the position behind it."""
+    position += name[position] == "\\"
+    if position == len(name):
+        raise ValueError(r"has a [ without its ]; a bracket that counts is \[")
+    return name[position], position + 1
+
+
+def _joined(ranges: list[tuple[int, int]]) -> Ranges:
+    """Ranges in order, those that touch as one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(range for range in ranges if range[0] <= range[1]):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+def _others(ranges: list[tuple[int, int]]) -> Ranges:
+    """The characters that are in none of the ranges."""
+    joined = _joined(ranges)
+    lows = [1, *(high + 1 for _, high in joined)]
+    highs = [*(low - 1 for low, _ in joined), LAST]
+    return tuple((low, high) for low, high in zip(lows, highs, strict=True) if low <= high)
+
+
+@lru_cache(maxsize=16_384)
+def _common(one: Ranges, other: Ranges) -> Ranges:
+    """The characters that are in both."""
+    return tuple(
+        (max(low, bottom), min(high, top))
+        for low, high in one
+        for bottom, top in other
+        if max(low, bottom) <= min(high, top)
+    )
