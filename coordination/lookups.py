@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from coordination.models import Agent, AgentKey, LentKey, Workspace
 from core.database.prepared import Lookup
+from core.operations.errors import not_found
 
 agent_exists = Lookup(Agent.objects.all)  # deleted ones do not count: the manager leaves them out
 workspace_exists = Lookup(Workspace.objects.all)
 _of_issued = Lookup(lambda: AgentKey.objects.filter(is_active=True), by="key_hash", column="agent_id")
 _of_lent = Lookup(LentKey.objects.all, by="key_hash", column="agent_id")
+
+
+def require_agent(agent_id: str) -> None:
+    """Raises NOT_FOUND for an agent that is not registered, or was deleted."""
+    if not agent_exists(agent_id):
+        raise not_found("agent", agent_id)
 
 
 def agent_of_key_hash(key_hash: str) -> str | None:

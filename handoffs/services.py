@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
-from coordination.lookups import agent_exists
+from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, eligible_agents, parse_target
 from coordination.services import agents, retries, workspaces
@@ -20,7 +20,7 @@ from core.clock import iso, now
 from core.database import write
 from core.database.prepared import Slot, Update, insert
 from core.limits import opaque_text, within_limit
-from core.operations.errors import Code, NexusError, invalid, not_found
+from core.operations.errors import Code, NexusError, invalid
 from handoffs import leases, lifecycle, notices, quotas, remarks, selectors
 from handoffs.errors import HandoffCode
 from handoffs.expiry import expire, record_expiries
@@ -112,11 +112,11 @@ def create(
             return Created(selectors.as_counts(first, moment), [], None, duplicate=True)
         quotas.check_open(from_agent_id, moment)
         workspaces.ensure(place, moment)
-        if parsed["strategy"] == Strategy.DIRECT and not agent_exists(parsed["agent_id"]):
-            raise not_found("agent", parsed["agent_id"])
+        if parsed["strategy"] == Strategy.DIRECT:
+            require_agent(parsed["agent_id"])
         named = named_agent(verified_by)
-        if named is not None and not agent_exists(named):
-            raise not_found("agent", named)
+        if named is not None:
+            require_agent(named)
         handoff.task_key = None if task_id is None else work().find(place.workspace_id, task_id)
         event = record(handoff, "created", from_agent_id, moment)
         handoff.created_event_id = event.event_id

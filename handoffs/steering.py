@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from coordination.ids import new_id
-from coordination.lookups import agent_exists
+from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, Target, in_words
 from coordination.services import workspaces
@@ -16,7 +16,7 @@ from core.database import write
 from core.database.prepared import insert
 from core.limits import within_limit
 from core.operations.caller import OPERATOR_AGENT
-from core.operations.errors import Code, NexusError, not_found
+from core.operations.errors import Code, NexusError
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff
@@ -68,8 +68,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
             raise NexusError(
                 Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": handoff.status}
             )
-        if not agent_exists(released["claimed_by"]):  # deleted meanwhile: nobody could finish it
-            raise not_found("agent", released["claimed_by"])
+        require_agent(released["claimed_by"])  # one that was deleted meanwhile could not finish it
         _update(
             handoff,
             status=released["former"],
@@ -96,8 +95,7 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
     within_limit(reason, "reason")
     moment = _recorded(handoff_id)
     with write():
-        if not agent_exists(agent_id):
-            raise not_found("agent", agent_id)
+        require_agent(agent_id)
         target: Target = {"strategy": Strategy.DIRECT.value, "agent_id": agent_id}
         handoff, former = _open_again(handoff_id, "reassign", moment, target=target)
         record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
@@ -130,8 +128,8 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
     with write():
         former = selectors.found(handoff_id)
         lifecycle.step("reoffer", former.status, OPERATOR)
-        if agent_id is not None and not agent_exists(agent_id):
-            raise not_found("agent", agent_id)
+        if agent_id is not None:
+            require_agent(agent_id)
         again = Event.objects.filter(handoff_id=handoff_id, type="handoff.reoffered").first()
         if again is not None:
             raise NexusError(

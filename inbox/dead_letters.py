@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.log.selectors import first_event_at
-from coordination.lookups import agent_exists
+from coordination.lookups import require_agent
 from coordination.models import Agent, Event, Stream
 from coordination.routing import Strategy, Visibility
 from core.clock import now
@@ -66,8 +66,7 @@ def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
     """
     moment = now()
     with write():
-        if not agent_exists(agent_id):
-            raise not_found("agent", agent_id)
+        require_agent(agent_id)
         letter = _change(delivery_id, "forward", status=DeliveryStatus.READ, read_at=moment)
         if Delivery.objects.of(agent_id).filter(message_id=letter.message_id).exists():
             raise invalid(f"{agent_id!r} has this message already; acknowledge the dead letter.", agent_id=agent_id)

@@ -12,7 +12,7 @@ from django.db.models import F, Q
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from coordination.lookups import agent_exists
+from coordination.lookups import agent_exists, require_agent
 from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, eligible_agents, parse_target
 from coordination.services import agents, retries, workspaces
@@ -251,8 +251,7 @@ def _resolve(
         present, stale = agents_known.participants(workspace_id, moment)
         return [agent for agent in present if agent != sender], [agent for agent in stale if agent != sender]
     if target["strategy"] == Strategy.DIRECT:
-        if not agent_exists(target["agent_id"]):
-            raise not_found("agent", target["agent_id"])
+        require_agent(target["agent_id"])
         return [target["agent_id"]], []
     still_there = set(Agent.objects.filter(pk__in=admitted).values_list("pk", flat=True)) if admitted else set()
     return [agent_id for agent_id in admitted if agent_id in still_there], []

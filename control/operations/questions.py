@@ -18,11 +18,11 @@ from control.services.questions import Verdict
 from control.toolset import operation
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.lookups import agent_exists
+from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.parameters import ClientId, SessionId, SessionSecret
 from core.operations.caller import Caller, operator_behind
-from core.operations.errors import Code, invalid, not_found
+from core.operations.errors import Code, invalid
 from core.operations.parameters import Id, Limit, Params
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
@@ -107,8 +107,7 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
 def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
     """Ask a person and wait for the answer: words, or whether you may. When the time is over first, status is still
     asked: call again with the same client_id to wait on. Nobody's answer is a refusal."""
-    if not agent_exists(p.agent_id):
-        raise not_found("agent", p.agent_id)
+    require_agent(p.agent_id)
     if p.kind == "permission" and _opens_a_tool(p.subject or p.title):
         raise invalid("This is what Nexus itself asks people about; choose another subject.", field="subject")
     question = questions.ask(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from coordination.lookups import agent_exists
+from coordination.lookups import require_agent
 from coordination.models import AgentKey, LentKey
 from coordination.services import agents, audit
 from core.clock import now
@@ -18,8 +18,7 @@ def issue(*, agent_id: str, operator: str) -> str:
     """A new key for an agent; the one it had dies in the same moment. Raises NOT_FOUND for an unknown agent."""
     moment = now()
     with write():
-        if not agent_exists(agent_id):
-            raise not_found("agent", agent_id)
+        require_agent(agent_id)
         key, had_one = replace(agent_id, moment)
         audit.record(operator, "agent.key_regenerated" if had_one else "agent.key_issued", moment, agent_id=agent_id)
     return key
@@ -39,8 +38,7 @@ def lend(*, agent_id: str) -> str:
     """A key for a process of an agent, beside the one that it may have. Raises NOT_FOUND for an unknown agent."""
     key = _new()
     with write():
-        if not agent_exists(agent_id):
-            raise not_found("agent", agent_id)
+        require_agent(agent_id)
         LentKey.objects.create(key_hash=agents.hash_secret(key), agent_id=agent_id, created_at=now())
     return key
 

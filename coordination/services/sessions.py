@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from coordination.config import CoordinationSettings
 from coordination.ids import new_id
 from coordination.log.emit import emit
-from coordination.lookups import agent_exists
+from coordination.lookups import require_agent
 from coordination.models import Session, SessionStatus, Stream
 from coordination.services import agents, workspaces
 from core.clock import now
@@ -32,8 +32,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     secret, moment = str(uuid.uuid4()), now()
     with write():
         workspaces.require(workspace_id)
-        if not agent_exists(agent_id):
-            raise not_found("agent", agent_id)
+        require_agent(agent_id)
         session = Session.objects.create(
             session_id=new_id("ses"),
             agent_id=agent_id,
@@ -113,11 +112,7 @@ def check_credentials(*, agent_id: str, session_id: str | None, secret: str | No
         if secret is not None:
             raise invalid("session_secret needs the session_id it belongs to.", field="session_secret")
         return
-    session = Session.objects.filter(pk=session_id).first()
-    if session is None:
-        raise not_found("session", session_id)
-    if session.agent_id != agent_id:
-        raise NexusError(Code.NOT_OWNER, f"That session is not one of {agent_id!r}.", {"session_id": session_id})
+    session = _find(session_id, None, agent_id)
     if secret is None:
         return
     if not secrets.compare_digest(session.secret_hash, agents.hash_secret(secret)):
