@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 from django.core.serializers.json import DjangoJSONEncoder
 
 from control.drafts import Piece
-from control.following import Follower, Place, entry_told, is_over, may_follow, place
+from control.following import Follower, Place, State, entry_told, is_over, may_follow, place
 from control.models import Entry
 from control.rpc.methods import code_of
 from core.access import ConnectionInfo, Refused
@@ -127,17 +127,18 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
     try:
         async with aclosing(follower.follow()) as items:
             async for item in items:
-                if isinstance(item, Entry):
-                    behind = Place(follower.place.agent, item.position + 1)
-                    yield f"event: entry\nid: {behind}\ndata: {_json(entry_told(item))}\n\n"
-                elif isinstance(item, Piece):
-                    yield f"event: draft\ndata: {_json(vars(item))}\n\n"
-                elif item is None:
-                    yield _here(follower.place)
-                else:
-                    yield f"event: state\ndata: {_json(item)}\n\n"
+                yield _message(follower.place, item)
     except NexusError as error:  # refused from here on, or the store is away: connecting again tells
         yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
+
+
+def _message(place: Place, item: Entry | State | Piece | None) -> str:
+    if isinstance(item, Entry):
+        behind = Place(place.agent, item.position + 1)
+        return f"event: entry\nid: {behind}\ndata: {_json(entry_told(item))}\n\n"
+    if isinstance(item, Piece):
+        return f"event: draft\ndata: {_json(vars(item))}\n\n"
+    return _here(place) if item is None else f"event: state\ndata: {_json(item)}\n\n"
 
 
 def _here(place: Place) -> str:

@@ -177,12 +177,8 @@ def end_idle(seconds: int) -> None:
 
 def meant(path: str, field: str) -> str:
     """The real path that an absolute one means, whatever is there. Raises VALIDATION_ERROR."""
-    try:
-        resolved = os.path.realpath(path)
-        resolved.encode()
-    except (OSError, ValueError):
-        resolved = ""
-    if not resolved or not Path(path).is_absolute():
+    resolved = _real(path)
+    if resolved is None or not Path(path).is_absolute():
         raise _no_directory(path, field)
     return resolved
 
@@ -251,9 +247,17 @@ def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int |
 
 def _write_path(path: str, cwd: str) -> str:
     """The real path of one that may not be there yet, relative ones below the agent's directory."""
+    resolved = _real(os.path.join(cwd, path))
+    if resolved is None:
+        raise invalid("allowed_write_paths must hold paths.", field="allowed_write_paths")
+    return resolved
+
+
+def _real(path: str) -> str | None:
+    """A path without links, whatever is there; None for a text that is no path."""
     try:
-        resolved = os.path.realpath(os.path.join(cwd, path))
+        resolved = os.path.realpath(path)
         resolved.encode()
     except (OSError, ValueError):
-        raise invalid("allowed_write_paths must hold paths.", field="allowed_write_paths") from None
+        return None
     return resolved
