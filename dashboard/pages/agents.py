@@ -22,8 +22,8 @@ from core.clock import now
 from dashboard.forms.agents import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
 from dashboard.forms.filters import AgentFilters, ArrivalFilters
 from dashboard.page import form_only, operate, posted, render
+from dashboard.pages.lives import day_of
 from dashboard.pages.roster import works
-from dashboard.pages.timeline import day_of
 from dashboard.sentences import lines, telling
 from dashboard.templatetags.nexus import plain
 from handoffs import monitoring as handoffs_monitoring

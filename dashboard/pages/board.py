@@ -15,7 +15,7 @@ from core.contributions import Action
 from dashboard.forms.filters import PlaceFilters
 from dashboard.forms.handoffs import CancelForm
 from dashboard.page import form_only, operate, render
-from dashboard.pages import timeline
+from dashboard.pages.lives import life
 from dashboard.sentences import lines
 from handoffs import monitoring, remarks, verification
 from handoffs.actions import possible
@@ -109,7 +109,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         ending=ending,
         ended=ended,
         reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
-        life=timeline.life(spans_of(handoff_id), woken_by(WAKES.name, handoff_id), moment),
+        life=life(spans_of(handoff_id), woken_by(WAKES.name, handoff_id), moment),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,25 +16,21 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from control import timeline as at_work
-from control.models import Question
-from control.timeline import At, Stretch
+from control.timeline import Stretch
 from coordination.models import Agent, Event
 from core.clock import iso, now
 from dashboard.forms.filters import TIMELINES, TimelineFilters
 from dashboard.page import render
 from dashboard.pages import lanes, marks
+from dashboard.pages.chosen import WORDS, inspected, titles_of
 from dashboard.pages.lanes import Lane, Window
-from dashboard.sentences import lines
-from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
-from handoffs.timeline import Course, course, spans_of, spans_with
+from handoffs.timeline import Course, course
 from inbox import monitoring as inbox_monitoring
 
 LANES = 60  # agents, those that did most; the page says how many it leaves out
 LISTED = 200  # spans in the table, the newest
 AROUND = 40  # entries behind the first of a turn that its page shows
-SHOWN_SENDS = 20
-LINE = 14  # px: the height of a line of a handoff's own timeline
 SHORTEST, LONGEST = timedelta(seconds=10), timedelta(days=92)
 LENGTHS = {
     "15m": timedelta(minutes=15),
@@ -43,33 +39,6 @@ LENGTHS = {
     "1d": timedelta(days=1),
     "7d": timedelta(days=7),
     "30d": timedelta(days=30),
-}
-WORDS = {
-    Doing.WAITING: "waits",
-    Doing.CLAIMED: "claimed",
-    Doing.WORKING: "in progress",
-    Doing.BLOCKED: "blocked",
-    Doing.CHECKING: "waits for a check",
-    At.TURN: "a turn",
-    At.FAILED: "a turn that failed",
-    At.INTERRUPTED: "a turn that was interrupted",
-    At.ASKING: "waits for a person",
-}
-ENDS = {
-    "handoff.claimed": "when it was claimed",
-    "handoff.started": "when work began",
-    "handoff.blocked": "when it was blocked",
-    "handoff.submitted": "when it was submitted",
-    "handoff.returned": "when it was returned",
-    "handoff.expired": "when its lease ran out",
-    "handoff.released": "when an operator released it",
-    "handoff.reassigned": "when an operator gave it to another",
-    "handoff.restored": "when its release was taken back",
-    "handoff.timed_out": "when its deadline passed",
-    "handoff.accepted": "when it was accepted",
-    "handoff.completed": "when it was completed",
-    "handoff.rejected": "when it was rejected",
-    "handoff.cancelled": "when it was cancelled",
 }
 
 
@@ -117,7 +86,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         query=query,
         kept=urlencode(_kept(filters)),
         words=WORDS,
-        inspected=_inspected(filters, moment),
+        inspected=inspected(filters, moment),
     )
 
 
@@ -133,15 +102,6 @@ def _of_agent(
     if outline is not None:
         outline = replace(outline, counted=[each for each in outline.counted if each.agent_id == agent_id], waited=[])
     return Course(spans, outline), [send for send in sends if agent_id in send[:2]]
-
-
-def titles_of(spans: Sequence[lanes.Span]) -> dict[str, str]:
-    """By key, what people call what spans are of."""
-    ids = list({span.key for span in spans if isinstance(span, Span)})
-    found = dict(at_work.titles([span for span in spans if isinstance(span, Stretch)]))
-    for start in range(0, len(ids), 500):
-        found |= dict(Handoff.objects.filter(pk__in=ids[start : start + 500]).values_list("pk", "title"))
-    return found
 
 
 def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
@@ -206,15 +166,9 @@ def _picture(
     for span in spans:
         by_lane[span.agent_id].append(span)
     waiting = by_lane.pop(None, [])
-    did = Counter({name: 2 * len(found) for name, found in by_lane.items() if name})
-    did.update(str(step.actor_agent_id) for step in steps)
     claims = [(each[0], Doing.CLAIMED, each[1], each[2]) for each in found.outline.counted] if found.outline else []
     beginnings: list[tuple[str, str, int, int]] = [*claims, *work.counted]
-    for agent_id, _, _, count in beginnings:
-        did[agent_id] += 2 * count
-    for sender, recipient, _ in sends:
-        did[sender] += 1
-        did[recipient] += 1
+    did = _did(by_lane, beginnings, sends, steps)
     busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
     among = set(busiest)
     counted: dict[str | None, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
@@ -251,6 +205,23 @@ def _picture(
     }
 
 
+def _did(
+    by_lane: Mapping[str | None, Sequence[lanes.Span]],
+    beginnings: Iterable[tuple[str, str, int, int]],
+    sends: Iterable[inbox_monitoring.Send],
+    steps: Iterable[Event],
+) -> Counter[str]:
+    """By agent, how much it did: those who did most have the lanes. What it was at counts twice."""
+    did = Counter({name: 2 * len(spans) for name, spans in by_lane.items() if name})
+    did.update(str(step.actor_agent_id) for step in steps)
+    for agent_id, _, _, count in beginnings:
+        did[agent_id] += 2 * count
+    for sender, recipient, _ in sends:
+        did[sender] += 1
+        did[recipient] += 1
+    return did
+
+
 def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
     """How many waited, as bars that fill the lane of the waiting."""
     top, width = max(depth, default=0), 100 / max(len(depth), 1)
@@ -261,46 +232,6 @@ def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
         for place, many in enumerate(depth)
         if many
     ]  # fmt: skip
-
-
-def _inspected(filters: TimelineFilters, moment: datetime) -> dict[str, Any] | None:
-    handoff_id, _, event_id = filters.text("span").rpartition(".")
-    if handoff_id:
-        row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
-        found = [span for span in spans_of(handoff_id) if str(span.event_id) == event_id]
-        if row is None or not found:
-            return {"kind": "gone"}
-        span = found[0]
-        lasted = (span.end or moment) - span.start if span.start else None
-        return {"kind": "span", "span": span, "handoff": row, "word": WORDS[span.doing], "lasted": lasted,
-                "ended": ENDS.get(span.ended_by or "", "")}  # fmt: skip
-    if chosen := filters.text("span"):
-        return _at_work(chosen, moment)
-    if (step := filters.number("step")) is not None:
-        event = Event.objects.filter(pk=step).first()
-        return {"kind": "step", "line": lines([event])[0]} if event else {"kind": "gone"}
-    since, until = filters.moment("sent_since"), filters.moment("sent_until")
-    sender, recipient = filters.text("sender"), filters.text("recipient")
-    if sender and recipient and since and until:
-        deliveries = inbox_monitoring.sent_between(sender, recipient, since, until, SHOWN_SENDS)
-        return {"kind": "sends", "sender": sender, "recipient": recipient, "deliveries": deliveries,
-                "more": len(deliveries) == SHOWN_SENDS}  # fmt: skip
-    return None
-
-
-def _at_work(key: str, moment: datetime) -> dict[str, Any]:
-    """What a turn was, or a question to people."""
-    if (found := at_work.turn(key)) is not None:
-        turn, _ = found
-        assert turn.started_at is not None
-        return {"kind": "turn", "turn": turn, "doing": at_work.doing(turn), "word": WORDS[at_work.doing(turn)],
-                "lasted": (turn.ended_at or moment) - turn.started_at}  # fmt: skip
-    question = Question.objects.filter(pk=key).first()
-    if question is None:
-        return {"kind": "gone"}
-    end = min(question.ended_at or moment, question.expires_at)
-    return {"kind": "asking", "question": question, "word": WORDS[At.ASKING], "lasted": end - question.asked_at,
-            "end": end if end < moment else None}  # fmt: skip
 
 
 def turn(request: HttpRequest, turn_id: str) -> HttpResponse:
@@ -315,61 +246,3 @@ def turn(request: HttpRequest, turn_id: str) -> HttpResponse:
     newest = agent.entries_made - position <= AROUND
     before = "" if newest else f"?before={position + AROUND}"
     return redirect(f"{address}{before}#e-{position}")
-
-
-def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str, Any] | None:
-    """The small timeline of one handoff: its spans on one line, on another the turns that it woke, each with how long
-    it lasted."""
-    lines: list[Sequence[Span | Stretch]] = [line for line in (spans, turns) if line]
-    every = [part for line in lines for part in line]
-    starts = [part.start for part in every if part.start]
-    if not starts:
-        return None
-    ends = [part.end or moment for part in every]
-    window = Window(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
-    return {
-        "window": window,
-        "height": len(lines) * LINE,
-        "lines": [
-            [_part(part, window, moment, 1 + number * LINE) for part in line] for number, line in enumerate(lines)
-        ],
-    }
-
-
-def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dict[str, Any]:
-    return {
-        "span": span,
-        "word": WORDS[span.doing],
-        "x": window.at(span.start, 0),
-        "width": window.at(span.end, 100) - window.at(span.start, 0),
-        "y": y,
-        "lasted": (span.end or moment) - span.start if span.start else None,
-        "page": reverse("admin:pool_turn", args=[span.key]) if isinstance(span, Stretch) else "",
-    }
-
-
-def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
-    """An agent's last day, as its lane."""
-    window = Window(moment - timedelta(days=1), moment)
-    cell = window.length * (2 * lanes.NARROWEST / 100)
-    work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)
-    own: list[Span | Stretch] = [*spans_with(agent_id, window.since), *work.stretches]
-    counted: dict[int, Counter[str]] = defaultdict(Counter)
-    for each in work.counted:
-        counted[each.cell][each.doing] += each.many
-    drawn = lanes.lanes({agent_id: own}, window, marks=200, counted={agent_id: counted})
-    spent: Counter[Doing | At] = Counter()
-    for span in own:
-        started, ended = max(span.start or window.since, window.since), min(span.end or moment, moment)
-        spent[span.doing] += int((ended - started).total_seconds())
-    return {
-        "window": window,
-        "kept": urlencode({"agent": agent_id}),
-        "lanes": drawn,
-        "height": drawn[0].height,
-        "ticks": lanes.ticks(window),
-        "ticked": "clock",
-        "titles": titles_of([bar.span for bar in drawn[0].bars]),
-        "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],
-        "words": WORDS,
-    }

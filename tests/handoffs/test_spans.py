@@ -12,7 +12,7 @@ from coordination.log.selectors import first_event_at
 from coordination.models import Event, RetentionPass
 from core.apps import event_types
 from core.clock import now
-from dashboard.pages.timeline import ENDS
+from dashboard.pages.chosen import ENDS
 from handoffs.spans import BEGINS, Doing, Span, Step, spans
 from handoffs.timeline import course, spans_of
 from tests.conftest import Call
