@@ -23,78 +23,89 @@ from tests.maintenance.conftest import ROOT, Done, Home
 pytestmark = pytest.mark.sqlite  # its subject is the file
 
 Nexus = Callable[..., Done]
-WORKSPACE = "a" * 64
 THEN = "2026-01-01 12:00:00.000001"
 
-# What an operation of any version so far would have left; columns that a schema lacks are left out.
-ROWS: dict[str, dict[str, Any]] = {
-    "workspaces": {
-        "workspace_id": WORKSPACE,
-        "root_realpath": "/srv/project",
-        "created_at": THEN,
-        "last_seen_at": THEN,
-    },
-    "agents": {"agent_id": "ana", "role": "coder", "capabilities": '["ocr"]', "created_at": THEN, "updated_at": THEN},
-    "sessions": {
-        "session_id": "ses_1",
-        "agent_id": "ana",
-        "workspace_id": WORKSPACE,
-        "status": "active",
-        "secret_hash": "0" * 64,
-        "started_at": THEN,
-        "last_heartbeat_at": THEN,
-    },
-    "channels": {"channel_id": "chn_1", "workspace_id": WORKSPACE, "name": "general", "created_at": THEN},
-    "artifacts": {
-        "artifact_id": "art_1",
-        "workspace_id": WORKSPACE,
-        "artifact_type": "text",
-        "content": "words",
-        "size_bytes": 5,
-        "content_type": "text/plain",
-        "created_at": THEN,
-    },
-    "messages": {
-        "message_id": "msg_1",
-        "workspace_id": WORKSPACE,
-        "from_agent_id": "ana",
-        "subject": "From before",
-        "body": "the upgrade",
-        "artifacts": "[]",
-        "created_at": THEN,
-        "recipients_count": 1,
-    },
-    "message_deliveries": {
-        "delivery_id": "dlv_1",
-        "message_id": "msg_1",
-        "recipient_agent_id": "ana",
-        "status": "unread",
-        "attempts": 0,
-        "created_at": THEN,
-    },
-    "events": {
-        "event_id": 1,
-        "workspace_id": WORKSPACE,
-        "stream": "workspace",
-        "type": "message.created",
-        "actor_agent_id": "ana",
-        "payload": '{"message_id": "msg_1"}',
-        "visibility": "public",
-        "created_at": THEN,
-    },
-    "handoffs": {
-        "handoff_id": "hnd_1",
-        "title": "Work for ana",
-        "workspace_id": WORKSPACE,
-        "from_agent_id": "ana",
-        "target": '{"strategy": "direct", "agent_id": "ana"}',
-        "visibility": "public",
-        "status": "OPEN",
-        "created_event_id": 1,
-        "created_at": THEN,
-        "updated_at": THEN,
-    },
-}
+
+def rows(count: int) -> dict[str, dict[str, Any]]:
+    """By table, what an operation of any version so far would have left, in the `count`th of some workspaces.
+
+    Columns that a schema lacks are to be left out.
+    """
+    workspace, agent = f"{count:a>64}", f"ana-{count}"
+    return {
+        "workspaces": {
+            "workspace_id": workspace,
+            "root_realpath": f"/srv/project-{count}",
+            "created_at": THEN,
+            "last_seen_at": THEN,
+        },
+        "agents": {
+            "agent_id": agent,
+            "role": "coder",
+            "capabilities": '["ocr"]',
+            "created_at": THEN,
+            "updated_at": THEN,
+        },
+        "sessions": {
+            "session_id": f"ses_{count}",
+            "agent_id": agent,
+            "workspace_id": workspace,
+            "status": "active",
+            "secret_hash": "0" * 64,
+            "started_at": THEN,
+            "last_heartbeat_at": THEN,
+        },
+        "channels": {"channel_id": f"chn_{count}", "workspace_id": workspace, "name": "general", "created_at": THEN},
+        "artifacts": {
+            "artifact_id": f"art_{count}",
+            "workspace_id": workspace,
+            "artifact_type": "text",
+            "content": "words",
+            "size_bytes": 5,
+            "content_type": "text/plain",
+            "created_at": THEN,
+        },
+        "messages": {
+            "message_id": f"msg_{count}",
+            "workspace_id": workspace,
+            "from_agent_id": agent,
+            "subject": "From before",
+            "body": "the upgrade",
+            "artifacts": "[]",
+            "created_at": THEN,
+            "recipients_count": 1,
+        },
+        "message_deliveries": {
+            "delivery_id": f"dlv_{count}",
+            "message_id": f"msg_{count}",
+            "recipient_agent_id": agent,
+            "status": "unread",
+            "attempts": 0,
+            "created_at": THEN,
+        },
+        "events": {
+            "event_id": 1 + count,
+            "workspace_id": workspace,
+            "stream": "workspace",
+            "type": "message.created",
+            "actor_agent_id": agent,
+            "payload": f'{{"message_id": "msg_{count}"}}',
+            "visibility": "public",
+            "created_at": THEN,
+        },
+        "handoffs": {
+            "handoff_id": f"hnd_{count}",
+            "title": f"Work for {agent}",
+            "workspace_id": workspace,
+            "from_agent_id": agent,
+            "target": f'{{"strategy": "direct", "agent_id": "{agent}"}}',
+            "visibility": "public",
+            "status": "OPEN",
+            "created_event_id": 1 + count,
+            "created_at": THEN,
+            "updated_at": THEN,
+        },
+    }
 
 
 def steps() -> list[tuple[str, str]]:
@@ -108,63 +119,64 @@ STEPS = steps()
 
 
 MIGRATE = """
-import json, sqlite3, sys, django
+import json, sys, django
 django.setup()
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-for count, step in enumerate(json.loads(sys.argv[1])):
+from tests.maintenance.test_upgrade import write
+written = []
+for count, step in enumerate(json.loads(sys.argv[1]), -int(sys.argv[2])):
     MigrationExecutor(connection).migrate([tuple(step)])
-    connection.ensure_connection()
-    with sqlite3.connect(f"{sys.argv[2]}/{count}.db") as copy:
-        connection.connection.backup(copy)
+    if count >= 0:
+        written.append(write(connection.settings_dict["NAME"], count))
+print(json.dumps(written))
 """
 
 
-def migrated(folder: Path, applied: list[tuple[str, str]]) -> list[Path]:
-    """The stores that there are after each of these migrations, made in one process."""
-    environ = {**os.environ, "NEXUS_HOME": str(folder), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
-    subprocess.run([sys.executable, "-c", MIGRATE, json.dumps(applied), folder], cwd=ROOT, env=environ, check=True)
-    return [folder / f"{count}.db" for count in range(len(applied))]
-
-
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A store of every earlier schema."""
-    return migrated(tmp_path_factory.mktemp("earlier"), STEPS[:-1])
-
-
-def write_store(home: Home, store: Path) -> dict[str, dict[str, Any]]:
-    """Take a store of an earlier schema, with a row in every table it has; those rows."""
-    home.path.mkdir(mode=0o700)
-    shutil.copy(store, home.database)
+def write(database: str, count: int) -> dict[str, dict[str, Any]]:
+    """Write such rows as the schema of a store has place for; those rows."""
     written = {}
-    with closing(sqlite3.connect(home.database, isolation_level=None)) as raw:
-        for table, row in ROWS.items():
+    with closing(sqlite3.connect(database, isolation_level=None)) as raw:
+        for table, row in rows(count).items():
             columns = {name for _, name, *_ in raw.execute(f"PRAGMA table_info({table})")}
             if kept := {name: value for name, value in row.items() if name in columns}:
                 raw.execute(
                     f"INSERT INTO {table} ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})", [*kept.values()]
                 )
                 written[table] = kept
-    home.database.chmod(0o600)
     return written
 
 
-@pytest.mark.parametrize("count", range(len(STEPS) - 1), ids=lambda count: ".".join(STEPS[count]))
-def test_it_migrates_a_store_of_every_earlier_schema(
-    tmp_path: Path, configure: Callable[..., None], nexus: Nexus, earlier: list[Path], count: int
+def earlier(home: Home, applied: list[tuple[str, str]], since: int = 0) -> list[dict[str, dict[str, Any]]]:
+    """Make a home whose store went through these migrations; after each of them from the `since`th on, rows were
+    written as its version had them. Those rows."""
+    home.path.mkdir(mode=0o700)
+    environ = {**os.environ, "NEXUS_HOME": str(home.path), "DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+    command = [sys.executable, "-c", MIGRATE, json.dumps(applied), str(since)]
+    done = subprocess.run(command, cwd=ROOT, env=environ, check=True, stdout=subprocess.PIPE)
+    home.database.chmod(0o600)
+    written: list[dict[str, dict[str, Any]]] = json.loads(done.stdout)
+    return written
+
+
+@pytest.mark.parametrize("applied", [STEPS[:1], STEPS[:-1]], ids=["all-at-once", "one-by-one"])
+def test_it_migrates_what_every_earlier_schema_had(
+    tmp_path: Path, configure: Callable[..., None], nexus: Nexus, applied: list[tuple[str, str]]
 ) -> None:
     home = Home(tmp_path / "home")
-    written = write_store(home, earlier[count])
+    written = earlier(home, applied)
 
-    done = home.process("export", "--workspace-id", WORKSPACE)
+    done = home.process("export", "--workspace-id", written[-1]["workspaces"]["workspace_id"])
 
     assert done.returncode == 0, done.stderr
+    assert len(written) == len(applied)
     with closing(sqlite3.connect(home.database)) as raw:
         raw.row_factory = sqlite3.Row
-        for table, row in written.items():
-            [now] = raw.execute(f"SELECT * FROM {table}").fetchall()
-            assert {name: now[name] for name in row} == row
+        for step, tables in zip(applied, written, strict=True):
+            for table, row in tables.items():
+                key, value = next(iter(row.items()))
+                now = raw.execute(f"SELECT * FROM {table} WHERE {key} = ?", [value]).fetchone()
+                assert {name: now[name] for name in row} == row, step
     configure(home=home.path, db_path=None)
     examined = nexus("doctor")
     assert examined.code == 0, examined.out
@@ -182,9 +194,8 @@ def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_ho
         [step for step in STEPS if step[0] == "coordination" and step[1] > "0004"],
     )
     before = [step for step in STEPS if not set(there) & set(graph.forwards_plan(step))]
-    folder = tmp_path / "earlier"
-    folder.mkdir(mode=0o700)
-    write_store(home, migrated(folder, before)[-1])
+    [written] = earlier(home, before, since=len(before) - 1)
+    theirs = written["workspaces"]["workspace_id"]
     for workspace in (HOME, USED):
         home.sql(
             f"INSERT INTO workspaces VALUES ('{workspace}', NULL, '/srv/{workspace[0]}', '{THEN}', '{THEN}')",
@@ -194,17 +205,15 @@ def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_ho
     home.sql(f"INSERT INTO channels VALUES ('chn_2', 'general', '{THEN}', '{USED}')")
     home.sql(
         "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at) "
-        f"VALUES ('{WORKSPACE}', 'agent', 'history.restored', '{{}}', 'public', '{THEN}')"
+        f"VALUES ('{theirs}', 'agent', 'history.restored', '{{}}', 'public', '{THEN}')"
     )
     told = home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id")
 
-    assert home.process("export", "--workspace-id", WORKSPACE).returncode == 0
+    assert home.process("export", "--workspace-id", theirs).returncode == 0
 
     assert home.sql("SELECT event_id, type, payload, created_at FROM events ORDER BY event_id") == told
-    assert home.sql("SELECT workspace_id FROM events ORDER BY event_id") == [
-        *((WORKSPACE,), (None,), (None,), (WORKSPACE,))
-    ]
-    assert home.sql("SELECT workspace_id FROM workspaces ORDER BY workspace_id") == [(WORKSPACE,), (USED,)]
+    assert home.sql("SELECT workspace_id FROM events ORDER BY event_id") == [*((theirs,), (None,), (None,), (theirs,))]
+    assert home.sql("SELECT workspace_id FROM workspaces ORDER BY workspace_id") == [(theirs,), (USED,)]
     configure(home=home.path, db_path=None)
     assert nexus("doctor").code == 0
 
