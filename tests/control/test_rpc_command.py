@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from control.management.commands import rpc
-from control.management.commands.rpc import EXIT_CODES, Command
+from control.management.commands.rpc import Command
 from control.operations.pool import CreateAgent
+from control.rpc.arguments import EXIT_CODES
 
 VERBS = "list create destroy send cancel status messages logs compact runners detect discover shutdown".split()
 

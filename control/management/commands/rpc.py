@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import math
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn
-
-from django.core.management.base import CommandParser
+from typing import Any
 
 from control.config import ControlSettings
 from control.naming import is_valid
+from control.rpc.arguments import (
+    EXIT_CODES,
+    RpcParser,
+    RpcVerbParser,
+    add_agent,
+    add_create,
+    add_logs,
+    add_messages,
+    add_ports,
+    add_request,
+    add_send,
+    nothing,
+    verb,
+)
 from control.runners import sandbox
 from control.runners.configuration import problem, runners
-from core.cli import one_line, positive, text_of
+from core.cli import one_line, text_of
 from core.config import CoreSettings
 from core.instance import running
 from core.operations.errors import Code, NexusError
-from core.operations.parameters import whole_number
-from core.verbs import Verb, VerbParser, VerbsCommand, VerbsParser
+from core.verbs import Verb, VerbsCommand
 from nexus_client import (
     DEFAULT_PORT,
     ClientError,
@@ -36,30 +45,9 @@ from nexus_client import (
     detect_server,
     discover_servers,
     discover_token_ports,
-    parse_port_spec,
 )
-from nexus_client.discovery import LAST_PORT, PROBE_SECONDS
-from nexus_client.methods import SEND_SECONDS
 
-EXIT_CODES = """exit codes:
-  0  done; standard output has JSON
-  1  refused or failed; stderr says why
-  2  the command line is wrong"""
-PAGE = 200
 LONGEST_ERROR = 2_000  # characters
-AGENT, REQUEST = "Its agent_id.", "The request_id of the message."
-
-
-def _wrong(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    parser.exit(2, f"Error: {message}. See --help.\n")
-
-
-class RpcVerbParser(VerbParser):
-    error = _wrong
-
-
-class RpcParser(VerbsParser):
-    error = _wrong
 
 
 class Command(VerbsCommand):
@@ -82,30 +70,30 @@ server:
 
     def verbs(self) -> Sequence[Verb]:
         return (
-            _verb("list", "List the agents.", self.list, _nothing, "nexus rpc list"),
-            _verb("create", "Create an agent.", self.create, _add_create,
-                  "nexus rpc create worker-1 --preset trusted --cwd ~/project",
-                  'nexus rpc create .scout --message "Read README.md." --timeout 60'),
-            _verb("destroy", "End an agent.", self.destroy, _add_agent, "nexus rpc destroy worker-1"),
-            _verb("send", "Send an agent a message, and print its answer.", self.send, _add_send,
-                  'nexus rpc send worker-1 "Hello!"',
-                  "git diff | nexus rpc send worker-1 - --request-id review-7 --timeout 600"),
-            _verb("cancel", "Stop a message's turn.", self.cancel, _add_request, "nexus rpc cancel worker-1 review-7"),
-            _verb("status", "Show what an agent's context is like, and takes.", self.status, _add_agent,
-                  "nexus rpc status worker-1"),
-            _verb("messages", "Show an agent's transcript, or follow it.", self.messages, _add_messages,
-                  "nexus rpc messages worker-1 --limit 20", "nexus rpc messages worker-1 --follow"),
-            _verb("logs", "Show what went between an agent and its model's provider.", self.logs, _add_logs,
-                  "nexus rpc logs worker-1 --limit 50"),
-            _verb("compact", "Make room in an agent's context.", self.compact, _add_agent,
-                  "nexus rpc compact worker-1"),
-            _verb("runners", "List the runners of this home's runners.toml.", self.runners, _nothing,
-                  "nexus rpc runners"),
-            _verb("detect", "Tell what is on the port; exit code 1 where it is no server.", self.detect, _nothing,
-                  "nexus rpc detect --port 8765"),
-            _verb("discover", "Find servers: of this home's tokens, or on ports.", self.discover, _add_ports,
-                  "nexus rpc discover", "nexus rpc discover --ports 8000,8765-8780"),
-            _verb("shutdown", "End the server.", self.shutdown, _nothing, "nexus rpc shutdown"),
+            verb("list", "List the agents.", self.list, nothing, "nexus rpc list"),
+            verb("create", "Create an agent.", self.create, add_create,
+                 "nexus rpc create worker-1 --preset trusted --cwd ~/project",
+                 'nexus rpc create .scout --message "Read README.md." --timeout 60'),
+            verb("destroy", "End an agent.", self.destroy, add_agent, "nexus rpc destroy worker-1"),
+            verb("send", "Send an agent a message, and print its answer.", self.send, add_send,
+                 'nexus rpc send worker-1 "Hello!"',
+                 "git diff | nexus rpc send worker-1 - --request-id review-7 --timeout 600"),
+            verb("cancel", "Stop a message's turn.", self.cancel, add_request, "nexus rpc cancel worker-1 review-7"),
+            verb("status", "Show what an agent's context is like, and takes.", self.status, add_agent,
+                 "nexus rpc status worker-1"),
+            verb("messages", "Show an agent's transcript, or follow it.", self.messages, add_messages,
+                 "nexus rpc messages worker-1 --limit 20", "nexus rpc messages worker-1 --follow"),
+            verb("logs", "Show what went between an agent and its model's provider.", self.logs, add_logs,
+                 "nexus rpc logs worker-1 --limit 50"),
+            verb("compact", "Make room in an agent's context.", self.compact, add_agent,
+                 "nexus rpc compact worker-1"),
+            verb("runners", "List the runners of this home's runners.toml.", self.runners, nothing,
+                 "nexus rpc runners"),
+            verb("detect", "Tell what is on the port; exit code 1 where it is no server.", self.detect, nothing,
+                 "nexus rpc detect --port 8765"),
+            verb("discover", "Find servers: of this home's tokens, or on ports.", self.discover, add_ports,
+                 "nexus rpc discover", "nexus rpc discover --ports 8000,8765-8780"),
+            verb("shutdown", "End the server.", self.shutdown, nothing, "nexus rpc shutdown"),
         )  # fmt: skip
 
     def run(self, **options: Any) -> None:
@@ -199,22 +187,17 @@ server:
         return asyncio.run(self._follow(options)) if options["follow"] else self._ask(options, newest)
 
     async def _follow(self, options: Mapping[str, Any]) -> int:
-        before: deque[Told] | None = deque(maxlen=options["limit"])  # a state comes after what was said by then
+        entries: deque[Told] = deque(maxlen=options["limit"])  # that are not printed yet
+        begun = False
         async with NexusClient(_port(options), nexus_dir=CoreSettings.current().home) as client:
             async for told in client.for_agent(options["agent_id"]).stream():
-                if told.event == "entry" and before is not None:
-                    before.append(told)
-                elif told.event == "entry":
-                    self._print_line(told)
-                elif told.event == "state" and before is not None:
-                    for each in before:
-                        self._print_line(each)
-                    before = None
+                begun = begun or told.event == "state"  # which comes after all that was said by then
+                if told.event == "entry":
+                    entries.append(told)
+                while begun and entries:
+                    self.stdout.write(json.dumps(entries.popleft().data))
+                    self.stdout.flush()
         return 0
-
-    def _print_line(self, told: Told) -> None:
-        self.stdout.write(json.dumps(told.data))
-        self.stdout.flush()
 
     def logs(self, options: Mapping[str, Any]) -> int:
         """The newest lines of an agent's log in this home. Raises ClientError where there is none."""
@@ -319,16 +302,6 @@ def _written(path: Path) -> float:
         return 0
 
 
-def _path(text: str) -> Path:
-    """The type of an argument that is a path, as it is meant here: the server's own directory is another one."""
-    if not text:
-        raise argparse.ArgumentTypeError("use a path")
-    try:
-        return Path(text).absolute()
-    except OSError:  # this directory is gone
-        raise argparse.ArgumentTypeError("use an absolute path") from None
-
-
 def _spelled(error: ClientError | NexusError) -> str:
     return f"{error.code}: {error.message}" if isinstance(error, NexusError) else str(error)
 
@@ -342,131 +315,3 @@ def _parsed(line: str) -> Any:
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else str(value)
-
-
-def _verb(
-    name: str,
-    help: str,
-    act: Callable[[Mapping[str, Any]], int],
-    arguments: Callable[[CommandParser], None],
-    *examples: str,
-) -> Verb:
-    def with_port(parser: CommandParser) -> None:
-        arguments(parser)
-        parser.add_argument("--port", type=_port_number, help="Of the server's JSON-RPC. [of the newest token]")
-
-    return Verb(name, help, act, with_port, examples, exit_codes=EXIT_CODES)
-
-
-def _seconds(text: str) -> float:
-    """The type of an argument that is a time."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError("use a number of seconds up to 86400")
-    return seconds
-
-
-def _tokens(text: str) -> int:
-    """The type of an argument that is a number of tokens."""
-    tokens = whole_number(text)
-    if tokens is None:
-        raise argparse.ArgumentTypeError("use a whole number")
-    return tokens
-
-
-def _port_number(text: str) -> int:
-    """The type of an argument that is a port."""
-    port = whole_number(text, LAST_PORT)
-    if not port:
-        raise argparse.ArgumentTypeError(f"use a port from 1 to {LAST_PORT}")
-    return port
-
-
-def _ports(text: str) -> list[int]:
-    try:
-        return parse_port_spec(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
-
-
-def _nothing(parser: CommandParser) -> None:
-    pass
-
-
-def _add_agent(parser: CommandParser) -> None:
-    parser.add_argument("agent_id", metavar="ID", help=AGENT)
-
-
-def _add_request(parser: CommandParser) -> None:
-    _add_agent(parser)
-    parser.add_argument("request_id", metavar="REQUEST", help=REQUEST)
-
-
-def _add_create(parser: CommandParser) -> None:
-    parser.add_argument("agent_id", metavar="ID", help="Its name; with a leading dot it ends with the server.")
-    parser.add_argument("--preset", help="worker, sandboxed or trusted. [sandboxed]")
-    parser.add_argument("--cwd", type=_path, metavar="DIR", help="Its directory. [its parent's, or the server's]")
-    parser.add_argument(
-        "--write-path",
-        type=_path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="It writes at and below this; repeatable.",
-    )
-    parser.add_argument("--model", metavar="RUNNER", help="What takes its turns; `nexus rpc runners` lists them.")
-    parser.add_argument(
-        "--disable-tool",
-        action="append",
-        default=[],
-        metavar="TOOL",
-        help="It and what it creates do without this tool, such as run; repeatable.",
-    )
-    parser.add_argument("--parent", metavar="ID", help="The agent whose ceiling holds for it, and which may direct it.")
-    parser.add_argument(
-        "--wake-on",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="It takes a turn by itself at mail, handoff, task or topic; repeatable.",
-    )
-    parser.add_argument(
-        "--wake-tokens",
-        type=_tokens,
-        metavar="TOKENS",
-        help="Such turns take in a day at most; 0: no end. [its parent's, or pool_wake_tokens]",
-    )
-    parser.add_argument("--worktree", action="store_true", help="Give it a git worktree of its own, with a branch.")
-    parser.add_argument("--message", metavar="TEXT", help="Its first message; - reads it from standard input.")
-    parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="Wait so long for its answer. [the message is only queued]"
-    )
-
-
-def _add_send(parser: CommandParser) -> None:
-    _add_agent(parser)
-    parser.add_argument("content", metavar="TEXT", help="The message; - reads it from standard input.")
-    parser.add_argument("--request-id", metavar="REQUEST", help="Its name, to cancel it by and to send it again.")
-    parser.add_argument("--timeout", type=_seconds, default=SEND_SECONDS, metavar="SECONDS", help="Wait so long. [300]")
-
-
-def _add_messages(parser: CommandParser) -> None:
-    _add_agent(parser)
-    parser.add_argument("--limit", type=positive, default=PAGE, help="So many of the newest. [200]")
-    parser.add_argument(
-        "--follow", action="store_true", help="Each that comes as a line of JSON, until the agent ends."
-    )
-
-
-def _add_logs(parser: CommandParser) -> None:
-    _add_agent(parser)
-    parser.add_argument("--limit", type=positive, default=20, help="So many of the newest lines. [20]")
-
-
-def _add_ports(parser: CommandParser) -> None:
-    parser.add_argument("--ports", type=_ports, metavar="SPEC", help="Such as 8765,9000-9005. [those with a token]")
-    wait = f"Wait so long for each, on a busy machine longer. [{PROBE_SECONDS:g}]"
-    parser.add_argument("--timeout", type=_seconds, default=PROBE_SECONDS, metavar="SECONDS", help=wait)
