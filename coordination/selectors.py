@@ -11,6 +11,7 @@ from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
 from coordination.routing import Profile, capability_set
 from core.database.prepared import Select, Slot
+from core.operations.errors import not_found
 
 _profile = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("role", "capabilities"))
 _profiles = Select(
@@ -27,6 +28,14 @@ def profile_of(agent_id: str) -> Profile:
 def profiles() -> list[Profile]:
     """Every registered agent, for resolving a group target."""
     return [Profile(agent_id, role, capability_set(capabilities)) for agent_id, role, capabilities in _profiles()]
+
+
+def found(agent_id: str) -> Agent:
+    """The agent. Raises NOT_FOUND for one that is not registered, or was deleted."""
+    agent = Agent.objects.filter(pk=agent_id).first()
+    if agent is None:
+        raise not_found("agent", agent_id)
+    return agent
 
 
 def agents_without_key() -> list[str]:

@@ -11,7 +11,8 @@ from django.db.models import F
 from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.log import selectors as log
-from coordination.models import Agent, Event
+from coordination.lookups import require_agent
+from coordination.models import Event
 from coordination.routing import Profile
 from coordination.rows import event_row
 from coordination.services import audit, workspaces
@@ -51,8 +52,8 @@ def add(
     host = sender.check_url(url, allow_private=allow_private).hostname
     place, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     with write():
-        if agent_id is not None and not Agent.objects.filter(pk=agent_id).exists():
-            raise not_found("agent", agent_id)
+        if agent_id is not None:
+            require_agent(agent_id)
         if place is not None:
             workspaces.ensure(place, moment)
         webhook = Webhook.objects.create(

@@ -13,7 +13,7 @@ from coordination.rows import AgentProfile, AgentRow, agent_profile, agent_row
 from coordination.services import agents
 from coordination.toolset import operation
 from core.operations.caller import Caller
-from core.operations.errors import Code, invalid, not_found
+from core.operations.errors import Code, invalid
 from core.operations.parameters import Id, Label, Nothing, Params
 
 
@@ -58,10 +58,7 @@ class AgentGet(Params):
 @operation(AgentGet, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
 def agent_get(p: AgentGet, caller: Caller) -> AgentRow:
     """One agent's profile and last action."""
-    agent = Agent.objects.filter(pk=p.agent_id).first()
-    if agent is None:
-        raise not_found("agent", p.agent_id)
-    return agent_row(agent)
+    return agent_row(selectors.found(p.agent_id))
 
 
 @operation(Nothing, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)

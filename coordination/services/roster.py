@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from coordination import selectors
 from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.services import agents, audit, keys, sessions
@@ -38,9 +39,7 @@ def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
     moment = now()
     agents.check_profile(given)
     with write():
-        agent = Agent.objects.filter(pk=agent_id).first()
-        if agent is None:
-            raise not_found("agent", agent_id)
+        agent = selectors.found(agent_id)
         for name, value in given.items():
             setattr(agent, name, value)
         agent.updated_at = moment
