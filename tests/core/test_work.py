@@ -39,6 +39,7 @@ class Toys(Work[str, str]):
 
     def __init__(self, **lanes: list[str]) -> None:
         self.due = lanes
+        self.claimed: list[str] = []
         self.made: list[str] = []
         self.settled: list[str] = []
         self.let_go = threading.Event()
@@ -47,6 +48,7 @@ class Toys(Work[str, str]):
         return list(self.due)
 
     def claim(self, lane: str) -> str | None:
+        self.claimed += self.due[lane][:1]
         return next(iter(self.due[lane]), None)
 
     def act(self, item: str) -> str:
@@ -90,6 +92,16 @@ async def test_it_goes_on_with_the_next_tick_where_a_lane_should_rest() -> None:
     work = Toys(trains=["hard c", "d"])
     async with at_work(work):
         await until(lambda: work.settled == ["hard c, made", "d, made"])
+
+
+async def test_it_lets_a_lane_rest_until_the_next_tick() -> None:
+    work = Toys(trains=["hard c", "d"])
+    work.tick_seconds = LONG
+    async with at_work(work):
+        await until(lambda: work.settled == ["hard c, made"])
+        for _ in range(2):  # the second comes behind whatever the lane would do next
+            await waiting.in_thread(waiting.WRITERS, lambda: None)
+        assert work.claimed == ["hard c"]
 
 
 async def test_it_lets_no_lane_wait_for_another() -> None:

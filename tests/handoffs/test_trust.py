@@ -81,12 +81,13 @@ def acts(call: Call, bob: dict[str, Any], project: str) -> dict[str, dict[str, A
 
 @pytest.mark.parametrize("verb", VERBS)
 class TestOpen:
+    @pytest.mark.parametrize("proves", [False, True])
     def test_it_asks_for_nothing_and_takes_what_is_right(
-        self, call: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], verb: str
+        self, call: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], verb: str, proves: bool
     ) -> None:
         proof = {SESSION_OF.get(verb, "session_id"): bob["session_id"], "session_secret": bob["session_secret"]}
 
-        call(verb, **acts[verb], **proof)
+        call(verb, **acts[verb], **(proof if proves else {}))
 
     def test_it_ignores_no_wrong_credential(
         self, refused: Call, call: Call, acts: dict[str, dict[str, Any]], bob: dict[str, Any], verb: str
