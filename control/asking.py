@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+
+from django.db import DatabaseError
 
 from control.models import TITLE_LENGTH, Question, QuestionStatus, Turn
 from control.runners.base import Decision
@@ -14,6 +17,7 @@ from core.operations.errors import NexusError
 from core.waiting import READERS, WRITERS, in_thread, waiter
 
 LOOK_SECONDS = 5.0  # between two looks when no event came
+PAUSE_SECONDS = 0.2  # at least, where the store could not be looked at
 ENDS = frozenset(f"question.{status}" for status in ("answered", "expired", "withdrawn"))
 
 
@@ -46,12 +50,13 @@ async def _ended(question: Question) -> Question:
     async with waiter().park(is_end_of(question.pk)) as parked:  # first: what comes from here on wakes
         while question.status == QuestionStatus.ASKED:
             left = (question.expires_at - now()).total_seconds()
-            if left <= 0:
-                question = await in_thread(WRITERS, partial(questions.expire, question.pk))
-                continue
-            question = await in_thread(READERS, partial(questions.get, question.pk))
+            with suppress(DatabaseError):  # the store is busy or away: people answer all the same
+                if left <= 0:
+                    question = await in_thread(WRITERS, partial(questions.expire, question.pk))
+                    continue
+                question = await in_thread(READERS, partial(questions.get, question.pk))
             if question.status == QuestionStatus.ASKED:
-                await parked.wait(min(left, LOOK_SECONDS))
+                await parked.wait(min(max(left, PAUSE_SECONDS), LOOK_SECONDS))
     return question
 
 

@@ -5,13 +5,29 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
+import psycopg
 import pytest
 
+from core.database.postgres.sole import KINDS
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.postgres import Cluster, database_of
 
 Start = Callable[..., Pool]
+ASKS = """
+default = "asks"
+[runners.asks]
+kind = "rehearsal"
+[[runners.asks.script]]
+when = "ask"
+ask = { kind = "question", title = "Which colour?" }
+say = "they said {decision}"
+[[runners.asks.script]]
+say = "went on with {content}"
+"""
 
 
 @pytest.fixture
@@ -177,3 +193,45 @@ def test_two_hubs_of_one_database_have_one_pool_and_the_other_takes_over(tmp_pat
         for pool in pools:
             pool.close()
     until(lambda: not any(pool.left() for pool in pools))
+
+
+def test_a_database_that_crashed_and_is_back_has_the_same_worker_which_goes_on(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    home = tmp_path / "one"
+    home.mkdir(mode=0o700)
+    database = database_of(home, cluster.url)
+    pool = Pool(home, database=database, runners=ASKS)
+
+    def asked() -> list[dict[str, Any]]:
+        url = f"{pool.hub.url}/api/v1/control/operations/pool_list_questions"
+        answer = httpx.post(url, json={}, timeout=START_SECONDS).json()
+        questions: list[dict[str, Any]] = answer["data"]["questions"]
+        return questions
+
+    def alone() -> bool:
+        """Whether server and worker have their locks."""
+        with psycopg.connect(database) as store:
+            locks = store.execute("SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s", [KINDS])
+            return len(locks.fetchall()) == 2
+
+    try:
+        pool.create("ann", model="asks")
+        pool.create("bob", model="asks")
+        worker = pool.worker()
+        pool.threads.submit(pool.send, "ann", "ask", request_id="first")
+        until(asked)
+        assert alone()
+        cluster.stop()
+        cluster.start()
+        until(alone)
+        assert "went on with hello" in pool.send("bob", "hello")["result"]["content"]
+        [question] = asked()
+        answered = {"question_id": question["question_id"], "words": "blue"}
+        httpx.post(f"{pool.hub.url}/api/v1/control/operations/pool_answer", json=answered, timeout=START_SECONDS)
+        assert "they said blue" in pool.send("ann", "ask", request_id="first")["result"]["content"]
+        assert pool.worker() == worker
+        assert [row["content"] for row in pool.messages("ann") if row["role"] == "user"] == ["ask"], "taken once"
+    finally:
+        pool.close()
+    until(lambda: not pool.left())

@@ -31,6 +31,7 @@ from core.work import work_once
 from maintenance.retention import prune
 from tests.conftest import LOCAL, at_once
 from tests.core.waiting import LONG, parked
+from tests.store import failing
 
 BO, CY = (Caller("admin", operator=name, connection=f"operator:{name}") for name in ("bo", "cy"))
 PEOPLE = Actor("bo")
@@ -399,6 +400,33 @@ async def test_a_turn_goes_on_refused_when_nobody_answers(
     configure(pool_question_seconds=1)
     _, task = await begun(turn)
     assert await asyncio.wait_for(task, LONG) == Decision(False, "Nobody answered in time, which is a refusal.")
+
+
+@pytest.mark.parametrize(("look", "seconds", "allowed"), [("get", 1_800, True), ("expire", 1, False)])
+async def test_a_turn_waits_on_while_the_store_is_away(
+    committed: None,
+    turn: Callable[..., Turn],
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    look: str,
+    seconds: int,
+    allowed: bool,
+) -> None:
+    configure(pool_question_seconds=seconds)
+    looked, really = asyncio.Event(), getattr(questions, look)
+    loop = asyncio.get_running_loop()
+
+    def away(question_id: str) -> Question:
+        monkeypatch.setattr(questions, look, really)
+        loop.call_soon_threadsafe(looked.set)
+        raise failing("away")
+
+    monkeypatch.setattr(questions, look, away)
+    _, task = await begun(turn)
+    await asyncio.wait_for(looked.wait(), LONG)
+    if allowed:
+        await said("pool_allow")
+    assert (await asyncio.wait_for(task, LONG)).allowed is allowed
 
 
 async def test_a_turn_that_stops_waiting_withdraws_its_question(committed: None, turn: Callable[..., Turn]) -> None:
