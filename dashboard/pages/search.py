@@ -24,6 +24,7 @@ from dashboard.page import render
 from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
+from files import selectors as reserved
 from handoffs.models import Handoff
 from handoffs.search import holding
 from inbox.search import Hit, around, search, words_of
@@ -108,6 +109,7 @@ def _groups(words: str) -> Iterator[Group]:
         _group("Agents of the pool", _pool(words), "pool", q=words),
         _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
         _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
+        _group("Files", _files(words), "files", q=words),
         _group("Topics", _topics(words), "topics", q=words),
         _group("Said in topics", _said(words), "topics", q=words),
         _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
@@ -167,6 +169,13 @@ def _prose(text: str) -> str:
 
 def _holds(text: str | None, lower: Sequence[str]) -> bool:
     return text is not None and any(word in text.lower() for word in lower)
+
+
+def _files(words: str) -> Iterator[Found]:
+    for row in reserved.listed(search=words, limit=EACH + 1):
+        description = f"reserved by {plain(row.agent_id)}, in {plain(row.workspace)}"
+        link, reason = _at("reservation", row.pk), plain(row.reason)
+        yield Found(plain(row.pattern)[:100], description, link, "edit_document", reason, row.created_at)
 
 
 def _topics(words: str) -> Iterator[Found]:

@@ -31,6 +31,7 @@ def test_it_finds_every_kind(team: Ids, browser: Client) -> None:
     assert groups(page(browser, "cache-key"))[0] == "Topics"
     assert "Said in topics" in groups(page(browser, "digest"))
     assert "Closed cycles" in groups(page(browser, "First steps"))
+    assert "Files" in groups(page(browser, "docs/"))
     assert "Artifacts" in groups(page(browser, "decisions.md"))
 
 
@@ -97,7 +98,7 @@ def test_it_takes_any_text_for_a_query(team: Ids, browser: Client, path: str) ->
 
 
 def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None:
-    assert queries(lambda: page(browser, "planner")) <= 20
+    assert queries(lambda: page(browser, "planner")) <= 21
 
 
 @given(text=st.text(), words=st.text())
