@@ -141,11 +141,16 @@ class Compared:
 
 
 def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
-    """What is held and may overlap a pattern: its key, its pattern, whether it is exclusive, and who holds it."""
+    """What is held and may overlap a pattern, by workspace and oldest first: its key, its pattern, whether it is
+    exclusive, and who holds it."""
     kind, around = extension(pattern), _around(pattern)
     for workspace_id in workspaces:
-        for select in _held_near[bool(kind)]:
-            yield from select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
+        near = (
+            row
+            for select in _held_near[bool(kind)]
+            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
+        )
+        yield from sorted(near)  # ids are in the order of time
 
 
 def _in_use(workspaces: Sequence[str]) -> list[str]:
@@ -165,7 +170,7 @@ def conflicts(
     moment: datetime,
     compared: Compared,
 ) -> list[Conflict]:
-    """What is in the way of reserving patterns in workspaces that share their files, at most MOST_NAMED for each;
+    """What is in the way of reserving patterns in workspaces that share their files, the first MOST_NAMED for each;
     shared ones are in no other's.
 
     Raises VALIDATION_ERROR where that is too much to compare.
@@ -207,7 +212,8 @@ def last(workspace_id: str, pattern: str) -> Reservation | None:
 
 def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]:
     """What an agent holds in a workspace, oldest first."""
-    return _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
+    rows = _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
+    return sorted(rows, key=lambda row: row.pk)
 
 
 def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from coordination.models import Event
 from files import patterns
@@ -40,6 +41,19 @@ def test_it_lets_several_read_what_nobody_edits(shop: Project) -> None:
     assert shop.in_the_way("cas", "docs/a.md") == [("ann", "/docs/"), ("bob", "docs/*.md")]
     shop.reserve("cas", "/src/")
     assert shop.in_the_way("ann", "src/a.py", exclusive=False) == [("cas", "/src/")]
+
+
+@pytest.mark.sqlite  # which alone is told to read the other way round
+def test_it_tells_of_the_oldest_first_in_whatever_order_the_store_reads(shop: Project) -> None:
+    shop.reserve("ann", *(f"src/{number}.py" for number in range(5)))
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA reverse_unordered_selects = ON")
+        try:
+            assert shop.in_the_way("bob", "src/") == [("ann", f"src/{number}.py") for number in range(3)]
+            released = shop.call("release", agent_id="ann")["released"]
+        finally:
+            cursor.execute("PRAGMA reverse_unordered_selects = OFF")
+    assert [row["pattern"] for row in released] == [f"src/{number}.py" for number in range(5)]
 
 
 def test_it_is_in_no_conflict_with_its_own(shop: Project) -> None:
