@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, models, transaction
 from django.db.utils import ConnectionHandler, DatabaseError
@@ -55,6 +56,13 @@ def rows(call: Call, project: str, workspace: str, ann: str) -> dict[type[models
     call("handoff_create", project_root=project, from_agent_id="boss", target=target, visibility="public")
     AgentKey.objects.create(agent_id=ann, key_hash="h", created_at=now())
     return {model: model._default_manager.order_by("pk")[0] for model in MODELS}
+
+
+@pytest.mark.parametrize("model", apps.get_models(), ids=lambda model: model._meta.label)
+def test_the_database_has_every_index_and_constraint_that_a_model_declares(db: None, model: type[models.Model]) -> None:
+    with connection.cursor() as cursor:
+        there = connection.introspection.get_constraints(cursor, model._meta.db_table)
+    assert {each.name for each in (*model._meta.indexes, *model._meta.constraints)} <= set(there)
 
 
 def refused(action: Callable[[], Any], by: type[DatabaseError] = IntegrityError) -> None:
