@@ -27,6 +27,15 @@ from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES
 reactor: Any = installed_reactor  # its interfaces do not tell what an asyncio reactor has
 reactor.seconds = time.monotonic  # its timers follow the date: set back an hour, they would all stall for that long
 
+# To what is no HTTP, or too much of it, before anybody knows what it asks for: as the endpoints of JSON-RPC answer.
+NO_HTTP = (
+    b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": '
+    b'"This is no HTTP request, or its head is over 64 KiB."}}'
+)
+BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(NO_HTTP), NO_HTTP)
+)
 REQUEST_SECONDS = BODY_SECONDS + 10  # for a whole request, head and body, to arrive
 MAX_HEADER_BYTES = 64 * 1024  # of a request's head; an endpoint may take fewer, and says so
 MAX_FRAME_BYTES = 64 * 1024  # of a client's WebSocket message: filters and cursors are small
@@ -117,6 +126,12 @@ class Factory(HTTPFactory):  # type: ignore[misc]
         protocol.requestFactory = Request
         channel = protocol._channel  # which has no other way to tell its bounds
         channel.totalHeadersSize = channel.MAX_LENGTH = MAX_HEADER_BYTES
+
+        def refuse(line: bytes = b"") -> None:
+            channel.transport.write(BAD_REQUEST)
+            channel.loseConnection()
+
+        channel.lineLengthExceeded = channel._respondToBadRequestAndDisconnect = refuse
         connect = protocol.makeConnection
 
         def connected(transport: Any) -> None:

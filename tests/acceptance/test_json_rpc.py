@@ -31,6 +31,17 @@ script = [{when = "never", wait = 3600}]
 """
 
 
+HEAD = b"POST /rpc HTTP/1.1\r\n"
+NO_HTTP = {
+    "no request": b"nonsense",
+    "no header": HEAD + b"nonsense",
+    "a line of 100 KB": HEAD + b"x: " + b"y" * 100_000,
+    "a path of 100 KB": b"POST /" + b"x" * 100_000 + b" HTTP/1.1",
+    "10,000 headers": HEAD + b"x: y\r\n" * 10_000,
+    "two lengths": HEAD + b"content-length: 1\r\ncontent-length: 2",
+}
+
+
 class Rpc:
     """A client of a running hub."""
 
@@ -133,6 +144,13 @@ def test_headers_have_32_kilobytes(rpc: Rpc, size: int, status: int, headers: in
     fillers = [f"X-{number}: {'x' * (size // headers)}" for number in range(headers)]
     got, told = rpc.raw(rpc.head(f"Content-Length: {len(LIST)}", *fillers) + LIST)
     assert got == status and (status == 200 or told["error"]["code"] == -32700)
+
+
+@pytest.mark.parametrize("rpc", ["daphne"], indirect=True)  # another server answers that itself
+@pytest.mark.parametrize("what", NO_HTTP)
+def test_what_is_no_http_or_too_much_of_it_is_told_so(rpc: Rpc, what: str) -> None:
+    status, told = rpc.raw(NO_HTTP[what] + b"\r\n\r\n")
+    assert (status, told["error"]["code"], told["id"]) == (400, -32700, None)
 
 
 def test_the_method_comes_before_the_token_and_the_token_before_the_route(rpc: Rpc) -> None:
