@@ -1,0 +1,71 @@
+"""What `benchmarks.pages` asks the plan's pages of: a plan of 60 tasks, after 200 closed cycles of 50."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def fill_plan(home: Path) -> dict[str, str]:
+    """Both in a project of its own: what its pages are found by."""
+    from coordination.services import workspaces
+    from core.clock import iso_milliseconds, now
+    from planning import mirror
+    from planning.documents import cycle_row
+    from planning.models import Cycle, Issue, Task
+    from planning.services import plans, tasks
+    from planning.services.changes import Actor
+    from planning.services.tasks import NewTask
+
+    root = home / "planned"
+    root.mkdir(exist_ok=True)
+    nobody, project = Actor(), str(root)
+    place = workspaces.locate(project)
+
+    def task(number: int) -> NewTask:
+        deps = sorted({each for each in (number - 1, number // 2, number - 7) if 0 < each < number and number % 5 != 1})
+        context = f"Part {number} is slow, and its cache is read twice. " * 10
+        return NewTask(f"Rewrite part {number} of the parser", context, deps, *[None] * 7)
+
+    issues = [f"Which parser does part {number} have?" for number in range(10)]
+    plans.start(project_root=project, topic="Parser", issues=issues, research_summary="Read.", by=nobody)
+    for number in range(1, 61):
+        tasks.add(project_root=project, new=task(number), goal=None, decisions=None, by=nobody)
+    for number in range(1, 6):
+        plans.decide(
+            project_root=project, issue_id=number, summary="The **short** one.", how_agents=None, how_summary=None,
+            how_agent_ids=None, by=nobody,
+        )  # fmt: skip
+    with mirror.changing(place) as change:
+        entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
+        done = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
+        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": iso_milliseconds(now())}
+        for position in range(1, 201):
+            cycle: Any = {"completed_at": iso_milliseconds(now()), "branch": "main", "plan": plan, "tasks": done}
+            cycle_row(place.workspace_id, cycle, position).save()
+        change.archived = True
+    return {
+        "place": place.workspace_id,
+        "task": Task.objects.current(place.workspace_id)[30].pk,
+        "cycle": str(Cycle.objects.all()[0].pk),
+        "issue": str(Issue.objects.all()[0].pk),
+    }
+
+
+def plan_pages(plan: Mapping[str, str]) -> list[str]:
+    place = plan["place"]
+    return [
+        "/admin/plan/",
+        f"/admin/plan/?workspace={place}",
+        f"/admin/plan/tasks/{plan['task']}/",
+        f"/admin/plan/cycles/{plan['cycle']}/",
+        f"/admin/plan/issues/{plan['issue']}/",
+        *(
+            f"/admin/plan/history/?workspace={place}{more}"
+            for more in ("", "&q=cache", "&q=nothing-has-this", "&page=4")
+        ),
+        *(f"/admin/plan/{place}/{act}/" for act in ("start", "close", "task")),
+        "/admin/planning/task/",
+        "/admin/planning/cycle/",
+    ]
