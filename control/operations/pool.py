@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, NotRequired
 
 from pydantic import Field
@@ -28,12 +29,14 @@ from core.database import write
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from core.operations.parameters import MAX_INTEGER, Id, Nothing, Params
+from core.operations.parameters import MAX_INTEGER, Id, Nothing, Outside, Params
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
 
 GIVEN_PATH, MOST_PATHS, MOST_TOOLS = 4096, 100, 100
 GivenPath = Annotated[str, Field(min_length=1, max_length=GIVEN_PATH)]
+MOUNTED = Outside(touch=lambda path: Path(path).is_dir(), silent=Code.VALIDATION_ERROR)
+ALL_MOUNTED = Outside(touch=lambda paths: [Path(path).is_dir() for path in paths], silent=Code.VALIDATION_ERROR)
 
 
 class CreateAgent(Params):
@@ -41,8 +44,8 @@ class CreateAgent(Params):
         None
     )
     preset: Annotated[str | None, Field(max_length=255, description=f"worker, sandboxed or trusted; {DEFAULT}.")] = None
-    cwd: Annotated[GivenPath | None, Field(description="Its directory; else its parent's.")] = None
-    allowed_write_paths: Annotated[list[GivenPath] | None, Field(max_length=MOST_PATHS)] = None
+    cwd: Annotated[GivenPath | None, Field(description="Its directory; else its parent's."), MOUNTED] = None
+    allowed_write_paths: Annotated[list[GivenPath] | None, Field(max_length=MOST_PATHS), ALL_MOUNTED] = None
     model: Annotated[Id | None, Field(description="A runner of runners.toml.")] = None
     disable_tools: Annotated[list[Id] | None, Field(max_length=MOST_TOOLS)] = None
     parent_agent_id: Annotated[Id | None, Field(description="Whose ceiling holds; yours when you are in the pool.")] = (

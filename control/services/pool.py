@@ -65,7 +65,8 @@ def create(
             )
         agent_id = _name(order.agent_id, actor)
         permissions = granted(order, cwd, parent, actor)
-        check_there(permissions.cwd, "cwd")  # behind the ceiling: nobody learns of what lies beyond their own
+        if cwd is not None:  # else it is its parent's, which no transaction waits for: a turn there looks
+            check_there(cwd, "cwd")  # behind the ceiling: nobody learns of what lies beyond their own
         if tree is not None:
             permissions = tree.moved(permissions)
         agents.register(agent_id=agent_id, given={"metadata": {"pool": True}}, by_operator=True)

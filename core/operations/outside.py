@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from concurrent import futures
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,7 +16,7 @@ from core.operations.parameters import Outside, Params
 
 PATIENCE_SECONDS = 5.0
 
-_silent: dict[Any, Future[object]] = {}  # what did not answer in time, and still has not
+_silent: dict[str, Future[object]] = {}  # what did not answer in time, and still has not
 
 
 async def reach(params: Params) -> None:
@@ -21,23 +24,49 @@ async def reach(params: Params) -> None:
 
     Raises the error that a parameter declares when it does not, at once where it did not the last time either.
     """
-    for name, mark in _marks(type(params)):
-        value = getattr(params, name)
-        if value is None:
-            continue
-        touched = _silent.get(value)
-        if touched is None:
-            touched = waiting.OUTSIDE.submit(_touch, mark, value)
-            await asyncio.wait([asyncio.wrap_future(touched)], timeout=PATIENCE_SECONDS)
-        if not touched.done() and not touched.cancel():
-            _silent[value] = touched
-            touched.add_done_callback(lambda _, value=value: _silent.pop(value, None))  # type: ignore[misc]
-        if not touched.done() or touched.cancelled():
+    for touch in _touches(params):
+        if touch.is_new:
+            await asyncio.wait([asyncio.wrap_future(touch.touched)], timeout=PATIENCE_SECONDS)
+        touch.check()
+
+
+def reach_from_thread(params: Params) -> None:
+    """`reach`, from a thread that may wait so long."""
+    for touch in _touches(params):
+        if touch.is_new:
+            futures.wait([touch.touched], timeout=PATIENCE_SECONDS)
+        touch.check()
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """A parameter that leads outside the store, as it is touched."""
+
+    name: str
+    mark: Outside
+    value: str
+    touched: Future[object]
+    is_new: bool  # else it did not answer before
+
+    def check(self) -> None:
+        """Raises the error that the parameter declares where it has not answered."""
+        if not self.touched.done() and not self.touched.cancel():
+            _silent[self.value] = self.touched
+            self.touched.add_done_callback(lambda _: _silent.pop(self.value, None))
+        if not self.touched.done() or self.touched.cancelled():
             raise NexusError(
-                mark.silent,
-                f"What {name} leads to does not answer; is it on a mount whose server is gone?",
-                {"field": name},
+                self.mark.silent,
+                f"What {self.name} leads to does not answer; is it on a mount whose server is gone?",
+                {"field": self.name},
             )
+
+
+def _touches(params: Params) -> Iterator[_Touch]:
+    for name, mark in _marks(type(params)):
+        if (value := getattr(params, name)) is not None:
+            silent = _silent.get(str(value))
+            touched = silent or waiting.OUTSIDE.submit(_touch, mark, value)
+            yield _Touch(name, mark, str(value), touched, silent is None)
 
 
 def _touch(mark: Outside, value: Any) -> None:

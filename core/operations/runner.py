@@ -27,7 +27,7 @@ from core.database.place import moved
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
-from core.operations.outside import reach
+from core.operations.outside import reach, reach_from_thread
 from core.operations.parameters import Params
 from core.operations.registry import Operation, Toolset
 from core.operations.replies import Body, Data, Outcome
@@ -42,6 +42,7 @@ T = TypeVar("T")
 # Asked before every call, and each look of a wait, of who is no operator; one that raises refuses it.
 checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
 
+PAGES = frozenset(("admin", "rest"))  # transports that call from a thread of a server
 ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
 
 
@@ -61,6 +62,8 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
     def call() -> Data:
         operation = toolset.find(name)
         params = validated(operation, arguments)
+        if caller.transport in PAGES:
+            reach_from_thread(params)
         permit(caller, operation, params)
         data = _call(operation, params, caller)
         return async_to_sync(_wait)(caller, operation, params, data) if operation.wait else data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,16 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from control.models import PoolWorktree
+from control.rpc.endpoint import ENDPOINT
 from control.services import pool
 from control.worktrees import trees
 from control.worktrees.git import GitFailed
 from core import waiting
 from core.clock import now
+from core.operations import outside
 from nexus_site.asgi import DJANGO_THREADS, Django, Hub
 from tests.control.pool import create
+from tests.control.wire import TOKEN
 
 VERBS = ("", "merge/", "keep/", "discard/")
 PATIENCE = 60  # a bound against hanging, not a figure
@@ -120,3 +124,39 @@ async def test_who_looks_after_the_hub_waits_for_nobody(committed: None, gate: t
         answer = await asyncio.wait_for(client.get(path), PATIENCE / 2)
     assert answer.status_code == 200
     gate.set()
+
+
+@pytest.mark.parametrize("named", [{"cwd": "/hung"}, {"allowed_write_paths": ["/hung"]}])
+async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
+    committed: None,
+    tmp_path: Path,
+    gate: threading.Event,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    named: dict[str, Any],
+) -> None:
+    """As on a mount whose server is gone: over JSON-RPC, and in the form of the dashboard."""
+    realpath, is_dir = os.path.realpath, Path.is_dir
+
+    def hangs(path: Any) -> Any:
+        assert str(path) != "/hung" or gate.wait(PATIENCE)
+        return path
+
+    monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
+    monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
+    monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(ENDPOINT, "token", TOKEN)
+    configure(control=True)
+    transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
+    async with (
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        asyncio.timeout(PATIENCE / 2),
+    ):
+        call = {"jsonrpc": "2.0", "id": 1, "method": "create_agent", "params": {"preset": "sandboxed", **named}}
+        answer = await client.post("/rpc", json=call, headers={"authorization": f"Bearer {TOKEN}"})
+        assert answer.json()["error"]["code"] == -32602 and "does not answer" in answer.text
+        await client.get("/admin/agents/+new/")  # a form, with its cookie
+        form = {"agent_id": "bea", "preset": "sandboxed", "model": "rehearsal", **named}
+        page = await client.post("/admin/pool/+new/", data=form, headers={"x-csrftoken": client.cookies["csrftoken"]})
+        assert "does not answer" in page.text
+        await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))
