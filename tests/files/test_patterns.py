@@ -191,11 +191,28 @@ def words_of(*pieces: str) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(pieces), min_size=1, max_size=6).map("".join)
 
 
-@given(pattern=words_of(*"a.keé/*?"), path=words_of(*"a.keé/", "\u212a", "\u0301"))
-@example(pattern="*.k", path="a.\u212a")  # one letter, composed
-@example(pattern="*.e", path="a.e\u0301")
-@example(pattern="*.a", path="k/e.a")
-def test_a_file_is_asked_for_where_its_patterns_are_kept(pattern: str, path: str) -> None:
+NAMED = words_of(*"a.Keé")
+MEANT = {
+    "*": NAMED,
+    "?": st.sampled_from("aK"),
+    "K": st.sampled_from("K\u212a"),
+    "é": st.sampled_from(["é", "e\u0301"]),
+}
+
+
+@st.composite
+def found(draw: st.DrawFn) -> tuple[str, str]:
+    """A pattern, and a path that it may well match: each of its letters as it may be written."""
+    pattern = draw(words_of(*"a.Keé/*?"))
+    path = "".join(draw(MEANT[letter]) if letter in MEANT else letter for letter in pattern).strip("/")
+    return pattern, f"{path}/{draw(NAMED)}" if pattern.endswith("/") or draw(st.booleans()) else path
+
+
+@given(found())
+@example(("*.K", "a.\u212a"))  # one letter, composed
+@example(("*.a", "K/e.a"))
+def test_a_file_is_asked_for_where_its_patterns_are_kept(found: tuple[str, str]) -> None:
+    pattern, path = found
     try:
         kept = normalized(pattern)
     except ValueError:
