@@ -21,6 +21,7 @@ from django.conf import settings
 from control.config import DEFAULT_PORT, ControlSettings
 from control.drafts import DRAFTS
 from control.rpc.endpoint import ENDPOINT
+from control.runners import sandbox
 from control.runners.configuration import runners
 from control.services import server
 from control.worker.alone import alone
@@ -57,6 +58,7 @@ def admit() -> None:
     if not ControlSettings.current().control:
         return
     runners()
+    sandbox.state()  # it starts programs, which no page and no writer is to wait for
     tokens = token_of_run()
     try:
         ENDPOINT.token = tokens.generate_fresh()

@@ -11,16 +11,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from control.rpc.endpoint import ENDPOINT
 from control.rules import Permissions, Preset
 from control.runners import processes, sandbox
 from control.runners.base import RunnerFailed
 from control.runners.configuration import REHEARSAL, Acp
 from control.runners.programs import inside
 from control.runners.terminals import Terminals
+from control.worker.supervision import admit
 from core.config import CoreSettings
 from core.operations.errors import NexusError
 
@@ -101,6 +104,20 @@ def test_a_machine_whose_kernel_forbids_it_says_so(monkeypatch: pytest.MonkeyPat
     assert "No permissions to create new namespace" in sandbox.state().why
     monkeypatch.undo()
     sandbox.state.cache_clear()
+
+
+def test_it_is_tried_before_a_server_takes_connections(
+    configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starts(*_: Any, **__: Any) -> None:
+        raise AssertionError("somebody waits for a program")
+
+    configure(control=True, home=tmp_path)
+    monkeypatch.setattr(ENDPOINT, "token", None)
+    sandbox.state.cache_clear()
+    admit()
+    monkeypatch.setattr(subprocess, "run", starts)
+    assert sandbox.in_words(RUNNER)
 
 
 TRIALS = {
