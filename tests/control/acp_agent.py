@@ -16,8 +16,22 @@ import urllib.error
 import urllib.request
 from typing import Any, cast
 
-import acp
-from acp.schema import AgentCapabilities, PermissionOption, PromptResponse, ToolCallLocation, Usage
+from pydantic import BaseModel
+from pydantic._internal import _fields
+
+# The protocol's models are made when they are used, and without their documentation: all of them, at each of a hundred
+# starts, take longer than what the agent does.
+BaseModel.model_config["defer_build"] = True
+vars(_fields)["extract_docstrings_from_cls"] = lambda *_, **__: {}
+
+import acp  # noqa: E402
+from acp.schema import (  # noqa: E402
+    AgentCapabilities,
+    PermissionOption,
+    PromptResponse,
+    ToolCallLocation,
+    Usage,
+)
 
 OPTIONS = [
     PermissionOption(kind="allow_once", name="Allow", option_id="yes"),
