@@ -84,6 +84,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def examples(count: int) -> int:
+    """How many examples a machine is given: on PostgreSQL a quarter, for there its rules are the same, and only the
+    queries are others."""
+    return count // 4 if SERVER else count
+
+
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Run calls on as many threads, each with a connection of its own, all let go together; their results in order."""
     gate = threading.Barrier(len(calls))

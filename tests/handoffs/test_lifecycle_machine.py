@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from coordination.toolset import run
 from handoffs.models import Handoff, Remark
 from inbox.models import Delivery
-from tests.conftest import LOCAL
+from tests.conftest import LOCAL, examples
 from tests.handoffs.conftest import events_of
 
 PROJECT = tempfile.gettempdir()
@@ -342,4 +342,6 @@ class Lifecycle(RuleBasedStateMachine):
 @pytest.mark.django_db
 @pytest.mark.usefixtures("every_act_renews")
 def test_it_behaves_as_the_naive_model_of_a_handoffs_life_does() -> None:
-    run_state_machine_as_test(Lifecycle, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        Lifecycle, settings=settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+    )

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from coordination.toolset import run
-from tests.conftest import LOCAL
+from tests.conftest import LOCAL, examples
 
 AGENTS = ("bob", "cleo")
 agents = st.sampled_from(AGENTS)
@@ -180,4 +180,6 @@ class Lanes(RuleBasedStateMachine):
 
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_the_lanes_does() -> None:
-    run_state_machine_as_test(Lanes, settings=settings(max_examples=20, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        Lanes, settings=settings(max_examples=examples(20), stateful_step_count=25, deadline=None)
+    )

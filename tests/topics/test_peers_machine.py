@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from core.operations import runner
+from tests.conftest import examples
 from tests.topics.conftest import Client
 from topics import connections
 from topics.models import Peer, TopicMessage
@@ -200,4 +201,6 @@ class Peers(RuleBasedStateMachine):
 
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_a_room_does() -> None:
-    run_state_machine_as_test(Peers, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(
+        Peers, settings=settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+    )
