@@ -84,7 +84,7 @@ def draw(deps: rules.Deps, *, lines: int) -> Drawing:
         for task, column in middles
         if depth[task] == column
     ]
-    bottom = max((box.y + HEIGHT + DOWN for box in boxes), default=float(MARGIN))
+    bottom = max((middles[stop] + _tall(stop, depth) / 2 + DOWN for stop in middles), default=float(MARGIN))
     loose = [task for task in depth if task not in linked]
     wide = max(len(columns), 5)
     boxes += [

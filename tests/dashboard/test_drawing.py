@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dashboard.pages import drawing
@@ -56,6 +56,7 @@ def test_it_leads_every_line_from_left_to_right_from_task_to_task(deps: dict[int
 
 
 @given(ORDERLY)
+@example({1: [], 2: [], 3: [], 4: [], 5: [2], 6: [1, 2], 7: [1, 5], 8: [1, 2, 7]})  # a line passes below all that wait
 def test_it_leads_no_line_through_a_task(deps: dict[int, list[int]]) -> None:
     drawn = drawing.draw(deps, lines=1_000)
     for line in drawn.lines:
