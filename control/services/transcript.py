@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
-from django.db.models import F, Sum
+from django.db.models import F, QuerySet, Sum
+from django.db.models.functions import Left
 
 from control import telling
 from control.models import Entry, PoolAgent, Role, Turn
@@ -107,28 +109,47 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
     moment = now()
     with write():
         agent = PoolAgent.objects.get(pk=agent.pk)
-        entries = context(agent)
-        recent = list(dict.fromkeys(entry.turn_id for entry in reversed(entries) if entry.turn_id))[:KEPT]
-        old = [entry for entry in entries if entry.turn_id not in recent]
-        old.sort(key=lambda entry: entry.role != Role.SYSTEM)  # an earlier summary tells of what was before the rest
-        if len(old) < 2:
+        known = Entry.objects.in_context().filter(agent=agent)
+        old = known.exclude(turn__in=_recent_turns(known))
+        before, folded = (among.aggregate(tokens=Sum("tokens"))["tokens"] or 0 for among in (known, old))
+        if (count := old.count()) < 2:
             return None
-        before, folded = (sum(entry.tokens for entry in among) for among in (entries, old))
-        told = "\n".join(_quoted(entry) for entry in old if entry.role != Role.TOOL and entry.content)
-        summary = HEAD + told.encode()[-(available // SUMMARY) * BYTES_A_TOKEN :].decode(errors="ignore")
+        summary = HEAD + _quoted(old, available // SUMMARY * BYTES_A_TOKEN)
         if estimate(summary) >= folded:
             return None
-        Entry.objects.in_context().filter(agent=agent).exclude(turn__in=recent).update(compacted_at=moment)
-        PoolAgent.objects.filter(pk=agent.pk).update(entries_known=F("entries_known") - len(old))
-        meta = {"summary_of": len(old), **({} if by else {"unasked": True})}
+        old.update(compacted_at=moment)
+        PoolAgent.objects.filter(pk=agent.pk).update(entries_known=F("entries_known") - count)
+        meta = {"summary_of": count, **({} if by else {"unasked": True})}
         kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta=meta)
         after = before - folded + kept.tokens
         telling.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
     return before, after
 
 
-def _quoted(entry: Entry) -> str:
-    """What a summary keeps of an entry, all of what is one itself."""
-    if entry.role == Role.SYSTEM:
-        return entry.content.removeprefix(HEAD)
-    return f"{entry.role}: {entry.content[:QUOTED]}"
+def _recent_turns(known: QuerySet[Entry]) -> list[str]:
+    """The turns that compaction leaves."""
+    recent: list[str] = []
+    for turn_id in known.exclude(turn=None).order_by("-position").values_list("turn_id", flat=True).iterator(PAGE):
+        if turn_id not in recent:
+            recent.append(turn_id)
+        if len(recent) == KEPT:
+            break
+    return recent
+
+
+def _quoted(old: QuerySet[Entry], most: int) -> str:
+    """What a summary keeps of entries, the newest in so many bytes: of each its beginning, and all of an earlier
+    summary, which tells of what was before the rest."""
+    newest_first = old.exclude(content="").order_by("-position")
+    said = newest_first.exclude(role__in=(Role.SYSTEM, Role.TOOL))
+    earlier = newest_first.filter(role=Role.SYSTEM).values_list("content", flat=True)
+    told, length = list[bytes](), 0
+    for line in chain(
+        (f"{role}: {text}" for role, text in said.values_list("role", Left("content", QUOTED)).iterator(PAGE)),
+        (summary.removeprefix(HEAD) for summary in earlier.iterator(PAGE)),
+    ):
+        told.append(line.encode())
+        length += len(told[-1])
+        if length > most:
+            break
+    return b"\n".join(reversed(told))[-most:].decode(errors="ignore")
