@@ -174,7 +174,7 @@ def test_it_goes_on_numbering_after_everything_was_pruned(
     busy_team(40)
     last = Event.objects.latest("event_id").event_id
     prune()
-    left = list(Event.objects.values_list("event_id", flat=True))
+    left = list(Event.objects.order_by("event_id").values_list("event_id", flat=True))
     assert left == [last + number for number in range(1, len(trail()) + 1)]  # what the pass recorded
     assert call("event_get", project_root=project, agent_id="ana", stream="workspace", cursor=last)["events"] == []
 
