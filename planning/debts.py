@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-from django.db.models import Q
-
 from coordination.debts import Debt
 from planning.models import Task, TaskStatus
 
@@ -15,9 +13,9 @@ MOST = 1_000
 
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """In progress, and whose owner is the agent: the instance where one is named."""
-    rows = Task.objects.filter(closed_at=None, status=TaskStatus.IN_PROGRESS, held_by=None)
+    rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS)
     if agents is not None:
-        rows = rows.filter(Q(owner_agent_id__in=agents) | Q(owner_agent_id=None, owner__in=agents))
+        rows = rows.owned_by(agents)
     for task in rows.order_by("task_key")[:MOST]:
         owner = task.owner_agent_id if task.owner_agent_id is not None else task.owner
         if owner is not None:

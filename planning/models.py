@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from django.db import models
 from django.db.models import Q
 
@@ -97,6 +99,14 @@ class TaskQuerySet(models.QuerySet["Task"]):
     def current(self, workspace_id: str | Slot) -> TaskQuerySet:
         """Of the cycle that is open, in their order."""
         return self.filter(workspace_id=workspace_id, closed_at=None).order_by("position", "number")
+
+    def on_their_own(self, status: TaskStatus) -> TaskQuerySet:
+        """Of open cycles, with this status, and not carried by a handoff."""
+        return self.filter(closed_at=None, status=status, held_by=None)
+
+    def owned_by(self, agents: Collection[str]) -> TaskQuerySet:
+        """Whose owner is one of these: the instance where one is named."""
+        return self.filter(Q(owner_agent_id__in=agents) | Q(owner_agent_id=None, owner__in=agents))
 
 
 class Task(models.Model):

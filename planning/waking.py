@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from django.db.models import Q
-
 from core.contributions import Calling, WakeKind
 from planning import work
 from planning.models import Task, TaskStatus
@@ -13,10 +11,9 @@ from planning.models import Task, TaskStatus
 
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
     """The agent's pending tasks whose dependencies are met, wherever their project lies."""
-    rows = Task.objects.filter(closed_at=None, status=TaskStatus.PENDING, held_by=None)
-    mine = rows.filter(Q(owner_agent_id=agent_id) | Q(owner_agent_id=None, owner=agent_id)).select_related("workspace")
+    mine = Task.objects.on_their_own(TaskStatus.PENDING).owned_by([agent_id])
     ready: dict[str, set[str]] = {}
-    for task in mine.order_by("task_key"):
+    for task in mine.select_related("workspace").order_by("task_key"):
         if task.workspace_id not in ready:
             ready[task.workspace_id] = work.ready(task.workspace_id)
         if task.task_key in ready[task.workspace_id]:

@@ -131,7 +131,7 @@ def _held(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]
 
 def _planned() -> Iterator[tuple[str, Doing]]:
     """By owner, the planned tasks in progress that no handoff carries."""
-    tasks = Task.objects.filter(closed_at=None, status=TaskStatus.IN_PROGRESS, held_by=None).order_by("-updated_at")
+    tasks = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).order_by("-updated_at")
     for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
         doing = Doing(title[:200], "task", key, HandoffStatus.IN_PROGRESS)
         for name in filter(None, dict.fromkeys((agent_id, owner))):
