@@ -1,0 +1,51 @@
+"""Whose a task is, for what agents owe and for what wakes them: the instance's that it names, else its owner's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from planning.debts import owed
+from planning.models import Task, TaskStatus
+from planning.waking import calling
+from tests.planning.conftest import Project
+
+
+def _owed(agent: str) -> list[str]:
+    return [debt.what for debt in owed([agent], datetime.now(UTC))]
+
+
+def _wakes(agent: str) -> list[str]:
+    return [waits.said["title"] for waits in calling(agent, [])]
+
+
+def _tasks(nexus: Project) -> None:
+    nexus.plan()
+    nexus.task("Of a role", owner="coder")
+    nexus.task("Of an instance", owner="coder", owner_agent_id="coder-7")
+
+
+def test_a_task_wakes_the_instance_that_it_names(nexus: Project) -> None:
+    _tasks(nexus)
+    assert (_wakes("coder"), _wakes("coder-7"), _wakes("tester")) == (["Of a role"], ["Of an instance"], [])
+    assert _owed("coder") == _owed("coder-7") == []  # nobody began them
+
+
+def test_a_task_in_progress_is_owed_by_the_instance_that_it_names(nexus: Project) -> None:
+    _tasks(nexus)
+    Task.objects.update(status=TaskStatus.IN_PROGRESS)
+    assert (_owed("coder"), _owed("coder-7"), _owed("tester")) == (["Of a role"], ["Of an instance"], [])
+    assert _wakes("coder") == _wakes("coder-7") == []
+
+
+def test_what_a_handoff_carries_is_the_handoffs(nexus: Project) -> None:
+    _tasks(nexus)
+    Task.objects.update(held_by="bob")
+    assert _wakes("coder") == _wakes("coder-7") == []
+    Task.objects.update(status=TaskStatus.IN_PROGRESS)
+    assert _owed("coder") == _owed("coder-7") == []
+
+
+def test_a_closed_cycle_asks_nobody_for_anything(nexus: Project) -> None:
+    _tasks(nexus)
+    Task.objects.update(status=TaskStatus.IN_PROGRESS, closed_at=datetime.now(UTC))
+    assert _owed("coder") == _owed("coder-7") == []
