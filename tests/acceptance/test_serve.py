@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,14 +13,14 @@ import httpx
 import pytest
 
 from core.instance import running
-from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving, start
+from tests import warm
+from tests.acceptance.hub import START_SECONDS, Hub, serving, start
 from tests.ports import free_port
 
 
 def refused(*flags: str) -> str:
     """What `serve` says when it does not start; it must end with exit code 1."""
-    command = [sys.executable, "manage.py", "serve", *flags]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=START_SECONDS)
+    ended = warm.run(["serve", *flags], os.environ, timeout=START_SECONDS)
     assert ended.returncode == 1, ended.stdout
     said: str = ended.stderr
     assert "Traceback" not in said
