@@ -18,6 +18,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.test import TransactionTestCase
+from filelock import FileLock
 from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
@@ -106,8 +107,34 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings() -> None:
-    """Every worker of a parallel run has a home of its own, so its store needs no other name."""
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with an empty store, to be copied: to copy one is quicker than to migrate.
+
+    The workers of a parallel run share it. A database goes with the process that made it, so each makes its own.
+    """
+    of_this_run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ and not SERVER:
+        of_this_run = of_this_run.parent
+    home = of_this_run / "furnished"
+    with FileLock(f"{home}.lock"):
+        if not home.exists():
+            assert "Traceback" not in nexus(home, "agents", "list").stderr
+    return home.resolve()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(furnished: Path) -> None:
+    """This process's store begins as a copy. Every worker has a home of its own, so it needs no name of its own."""
+    if SERVER:
+        connection.settings_dict["TEST"]["TEMPLATE"] = Path(database_of(furnished, SERVER)).name
+    else:
+        shutil.copy(furnished / "nexus.db", django_settings.NEXUS.database)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Whether there is a store before Django makes one."""
+    return not SERVER
 
 
 def cleared(_: TransactionTestCase) -> None:
@@ -139,15 +166,13 @@ def nothing_remembered() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def furnish(tmp_path_factory: pytest.TempPathFactory) -> Furnish:
-    """Give a home that is not there yet an empty store, and get the home: to copy one is quicker than to migrate."""
-    made = tmp_path_factory.mktemp("furnished") / "home"
-    assert "Traceback" not in nexus(made, "agents", "list").stderr
+def furnish(furnished: Path) -> Furnish:
+    """Give a home that is not there yet an empty store, and get the home."""
 
     def copy(home: Path) -> Path:
         if SERVER:
-            database_of(home.resolve(), SERVER, like=made.resolve())
-        return Path(shutil.copytree(made, home))
+            database_of(home.resolve(), SERVER, like=furnished)
+        return Path(shutil.copytree(furnished, home))
 
     return copy
 
