@@ -62,7 +62,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
     def call() -> Data:
         operation = toolset.find(name)
         params = validated(operation, arguments)
-        if caller.transport in PAGES:
+        if caller.transport in PAGES or operation.own_transaction:
             reach_from_thread(params)
         permit(caller, operation, params)
         data = _call(operation, params, caller)
@@ -89,7 +89,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
     try:
         operation = toolset.find(name)
         params = validated(operation, arguments)
-        if caller.transport != "stdio":  # a process of one agent holds up that agent only, and need not hurry past
+        # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile.
+        if caller.transport != "stdio" or operation.own_transaction:
             await reach(params)
         place = waiting.waiter().place  # before the call, which sees all that was told up to here
 

@@ -18,11 +18,13 @@ from asgiref.sync import sync_to_async
 from control.models import PoolWorktree
 from control.rpc.endpoint import ENDPOINT
 from control.services import pool
+from control.toolset import CONTROL
 from control.worktrees import trees
 from control.worktrees.git import GitFailed
 from core import waiting
 from core.clock import now
-from core.operations import outside
+from core.operations import outside, runner
+from core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus_site.asgi import DJANGO_THREADS, Django, Hub
 from tests.control.pool import create
 from tests.control.wire import TOKEN
@@ -160,3 +162,36 @@ async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
         page = await client.post("/admin/pool/+new/", data=form, headers={"x-csrftoken": client.cookies["csrftoken"]})
         assert "does not answer" in page.text
         await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))
+
+
+@pytest.mark.parametrize("named", ["cwd", "allowed_write_paths"])
+async def test_the_process_of_an_agent_waits_for_what_does_not_answer_before_it_holds_the_store(
+    committed: None,
+    tmp_path: Path,
+    gate: threading.Event,
+    configure: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    named: str,
+) -> None:
+    """As on a mount whose server is gone."""
+    configure(control=True)
+    realpath, is_dir, asked = os.path.realpath, Path.is_dir, threading.Event()
+
+    def hangs(path: Any) -> Any:
+        if str(path) == "/hung":
+            asked.set()
+            assert gate.wait(PATIENCE)
+        return path
+
+    monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
+    monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
+    monkeypatch.setattr(outside, "PATIENCE_SECONDS", PATIENCE)
+    order = {"preset": "sandboxed", "cwd": str(tmp_path), named: ["/hung"] if named != "cwd" else "/hung"}
+    creating = asyncio.create_task(
+        runner.aperform(CONTROL, Caller("stdio", operator=LOCAL_OPERATOR), "pool_create_agent", order)
+    )
+    assert await asyncio.to_thread(asked.wait, PATIENCE)
+    await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))
+    assert not creating.done()
+    gate.set()
+    await creating
