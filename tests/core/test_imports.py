@@ -15,7 +15,7 @@ from tests.acceptance.processes import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-PURE = next(contract["source_modules"] for contract in CONTRACTS if contract["id"] == "pure")
+[PURE] = [each["source_modules"] for each in CONTRACTS if each["id"] == "pure"]
 CLOCK = {"now", "utcnow", "today", "time", "monotonic"}
 
 
