@@ -18,6 +18,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from control import monitoring
+from control.models import Question
 from coordination.models import Agent, Artifact, Workspace
 from dashboard.forms.filters import SearchFilters, searched
 from dashboard.page import render
@@ -29,7 +30,7 @@ from handoffs.models import Handoff
 from handoffs.search import holding
 from inbox.search import Hit, around, search, words_of
 from planning import selectors as planned
-from planning.models import Task
+from planning.models import Issue, Task
 from topics.models import Topic
 from topics.search import HIT_ENDS, HIT_STARTS
 from topics.search import find as find_said
@@ -112,6 +113,8 @@ def _groups(words: str) -> Iterator[Group]:
         _group("Files", _files(words), "files", q=words),
         _group("Topics", _topics(words), "topics", q=words),
         _group("Said in topics", _said(words), "topics", q=words),
+        _group("Questions", _questions(words), "questions"),
+        _group("Issues", _issues(words), "plan"),
         _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
         _group("Closed cycles", _cycles(words), "plan_history", q=words),
         _group("Artifacts", _artifacts(words), "coordination_artifact_changelist", q=words),
@@ -196,6 +199,24 @@ def _said(words: str) -> Iterator[Found]:
             excerpt=plain(hit.snippet.translate(UNMARKED)),
             moment=message.created_at,
         )
+
+
+def _questions(words: str) -> Iterator[Found]:
+    """What agents asked people, by what they wrote, and what was answered."""
+    named = Q(title__icontains=words) | Q(detail__icontains=words) | Q(words__icontains=words)
+    rows = Question.objects.filter(named | Q(agent_id__icontains=words)).order_by("-asked_at", "-pk")
+    for row in rows[: EACH + 1]:
+        description, link = f"question of {plain(row.agent_id)}, {row.status}", _at("question", row.pk)
+        excerpt = plain(around(row.detail, [word.lower() for word in words_of(words)])) if row.detail else ""
+        yield Found(plain(row.title)[:100], description, link, "contact_support", excerpt, row.asked_at)
+
+
+def _issues(words: str) -> Iterator[Found]:
+    named = Q(title__icontains=words) | Q(decision__icontains=words)
+    for row in Issue.objects.filter(named).select_related("plan__workspace").order_by("-pk")[: EACH + 1]:
+        description = f"issue, {row.status}, in {plain(row.plan.workspace)}"
+        excerpt, link = plain(row.decision or "")[:200], _at("plan_issue", row.pk)
+        yield Found(f"{row.number}. {plain(row.title)}"[:100], description, link, "rule", excerpt, row.decided_at)
 
 
 def _tasks(words: str) -> Iterator[Found]:

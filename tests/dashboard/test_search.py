@@ -10,6 +10,9 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.toolset import CONTROL
+from core.operations.caller import Caller
+from core.operations.runner import run
 from dashboard.templatetags.nexus import highlight
 from tests.dashboard.test_dashboard import Ids, do, queries
 
@@ -32,7 +35,18 @@ def test_it_finds_every_kind(team: Ids, browser: Client) -> None:
     assert "Said in topics" in groups(page(browser, "digest"))
     assert "Closed cycles" in groups(page(browser, "First steps"))
     assert "Files" in groups(page(browser, "docs/"))
+    assert "Issues" in groups(page(browser, "fewer rules"))
+    assert "Issues" in groups(page(browser, "which gramm"))
     assert "Artifacts" in groups(page(browser, "decisions.md"))
+
+
+def test_it_finds_what_agents_ask_people(team: Ids, browser: Client) -> None:
+    asked = {"kind": "permission", "title": "Run make?", "detail": "It builds the <b>colophon</b>."}
+    arguments = {"agent_id": "planner", "timeout_seconds": 0, **asked}
+    question_id = run(CONTROL, Caller("test"), "ask_operator", arguments)["data"]["question_id"]
+    text = page(browser, "colophon")
+    assert groups(text)[0] == "Questions" and f"/admin/questions/{question_id}/" in text
+    assert "question of planner, asked" in text and "<b>colophon" not in text
 
 
 def test_it_finds_handoffs_by_their_titles(team: Ids, browser: Client) -> None:
@@ -98,7 +112,7 @@ def test_it_takes_any_text_for_a_query(team: Ids, browser: Client, path: str) ->
 
 
 def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None:
-    assert queries(lambda: page(browser, "planner")) <= 21
+    assert queries(lambda: page(browser, "planner")) <= 23
 
 
 @given(text=st.text(), words=st.text())
