@@ -84,6 +84,19 @@ def test_it_moves_through_the_mail_with_keys(page: Page, team: Ids) -> None:
     expect(page.get_by_label("Message (Markdown)")).to_be_focused()
 
 
+def test_it_lines_up_what_the_mail_tells_of_each_message(page: Page, team: Ids) -> None:
+    """Who and what it is about begin at one edge; its time, its marks and its project end at one."""
+    page.goto("/admin/mail/")
+    edges = page.locator("a[data-mark=letter]").evaluate_all("""letters => letters.flatMap(letter =>
+        [...letter.children].map(line => [
+            Math.round(line.firstElementChild.getBoundingClientRect().left),
+            Math.round(line.lastElementChild.getBoundingClientRect().right),
+        ]))""")
+    assert len(edges) > 6
+    for beginning_or_end in zip(*edges, strict=True):
+        assert len(set(beginning_or_end)) == 1, edges
+
+
 def test_it_leaves_the_open_message_open_when_newer_ones_come(page: Page, team: Ids, do: Does) -> None:
     page.goto("/admin/mail/")
     reading = page.get_by_role("article", name="Message")
