@@ -13,7 +13,7 @@ from typing import Any
 
 from control.asking import ask
 from control.models import Entry, Role, Turn, TurnStatus
-from control.runners.base import RunnerFailed, Scene
+from control.runners.base import RunnerFailed, Scene, Takes
 from control.runners.configuration import Runner, runners
 from control.services import transcript, turns
 from control.services.turns import Ended
@@ -90,8 +90,8 @@ class Taking:
     async def _run(self, runner: Runner) -> Ended:
         try:
             await self._check_directory()
-            module = await _module(runner.kind)
-            ended: Ended = await module.take(
+            take: Takes = (await _module(runner.kind)).take
+            ended = await take(
                 runner,
                 Scene(
                     self.turn.agent,
