@@ -207,7 +207,7 @@ def _questions(words: str) -> Iterator[Found]:
     rows = Question.objects.filter(named | Q(agent_id__icontains=words)).order_by("-asked_at", "-pk")
     for row in rows[: EACH + 1]:
         description, link = f"question of {plain(row.agent_id)}, {row.status}", _at("question", row.pk)
-        excerpt = plain(around(row.detail, [word.lower() for word in words_of(words)])) if row.detail else ""
+        excerpt = _excerpt(row.detail, words)
         yield Found(plain(row.title)[:100], description, link, "contact_support", excerpt, row.asked_at)
 
 
@@ -215,8 +215,12 @@ def _issues(words: str) -> Iterator[Found]:
     named = Q(title__icontains=words) | Q(decision__icontains=words)
     for row in Issue.objects.filter(named).select_related("plan__workspace").order_by("-pk")[: EACH + 1]:
         description = f"issue, {row.status}, in {plain(row.plan.workspace)}"
-        excerpt, link = plain(row.decision or "")[:200], _at("plan_issue", row.pk)
+        excerpt, link = _excerpt(row.decision or "", words), _at("plan_issue", row.pk)
         yield Found(f"{row.number}. {plain(row.title)}"[:100], description, link, "rule", excerpt, row.decided_at)
+
+
+def _excerpt(text: str, words: str) -> str:
+    return plain(around(text, [word.lower() for word in words_of(words)]))
 
 
 def _tasks(words: str) -> Iterator[Found]:

@@ -37,6 +37,7 @@ def test_it_finds_every_kind(team: Ids, browser: Client) -> None:
     assert "Files" in groups(page(browser, "docs/"))
     assert "Issues" in groups(page(browser, "fewer rules"))
     assert "Issues" in groups(page(browser, "which gramm"))
+    assert "one pass" in page(browser, "fewer rules")  # beside them in the decision
     assert "Artifacts" in groups(page(browser, "decisions.md"))
 
 
