@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 SECONDS = 120  # that one call may take
 LARGEST = 1_000_000  # bytes of its answer that are read
@@ -91,6 +92,8 @@ class Git:
                     start_new_session=True,
                 )
             except OSError as error:
+                if not Path(self.work_tree).is_dir():
+                    raise GitFailed(f"there is no directory {self.work_tree}") from None
                 raise GitFailed(f"git could not be started: {error.strerror}") from None
             late = threading.Event()
             timer = threading.Timer(SECONDS, _stop, (process, late))

@@ -50,6 +50,8 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
     except GitFailed as error:
         raise _refused(str(error)) from None
     try:
+        if not Path(tree.there(cwd)).is_dir():
+            raise _refused(f"{cwd} is not in the last commit, of which it is made", field="cwd")
         return made(order, tree)
     except BaseException:
         with contextlib.suppress(GitFailed):  # what is left, `nexus doctor` tells of; the refusal is the answer
@@ -142,30 +144,43 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
 def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, changes_too: bool) -> PoolWorktree:
     """Remove a tree and its branch. Raises WORKTREE_REFUSED, unless asked for, while it holds what was not merged."""
     row = _decided(actor, agent_id, worktree_id, "discard")
-    if row.agent.ended_at is None:
-        raise _refused("the agent is there, and its directory is this one; end it first")
-    tree = _of(row)
+    for agent in PoolAgent.objects.living():
+        if rules.within(agent.cwd, (row.path,)):
+            raise _refused(f"{agent.agent_id!r} is there, and its directory is in this one; end it first")
+    below = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
+    if below is not None:
+        raise _refused(f"that of {below.agent.agent_id!r} merges into it; keep or discard that one first")
+    if not changes_too:
+        _check_merged(_of(row))
     try:
-        if not changes_too and trees.is_changed(tree):
-            why = "it holds what was not merged; merge or keep it, or say that its changes go, too"
-            raise _refused(why, field="changes_too")
-        trees.take_away(tree)
+        trees.take_away(_of(row))
     except GitFailed as error:
         raise _refused(str(error)) from None
     _settle(row, WorktreeState.DISCARDED, actor)
     return row
 
 
+def _check_merged(tree: Tree) -> None:
+    try:
+        if not trees.is_changed(tree):
+            return
+        why = "it holds what was not merged; merge or keep it, or say that its changes go, too"
+    except GitFailed as error:
+        why = f"what it holds cannot be told ({error}); say that its changes go, whatever they are"
+    raise _refused(why, field="changes_too")
+
+
 def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
-    """The tree that an operator, or an agent above its own, decides about, while its agent does not write in it."""
+    """The tree that an operator, or an agent above its own, decides about, while no agent writes in it."""
     row = get(actor, agent_id, worktree_id)
     if actor.agent is not None:
         if actor.agent.pk == row.agent.pk:
             raise refused("lineage", f"An agent does not {verb} its own worktree: its parent does, or an operator.")
         if not rules.may_write(actor.agent.permissions, row.origin):
             raise refused("write_paths", f"{actor.name!r} may not write at {row.origin}.")
-    if Turn.objects.filter(agent=row.agent, status=TurnStatus.RUNNING).exists():
-        raise _refused("its agent is in the middle of a turn; wait for its end, or cancel it")
+    for turn in Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent"):
+        if rules.within(turn.agent.cwd, (row.path,)):
+            raise _refused(f"{turn.agent.agent_id!r} is in the middle of a turn there; wait for its end, or cancel it")
     return row
 
 

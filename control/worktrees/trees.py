@@ -38,16 +38,16 @@ class Tree:
         """Its fields, as a row has them."""
         return asdict(self)
 
+    def there(self, place: str) -> str:
+        """The same place as one in the origin."""
+        return os.path.normpath(os.path.join(self.path, os.path.relpath(place, self.origin)))
+
     def moved(self, permissions: Permissions) -> Permissions:
         """What was granted in the origin, at the same places in the tree; no more."""
-
-        def there(place: str) -> str:
-            return os.path.normpath(os.path.join(self.path, os.path.relpath(place, self.origin)))
-
         return replace(
             permissions,
-            cwd=there(permissions.cwd),
-            write_paths=tuple(there(place) for place in permissions.write_paths),
+            cwd=self.there(permissions.cwd),
+            write_paths=tuple(self.there(place) for place in permissions.write_paths),
         )
 
 
@@ -157,20 +157,25 @@ def merge(tree: Tree, message: str) -> Merge:
     if said.code:
         return Merge(None, sorted(set(conflicts)))
     commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
-    git.run("merge", "--quiet", "--ff-only", "--no-autostash", commit)
+    git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     return Merge(commit, [])
 
 
 def take_away(tree: Tree) -> None:
-    """Remove a tree and its branch, whatever they hold. Raises GitFailed."""
-    git = Git.at(tree.origin, tree.origin_git_dir)
+    """Remove a tree and its branch, whatever they hold and whether its origin is still there. Raises GitFailed."""
+    repository = str(Path(tree.git_dir).parents[1])  # that of all its work trees
+    if not Path(repository).is_dir():
+        shutil.rmtree(tree.path, ignore_errors=True)
+        return
+    git = Git.at(repository, repository)
     with _alone(git):
         _forget(git, tree)
 
 
 def _forget(git: Git, tree: Tree) -> None:
-    shutil.rmtree(tree.path, ignore_errors=True)
-    git.run("worktree", "prune")
+    shutil.rmtree(tree.path, ignore_errors=True)  # first: git looks at its `.git`, which may say anything
+    # Not `prune`: that takes every tree whose directory is not there just now, whoever's it is.
+    git.run("worktree", "remove", "--force", "--force", "--", tree.path, expect=(0, 128))  # 128: it was not made
     git.run("update-ref", "-d", f"refs/heads/{tree.branch}", expect=(0, 1))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable
@@ -197,6 +198,18 @@ def test_it_overwrites_nothing_that_is_not_committed_where_it_merges_into(made: 
     assert (repository / "notes.txt").read_text() == "not committed\n"
 
 
+def test_it_overwrites_nothing_that_is_ignored_where_it_merges_into(made: Path, repository: Path) -> None:
+    (repository / ".gitignore").write_text("local.conf\n")
+    git(repository, "add", ".gitignore")
+    git(repository, "commit", "--quiet", "-m", "Ignore")
+    (repository / "local.conf").write_text("the only one\n")
+    (made / "local.conf").write_text("mine\n")
+    assert "local.conf" in does("pool_worktree_merge", agent_id="smith")["error"]["message"]
+    assert (repository / "local.conf").read_text() == "the only one\n"
+    (repository / "local.conf").unlink()
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+
+
 def test_it_throws_nothing_away_unasked(made: Path, repository: Path) -> None:
     assert does("pool_worktree_discard", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"  # it lives
     does("pool_destroy_agent", agent_id="smith")
@@ -211,6 +224,67 @@ def test_it_throws_nothing_away_unasked(made: Path, repository: Path) -> None:
     assert not made.exists()
     assert git(repository, "branch", "--list", "nexus/*") == ""
     assert does("pool_worktree_diff", agent_id="smith")["error"]["code"] == "NOT_FOUND"
+
+
+def test_it_leaves_alone_the_trees_of_others_that_are_not_there_just_now(
+    made: Path, repository: Path, tmp_path: Path
+) -> None:
+    side, away = tmp_path / "side", tmp_path / "away"
+    git(repository, "worktree", "add", "--quiet", str(side))
+    (side / "notes.txt").write_text("staged\n")
+    git(side, "add", ".")
+    side.rename(away)  # as a disk is that is not mounted
+    does("pool_destroy_agent", agent_id="smith")
+    assert does("pool_worktree_discard", agent_id="smith")["ok"]
+    away.rename(side)
+    assert git(side, "diff", "--cached", "--name-only") == "notes.txt"
+    assert git(repository, "worktree", "list").count("\n") == 1
+
+
+def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merges_into_it(
+    db: None, repository: Path
+) -> None:
+    assert does("pool_create_agent", agent_id="lead", cwd=str(repository), preset="trusted", worktree=True)["ok"]
+    assert does("pool_create_agent", agent_id="child", parent_agent_id="lead")["ok"]
+    assert does("pool_create_agent", agent_id="grown", parent_agent_id="lead", worktree=True)["ok"]
+    for agent_id in ("lead", "grown"):
+        does("pool_destroy_agent", agent_id=agent_id)
+    place = Path(PoolWorktree.objects.get(agent__agent_id="lead").path)
+
+    def refusal(name: str, agent_id: str = "lead", **more: Any) -> str:
+        answer = does(name, agent_id=agent_id, **more)
+        return "" if answer["ok"] else str(answer["error"]["message"])
+
+    does("pool_send", agent_id="child", content="Go.", timeout_seconds=0)
+    (waiting,) = turns.waiting()
+    taken = turns.claim(waiting[0])
+    assert taken is not None
+    for name in ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard"):
+        assert "'child' is in the middle of a turn" in refusal(name)
+    turns.settle(taken, turns.Ended(TurnStatus.DONE, "Done."))
+    assert "'child' is there" in refusal("pool_worktree_discard", changes_too=True)
+    does("pool_destroy_agent", agent_id="child")
+    assert "'grown' merges into it" in refusal("pool_worktree_discard", changes_too=True)
+    assert place.exists()
+    assert refusal("pool_worktree_discard", "grown") == refusal("pool_worktree_discard") == ""
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("gone", ["the directory", "the repository", "the origin"])
+def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
+    db: None, repository: Path, tmp_path: Path, gone: str
+) -> None:
+    side = tmp_path / "side"
+    git(repository, "worktree", "add", "--quiet", str(side))
+    assert does("pool_create_agent", agent_id="smith", cwd=str(side), worktree=True)["ok"]
+    does("pool_destroy_agent", agent_id="smith")
+    place = Path(PoolWorktree.objects.get().path)
+    shutil.rmtree({"the directory": place, "the repository": repository, "the origin": side}[gone])
+    refusal = does("pool_worktree_discard", agent_id="smith")["error"]
+    assert refusal["details"]["field"] == "changes_too" and "cannot be told" in refusal["message"]
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
+    assert not place.exists()
+    assert not repository.exists() or git(repository, "branch", "--list", "nexus/*") == ""
 
 
 def test_it_discards_what_was_merged(made: Path, repository: Path) -> None:
@@ -309,6 +383,8 @@ def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path,
     assert does("pool_create_agent", agent_id="taken", cwd=str(repository))["ok"]
     assert refused(agent_id="smith", cwd=str(plain)) == "WORKTREE_REFUSED"
     assert refused(agent_id="smith", cwd=str(empty)) == "WORKTREE_REFUSED"
+    (repository / "untracked").mkdir()
+    assert refused(agent_id="smith", cwd=str(repository / "untracked")) == "WORKTREE_REFUSED"
     assert refused(agent_id="taken", cwd=str(repository)) == "VALIDATION_ERROR"
     assert refused(agent_id="a/b", cwd=str(repository)) == "VALIDATION_ERROR"
     assert refused(agent_id="smith", cwd=str(repository), preset="yolo") == "NOT_PERMITTED"
