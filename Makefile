@@ -11,7 +11,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/to
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
 	$(patsubst %,tests/files/test_%.py,holding reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
-# The files in their order, the long ones of real processes first: a last one alone would keep the other cores idle.
+# The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: serve demo test types suite clean

@@ -74,7 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only.
 
     What is marked as SQLite's alone is skipped on PostgreSQL. What drives real processes, on a machine that others
-    load, is run once more when it fails: the summary tells, and it is a fault to find.
+    load, is run once more when it fails: the summary tells, and it is a fault to find. It comes first, for there the
+    long files are: pytest-django has put what needs no database last, where one alone keeps the other cores idle.
     """
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
@@ -84,6 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip("on SQLite alone"))
         if item.path.parent.name in REAL_PROCESSES:
             item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=lambda item: item.path.parent.name not in REAL_PROCESSES)
 
 
 def pytest_collection_finish() -> None:
