@@ -8,7 +8,7 @@ from enum import Enum
 
 from acp.schema import ToolCallUpdate
 
-from control import rules
+from control import hidden, rules
 from control.rules import Permissions, Preset
 
 
@@ -66,6 +66,8 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     try:
         places = _places(permissions, call)
     except ValueError:
+        return Judgement(Verdict.REFUSED)
+    if any(hidden.is_hidden(path, permissions.cwd) for path in places):
         return Judgement(Verdict.REFUSED)
     may = rules.may_write if tool in rules.WRITING else rules.may_read
     if places and all(may(permissions, path) for path in places):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
 
+from control import hidden
 from control.config import ControlSettings
 from control.members import refused
 from control.models import PoolAgent
@@ -23,7 +24,6 @@ from control.rules import Permissions, within
 from control.runners.base import RunnerFailed
 from control.runners.configuration import Acp, Programs, Rehearsal, Runner
 from control.runners.programs import having
-from core.config import CoreSettings
 
 PROGRAM = "bwrap"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
@@ -41,7 +41,6 @@ ALONE = (
 MOST_PROCESSES = 4_096  # of one sandbox
 INSIDE = Path(__file__).parent / "programs" / "inside.py"
 HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
-STORE_FILES = ("", "-wal", "-shm", "-journal")  # SQLite's, behind the name of the database
 TRIAL_SECONDS = 10
 
 ENFORCED = "enforced by bubblewrap: its process sees programs and its directory, writes in its write paths alone, "
@@ -108,7 +107,7 @@ def check_programs(runner: Runner) -> None:
 
 def home_of(agent: PoolAgent) -> str:
     """The agent's HOME in the sandbox, made where it is not; it lasts, for what an agent keeps of its sessions."""
-    home = Path(os.path.realpath(CoreSettings.current().home)) / HOMES / agent.pk
+    home = Path(hidden.home()) / HOMES / agent.pk
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(home)
 
@@ -162,7 +161,7 @@ def wrap(
         raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
     for path in meant:
         mounts[path] = [granted[path], path, path]
-    home = os.path.realpath(CoreSettings.current().home)
+    home = hidden.home()
     mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
     for path in writing:
         mounts[path] = ["--bind", path, path]
@@ -213,8 +212,8 @@ def _program(name: str, seen: Sequence[str]) -> list[str]:
 
 def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:
     """A database that is elsewhere than in the home, and would be seen."""
-    database = os.path.realpath(CoreSettings.current().database)
+    database, *beside = hidden.database()
     if within(database, (home,)) or not within(database, [path for path in mounted if path not in PRIVATE]):
         return []
-    there = [database + behind for behind in STORE_FILES if Path(database + behind).exists()]
+    there = [path for path in (database, *beside) if Path(path).exists()]
     return [word for path in there for word in ("--ro-bind", os.devnull, path)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from control import rules
+from control import hidden, rules
 from control.config import ControlSettings
 from control.errors import ControlCode
 from control.members import Actor, check_authority, check_not_disabled, find, get, refused
@@ -229,11 +229,14 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
     paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
     wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
     try:
-        return rules.grant(wish, parent=ceiling, default_cwd=str(Path.cwd()), by_parent=not actor.is_administrator)
+        may = rules.grant(wish, parent=ceiling, default_cwd=str(Path.cwd()), by_parent=not actor.is_administrator)
     except rules.Broken as broken:
         if broken.rule in ("preset", "tools"):
             raise invalid(str(broken), field="preset" if broken.rule == "preset" else "disable_tools") from None
         raise refused(broken.rule, str(broken)) from None
+    if ceiling and any(hidden.is_hidden(path, ceiling.cwd) for path in (may.cwd, *may.write_paths)):
+        raise refused("home", "The hub's own home and database are no agent's to give.")
+    return may
 
 
 def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import BinaryIO, TypeVar
 
-from control import rules
+from control import hidden, rules
 from control.rules import Permissions
 from core.waiting import OUTSIDE
 
@@ -69,7 +69,7 @@ def readable(permissions: Permissions, path: str) -> str:
     real = resolved(permissions, path)
     if not rules.may_read(permissions, real):
         raise ToolRefused("cwd", f"{path} does not lie below the agent's directory, {permissions.cwd}.")
-    return real
+    return _shown(permissions, real, path)
 
 
 def writable(permissions: Permissions, path: str) -> str:
@@ -78,7 +78,7 @@ def writable(permissions: Permissions, path: str) -> str:
     if not rules.may_write(permissions, real):
         allowed = ", ".join(permissions.write_paths) or "nowhere"
         raise ToolRefused("write_paths", f"{path} may not be written; this agent writes below: {allowed}.")
-    return real
+    return _shown(permissions, real, path)
 
 
 @contextmanager
@@ -130,6 +130,12 @@ def failing(path: str) -> Iterator[None]:
         if error.errno == errno.ELOOP:
             raise ToolRefused("symlinks", f"{path} leads through a symlink that was not there before.") from None
         raise ToolFailed(f"{path}: {error.strerror or 'cannot be used'}.") from None
+
+
+def _shown(permissions: Permissions, real: str, path: str) -> str:
+    if hidden.is_hidden(real, permissions.cwd):
+        raise ToolRefused("home", f"{path} is the hub's own, which no agent opens.")
+    return real
 
 
 def _make(part: str, at: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import re2
 
+from control import hidden
 from control.rules import Permissions
 from control.tools import places
 from control.tools.files import decoded
@@ -35,6 +36,7 @@ class Bounds:
     until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     seen: int = 0
     reached: str | None = None
+    closed: str = ""  # the path, from where the search begins, of a directory that is not looked into
 
     def stop(self) -> bool:
         """Count one thing that is looked at; whether it is one too many."""
@@ -135,6 +137,8 @@ def _files(permissions: Permissions, path: str, bounds: Bounds) -> Iterator[tupl
         if top is None:
             yield name, at, name
             return
+        if hidden.is_hidden(home := hidden.home(), permissions.cwd):
+            bounds.closed = os.path.relpath(home, resolved)
         try:
             yield from _below(top, "", 0, bounds)
         finally:
@@ -156,6 +160,8 @@ def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[s
     for name in sorted(set(deeper) - LEFT_OUT) if depth < DEEPEST else ():
         if bounds.reached:
             return
+        if prefix + name == bounds.closed:
+            continue
         try:
             inner = os.open(name, places.LISTING, dir_fd=at)
         except OSError:

@@ -212,6 +212,9 @@ async def test_its_files_are_ours_to_read_and_write(plays: Plays, tmp_path: Path
         ("sandboxed", "execute", "", Verdict.REFUSED),
         ("sandboxed", "fetch", "", Verdict.REFUSED),
         ("sandboxed", "switch_mode", "", Verdict.ASKED),
+        ("sandboxed", "read", "home/rpc.token", Verdict.REFUSED),
+        ("sandboxed", "edit", "out/../home/runners.toml", Verdict.REFUSED),
+        ("trusted", "edit", "home/runners.toml", Verdict.REFUSED),
         ("trusted", "execute", "", Verdict.ALLOWED),
         ("trusted", "edit", "/etc/passwd", Verdict.ASKED),
         ("trusted", "fetch", "", Verdict.ASKED),
@@ -219,8 +222,9 @@ async def test_its_files_are_ours_to_read_and_write(plays: Plays, tmp_path: Path
     ],
 )
 def test_permission_requests_go_by_the_preset_or_to_a_person(
-    tmp_path: Path, preset: str, kind: str, path: str, verdict: Verdict
+    tmp_path: Path, configure: Callable[..., None], preset: str, kind: str, path: str, verdict: Verdict
 ) -> None:
+    configure(home=tmp_path / "home")
     paths = () if preset == "worker" else (f"{tmp_path}/out",)
     locations = [ToolCallLocation(path=path)] if path else None
     call = ToolCallUpdate(tool_call_id="1", kind=kind, locations=locations)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from control.models import Turn
 from coordination.toolset import run
+from core.config import CoreSettings
 from core.operations import runner
 from core.operations.caller import Caller
 from core.operations.registry import TOOLSETS
@@ -170,6 +172,21 @@ def test_a_refusal_names_the_rule_and_makes_nothing(rpc: Wire, family: Path) -> 
         error = rpc.refused("create_agent", as_agent=as_agent, agent_id="new", initial_message="x", **params)
         assert (error["code"], error["data"]["details"]["rule"]) == (INVALID_PARAMS, rule), (as_agent, params)
     assert rpc.call("list_agents") == before
+
+
+def test_no_agent_gives_away_what_is_the_hubs(rpc: Wire, family: Path, configure: Callable[..., None]) -> None:
+    home = family / ".nexus"
+    (home / "logs").mkdir(parents=True)
+    configure(control=True, home=home, db_path=CoreSettings.current().database)
+    for params in (
+        {"cwd": str(home)},
+        {"cwd": str(home / "logs")},
+        {"allowed_write_paths": [str(home / "rpc.token")]},
+        {"allowed_write_paths": [".nexus"]},
+    ):
+        error = rpc.refused("create_agent", as_agent="top", agent_id="new", **params)
+        assert error["data"]["details"] == {"rule": "home"}, params
+    rpc.call("create_agent", as_agent="top", agent_id="new", allowed_write_paths=["src"])
 
 
 def test_a_symbolic_link_leads_where_it_leads(rpc: Wire, family: Path) -> None:

@@ -138,6 +138,44 @@ def test_it_writes_nothing_but_where_it_was_allowed(may: Permissions, cwd: Path,
     assert (outside / "secret").read_text() == SECRET
 
 
+def test_the_hubs_home_and_database_are_no_agents_though_its_directory_holds_them(
+    may: Permissions, cwd: Path, configure: Callable[..., None]
+) -> None:
+    home = cwd / ".nexus"
+    configure(home=home, db_path=cwd / "nexus.db")
+    (home / "logs").mkdir(parents=True)
+    (home / "rpc.token").write_text(SECRET)
+    (cwd / "latest").symlink_to(home)
+    everywhere = replace(may, preset=Preset.TRUSTED, write_paths=(may.cwd,))
+    acts: list[Callable[[], Any]] = [
+        lambda: files.read_text(everywhere, ".nexus/rpc.token"),
+        lambda: files.read_text(everywhere, "latest/rpc.token"),
+        lambda: files.list_directory(everywhere, ".nexus"),
+        lambda: files.edit_text(everywhere, ".nexus/rpc.token", SECRET, "mine"),
+        lambda: files.write_text(everywhere, ".nexus/runners.toml", "mine"),
+        lambda: files.write_text(everywhere, "nexus.db-wal", "mine"),
+        lambda: searching.grep(everywhere, ".", ".nexus/rpc.token"),
+        lambda: searching.glob(everywhere, "**", "latest/logs"),
+    ]
+    before = listing(cwd)
+    for act in acts:
+        with pytest.raises(ToolRefused) as refused:
+            act()
+        assert refused.value.rule == "home"
+    assert searching.grep(everywhere, "agents") == ([], None)
+    assert searching.glob(everywhere, "**/rpc.token") == ([], None)
+    assert listing(cwd) == before and (home / "rpc.token").read_text() == SECRET
+
+
+def test_an_agent_whose_directory_lies_in_the_hubs_home_has_that(
+    may: Permissions, cwd: Path, configure: Callable[..., None]
+) -> None:
+    configure(home=cwd.parent)
+    assert files.read_text(may, "notes.txt") == "one\ntwo\nthree"
+    assert searching.grep(may, "^t.o", "src") == (["deep/b.py:1: two = 2"], None)
+    files.write_text(may, "out/new", "text")
+
+
 def test_it_follows_a_symlink_that_stays_inside(may: Permissions, cwd: Path) -> None:
     (cwd / "latest").symlink_to(cwd / "src")
     assert "two" in files.read_text(may, "latest/a.py")
