@@ -11,18 +11,29 @@ from control.models import HeldChoices, PoolAgent, Turn
 from control.telling import tell
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+LONGEST_LINE = 100  # of turns that sent one another; with more it is a loop
 
 
 def depth_after(sender: str | None, sent_at: datetime, resumed_at: datetime | None) -> int:
-    """Which turn of a chain something wakes: the first, unless a woken turn of its sender sent it.
+    """Which turn of a chain something wakes: the first, unless a woken turn of its sender sent it, or one that such a
+    turn had sent.
 
     What was sent before a person looked begins a chain anew.
     """
     if sender is None or (resumed_at is not None and sent_at < resumed_at):
         return 1
-    at_work = Q(ended_at=None) | Q(ended_at__gte=sent_at)
-    turns = Turn.objects.filter(at_work, agent__agent_id=sender, started_at__lte=sent_at)
-    return (turns.order_by("-started_at").values_list("depth", flat=True).first() or 0) + 1
+    begun, moment = Q(started_at__lte=sent_at), sent_at
+    for _ in range(LONGEST_LINE):
+        at_work = Q(ended_at=None) | Q(ended_at__gte=moment)
+        turns = Turn.objects.filter(at_work, begun, agent__agent_id=sender).order_by("-started_at")
+        turn = turns.only("depth", "source_agent_id", "queued_at").first()
+        if turn is None:
+            return 1
+        sender, moment = turn.source_agent_id, turn.queued_at
+        if turn.depth or sender is None:
+            return turn.depth + 1
+        begun = Q(started_at__lt=moment)  # before itself
+    return LONGEST_LINE
 
 
 def bite(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices | None:

@@ -18,7 +18,7 @@ from control.models import HeldChoices, PoolAgent, Turn, TurnStatus
 from control.runners.configuration import FILE
 from control.services import turns
 from control.toolset import CONTROL
-from control.waking import kinds, message, services
+from control.waking import bounds, kinds, message, services
 from control.waking.message import Item
 from control.waking.watch import Watch
 from control.worker.work import Worker
@@ -254,6 +254,57 @@ def test_it_ends_a_chain_of_agents_that_wake_one_another_and_tells(
         assert does("pool_resume", agent_id="pong")["ok"]
         assert [turn.depth for turn in played()] == [1]
         assert Event.objects.filter(type="pool.resumed").count() == 1
+
+
+def test_a_chain_goes_on_through_turns_that_were_sent_in_it(
+    call: Call, create: Call, project: str, configure: Call
+) -> None:
+    configure(pool_wake_depth=3)
+    with time_machine.travel(NOON, tick=False) as clock:
+        create("lead", "mail", preset="trusted")
+        create("kid", parent_agent_id="lead")
+        mail(call, project, "ann", "lead")
+        depths = []
+        for _ in range(6):
+            depths += [turn.depth for turn in woken()]
+            lead = taken()
+            if lead is None:
+                break
+            clock.shift(1)
+            sent = {"agent_id": "kid", "content": "Go on.", "timeout_seconds": 0}
+            assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
+            clock.shift(1)
+            kid = taken()
+            clock.shift(1)
+            mail(call, project, "kid", "lead")
+            for turn in (lead, kid):
+                assert turn is not None
+                turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+            clock.shift(61)
+        assert depths == [1, 2, 3]
+        assert PoolAgent.objects.get(agent_id="lead").held_why == HeldChoices.DEPTH
+
+
+def test_an_agent_that_sends_to_itself_again_and_again_is_taken_for_a_loop(
+    call: Call, create: Call, project: str
+) -> None:
+    with time_machine.travel(NOON, tick=False) as clock:
+        create("lead", preset="trusted")
+        create("peer", "mail")
+        sent = {"agent_id": "lead", "content": "Go on.", "timeout_seconds": 0}
+        does("pool_send", **sent)
+        for _ in range(bounds.LONGEST_LINE):
+            clock.shift(1)
+            turn = taken()
+            assert turn is not None
+            clock.shift(1)
+            assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
+            turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+        taken()
+        clock.shift(1)
+        mail(call, project, "lead", "peer")
+        assert woken() == []
+        assert PoolAgent.objects.get(agent_id="peer").held_why == HeldChoices.DEPTH
 
 
 def test_it_wakes_an_agent_only_so_often_a_minute(call: Call, create: Call, project: str, configure: Call) -> None:
