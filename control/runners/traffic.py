@@ -40,13 +40,13 @@ class Log:
     def __init__(self, agent_id: str, *secrets: str) -> None:
         self.path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
         self.secrets = Secrets(*secrets)
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, what: str, text: str, **more: str | int) -> None:
-        """Append a line; a disk that is full stops no turn."""
+        """Append a line; a disk that is full, or a directory that cannot be made, stops no turn."""
         line = {"at": iso(now()), "what": what, **more, "text": self.struck(text)[:LONGEST]}
         data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
         with contextlib.suppress(OSError):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "ab") as written:
                 if written.tell() + len(data) > LARGEST_FILE:

@@ -92,3 +92,10 @@ def test_of_a_line_that_is_too_long_its_beginning_is_logged_and_the_next_one_who
 def test_what_comes_together_and_what_ends_without_a_line_break_is_logged_whole() -> None:
     told = logged(Answer([b"one\ntwo\nth", b"ree"]))
     assert [(line["text"], "rest" in line) for line in told] == [("one\ntwo", False), ("three", False)]
+
+
+def test_a_place_where_nothing_can_be_written_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    with traffic.of("ann") as log:
+        log.write("request", "Hello")
+    assert (tmp_path / "logs").read_text() == "in the way"
