@@ -21,7 +21,12 @@ class ControlSettings(Settings):
         bare=str(DEFAULT_PORT),
     )
     pool_agents: int = setting(100, "Agents that the pool holds at most.", minimum=1, maximum=10_000)
-    pool_turns: int = setting(8, "Turns that are taken at once.", minimum=1, maximum=1_000)
+    pool_turns: int = setting(
+        8,
+        "Turns that are taken at once; for each of them one more that its agent sent, and may stand still for.",
+        minimum=1,
+        maximum=1_000,
+    )
     pool_queue: int = setting(100, "Turns that wait for one agent at most.", minimum=1, maximum=10_000)
     pool_idle_seconds: int = setting(
         0, "An agent with nothing to do for so long (s) ends; 0: it stays.", minimum=0, maximum=31_536_000

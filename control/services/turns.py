@@ -191,6 +191,13 @@ def waiting() -> list[tuple[str, str, str | None]]:
     return _waiting()
 
 
+def sent_by(agent_ids: Collection[str]) -> list[tuple[str, str]]:
+    """The open turns that these agents sent: whose each is, by its key, and who sent it."""
+    return list(
+        Turn.objects.open().filter(source_agent_id__in=agent_ids, depth=0).values_list("agent", "source_agent_id")
+    )
+
+
 def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
     """Take a turn that waits, of an agent that is at no other; None where that is so no more.
 

@@ -72,8 +72,13 @@ class Taking:
         if self._running.done() and not self._running.cancelled():
             return self._running.result()
         if self._asked.is_set():
-            return Ended(TurnStatus.CANCELLED)
-        return Ended(TurnStatus.FAILED, why="it took longer than the runner's turn_seconds")
+            return self._cut_off(Ended(TurnStatus.CANCELLED))
+        return self._cut_off(Ended(TurnStatus.FAILED, why="it took longer than the runner's turn_seconds"))
+
+    def _cut_off(self, ended: Ended) -> Ended:
+        """An end of which its runner did not tell, with what it had told that the turn used."""
+        draft = self._teller.draft
+        return replace(ended, input_tokens=draft.input_tokens, output_tokens=draft.output_tokens)
 
     async def gone(self) -> None:
         """Its end is stored: return once its runner has let go of it, or never will."""
@@ -104,7 +109,7 @@ class Taking:
                 ),
             )
         except Exception as error:
-            return _failed(error)
+            return self._cut_off(_failed(error))
         if ended.status == TurnStatus.DONE and not self._asked.is_set():
             try:
                 await self._check_directory()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -169,11 +169,14 @@ class Worker:
         would tell nothing new.
         """
         self._may_wait = True  # until it is known better
-        taking = [taken.turn for taken in list(self.taking.values())]
-        if self._stopping.is_set() or len(taking) >= ControlSettings.current().pool_turns:
+        if self._stopping.is_set():
             return False
-        queued = {Waiting(*row) for row in turns.waiting()}
+        taking = [taken.turn for taken in list(self.taking.values())]
         busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
+        queued = {Waiting(*row) for row in turns.waiting()}
+        if is_full := len(taking) >= ControlSettings.current().pool_turns:
+            awaited = self._awaited(taking)
+            queued = {turn for turn in queued if turn.agent in awaited}
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
@@ -184,8 +187,17 @@ class Worker:
                 transaction.on_commit(partial(self._claimed, chosen, turn))  # at once, where that is over
                 break
             self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
-        self._may_wait = bool(queued)
+        self._may_wait = is_full or bool(queued)
         return chosen is not None
+
+    @staticmethod
+    def _awaited(taking: Sequence[Turn]) -> set[str]:
+        """The agents that others at a turn sent to, and may stand still for: one at a time for each of those. Else a
+        place would wait for itself."""
+        names = {turn.agent_id: turn.agent.agent_id for turn in taking}
+        sent = [(agent, sender) for agent, sender in turns.sent_by(names.values()) if names.get(agent) != sender]
+        served = {sender for agent, sender in sent if agent in names}
+        return {agent for agent, sender in sent if sender not in served}
 
     def _claimed(self, waited: Waiting, turn: Turn) -> None:
         self._unsure.remove(turn.pk)

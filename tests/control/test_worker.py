@@ -32,6 +32,7 @@ from core.operations.errors import Code, NexusError
 from core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.control.pool import ADMIN, Take, acancel, acreate, asend, create, ended, said, send
 from tests.control.test_supervision import Cut
+from tests.core.waiting import LONG
 from tests.store import failing
 
 Plays = Callable[[Take], None]
@@ -126,6 +127,65 @@ async def test_it_takes_no_more_turns_than_it_may_whoever_sends_from_wherever(wo
     )
     assert [(await ended(turn.pk)).status for turn in sent] == ["done"] * 12
     assert most <= 4
+
+
+async def test_a_turn_that_waits_for_one_that_it_sent_keeps_no_place_from_it(
+    committed: None, configure: Callable[..., None], plays: Plays
+) -> None:
+    configure(control=True, pool_turns=1, pool_stop_seconds=60)
+    sends = {(None, "lead"): ["kid"], ("lead", "kid"): ["grandkid", "cousin"]}
+    taken: list[tuple[str | None, str]] = []
+    begun, queued = asyncio.Event(), asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        taken.append((scene.turn.source_agent_id, scene.agent.agent_id))
+        begun.set()
+        await queued.wait()
+        for below in sends.get(taken[-1], ()):
+            sent = {"agent_id": below, "content": "go", "timeout_seconds": LONG}
+            assert (await scene.call("control", "pool_send", sent)).result()["content"] == "done"
+        return DONE
+
+    def family() -> None:
+        create("lead")
+        create("other")
+        for name, parent in (("kid", "lead"), ("grandkid", "kid"), ("cousin", "kid")):
+            create(name, parent_agent_id=parent)
+
+    plays(take)
+    await in_thread(WRITERS, family)
+    task = asyncio.create_task((worker := Worker(now())).work())
+    lead = await asend("lead")
+    await begun.wait()
+    waits = [await asend("other"), await asend("kid")]  # which stands before what lead sends there
+    queued.set()
+    assert [(await ended(turn)).status for turn in (lead, *waits)] == ["done"] * 3
+    below = [(None, "kid"), ("lead", "kid"), ("kid", "grandkid"), ("kid", "cousin")]
+    assert taken == [(None, "lead"), *below, (None, "other")]
+    worker.stop()
+    await task
+
+
+async def test_what_a_turn_used_that_was_cut_off_is_counted(
+    worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        scene.draft.used(700, 30)
+        used.set()
+        if scene.turn.content == "fail":
+            raise ValueError("what nobody thought of")
+        await asyncio.Event().wait()
+        return DONE
+
+    plays(take)
+    await acreate("ann")
+    stalled = await asend("ann")
+    await used.wait()
+    await acancel(stalled)
+    for turn, status in ((await ended(stalled), "cancelled"), (await ended(await asend("ann", "fail")), "failed")):
+        assert (turn.status, turn.input_tokens, turn.output_tokens) == (status, 700, 30)
 
 
 async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(
