@@ -191,7 +191,7 @@ def waiting() -> list[tuple[str, str, str | None]]:
     return _waiting()
 
 
-def sent_by(agent_ids: Collection[str]) -> list[tuple[str, str]]:
+def sent_by(agent_ids: Collection[str]) -> list[tuple[str, str | None]]:
     """The open turns that these agents sent: whose each is, by its key, and who sent it."""
     return list(
         Turn.objects.open().filter(source_agent_id__in=agent_ids, depth=0).values_list("agent", "source_agent_id")
