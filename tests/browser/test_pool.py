@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import Hub
@@ -187,6 +187,26 @@ def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
     expect(page.get_by_text("What bounds rehearsal:")).to_be_hidden()
     page.get_by_label("Runner").select_option("rehearsal")
     expect(page.get_by_text("What bounds rehearsal:")).to_be_visible()
+
+
+def test_without_scripts_one_sends_ends_and_discards(
+    browser: Browser, hub: Hub, pool: scene.Does, smith: tuple[str, Path, Path]
+) -> None:
+    name, tree, _ = smith
+    with browser.new_context(base_url=hub.url, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto("/admin/pool/")
+        page.get_by_role("link", name=name, exact=True).click()
+        page.get_by_label("Message (Markdown)").fill("the *files*")
+        page.get_by_role("button", name="Send").click()
+        expect(page.locator("#turns")).to_contain_text("the *files*")
+        page.get_by_role("button", name="End the agent").click()
+        expect(page.locator("#about")).to_contain_text("ended")
+        page.get_by_role("link", name="What it changed").click()
+        page.get_by_role("button", name="Discard it").click()
+        page.get_by_role("button", name="Discard the changes, too").click()
+        expect(page.locator("#worktree")).to_contain_text("discarded")
+    assert not tree.exists()
 
 
 def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
