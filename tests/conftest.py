@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.conf import settings as django_settings
 from django.db import connection, transaction
 from django.test import TransactionTestCase
@@ -23,7 +24,7 @@ from filelock import FileLock
 from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
-from pytest_django import Settings
+from pytest_django import DjangoDbBlocker, Settings
 
 from coordination import renewal
 from coordination.models import Event, RetentionPass
@@ -114,6 +115,15 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
         return list(pool.map(go, calls))
 
 
+def streamed(answer: Any) -> str:
+    """All that a streaming answer says, read as the server reads it."""
+
+    async def read() -> bytes:
+        return b"".join([part async for part in answer])
+
+    return async_to_sync(read)().decode()
+
+
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with an empty store, to be copied: to copy one is quicker than to migrate.
@@ -143,6 +153,18 @@ def django_db_modify_db_settings(furnished: Path) -> None:
 def django_db_keepdb() -> bool:
     """Whether there is a store before Django makes one."""
     return not SERVER
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """At the end, the connections that threads still have are ended: PostgreSQL removes no database under them."""
+    yield
+    if SERVER:
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
 
 
 def cleared(_: TransactionTestCase) -> None:

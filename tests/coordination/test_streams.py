@@ -22,7 +22,7 @@ from core.clock import now
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from maintenance.history import export
-from tests.conftest import Call
+from tests.conftest import Call, streamed
 
 local = Client(headers={"host": "localhost"})
 
@@ -133,7 +133,7 @@ def test_it_shows_operators_the_events_of_no_workspace(deed: Event, workspace: s
     record = local.get(f"/admin/coordination/event/{deed.pk}/change/")
     assert "agent.created" in record.content.decode()
     assert f"/admin/events/{deed.pk}/" not in local.get(f"/admin/events/?workspace={workspace}").content.decode()
-    assert '"workspace_id": null' in b"".join(local.get("/admin/events/export/")).decode()
+    assert '"workspace_id": null' in streamed(local.get("/admin/events/export/"))
 
 
 def test_it_keeps_the_events_of_no_workspace_out_of_every_workspace(

@@ -31,6 +31,7 @@ from handoffs.models import Handoff
 from inbox.models import Message
 from planning.models import Issue, Task
 from tests.browser import scene
+from tests.conftest import streamed
 
 LOCAL = {"host": "127.0.0.1:8420"}
 Ids = dict[str, str]
@@ -325,15 +326,15 @@ def test_it_creates_a_handoff_for_a_role(team: Ids, browser: Client) -> None:
 
 def test_it_exports_exactly_what_is_filtered(team: Ids, browser: Client) -> None:
     answer = browser.get("/admin/events/export/?type=handoff.created")
-    lines = b"".join(answer).decode().splitlines()
+    lines = streamed(answer).splitlines()
     assert len(lines) == Event.objects.filter(type="handoff.created").count()
     table = browser.get("/admin/events/export/?type=handoff.created&format=csv")
-    assert len(b"".join(table).decode().splitlines()) == len(lines) + 1
+    assert len(streamed(table).splitlines()) == len(lines) + 1
 
 
 def test_it_exports_what_words_find_with_the_other_filters(team: Ids, browser: Client) -> None:
     answer = browser.get("/admin/events/export/?q=decisions&type=artifact.created")
-    assert b"".join(answer).decode().count("\n") == 1
+    assert streamed(answer).count("\n") == 1
 
 
 def test_it_closes_a_session(team: Ids, browser: Client) -> None:
@@ -355,7 +356,7 @@ def test_it_writes_no_formula_into_a_csv(team: Ids, browser: Client) -> None:
     do("agent_register", agent_id="=cmd()")
     do("session_open", agent_id="=cmd()", workspace_id=team["workspace"])
     table = browser.get("/admin/events/export/?format=csv")
-    assert ",=cmd()" not in b"".join(table).decode()
+    assert ",=cmd()" not in streamed(table)
 
 
 def test_it_stores_a_setting_and_shows_why_one_is_refused(committed: None, browser: Client, settings: Any) -> None:

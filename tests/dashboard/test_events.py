@@ -21,6 +21,7 @@ from core.apps import NexusAppConfig, event_types, nexus_apps
 from core.operations.caller import Caller
 from dashboard.sentences import lines
 from tests.browser import scene
+from tests.conftest import streamed
 from tests.dashboard.test_dashboard import Ids, do, queries
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -146,9 +147,9 @@ def test_it_tells_an_operators_act_that_nothing_else_tells(team: Ids, browser: C
 
 def test_it_exports_the_heartbeats_that_it_shows(team: Ids, browser: Client) -> None:
     log("session.heartbeat", actor_agent_id="planner")
-    shown, hidden = (b"".join(browser.get(f"/admin/events/export/{query}")) for query in ("?alive=on", ""))
-    assert b"session.heartbeat" in shown
-    assert b"session.heartbeat" not in hidden
+    shown, hidden = (streamed(browser.get(f"/admin/events/export/{query}")) for query in ("?alive=on", ""))
+    assert "session.heartbeat" in shown
+    assert "session.heartbeat" not in hidden
 
 
 def test_it_offers_types_by_prefix_with_counts(team: Ids, browser: Client) -> None:

@@ -129,6 +129,7 @@ async def test_it_ends_a_stream_of_notices_whose_key_died(committed: None, proje
                 pass
 
 
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")  # clients of before have it alone
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_it_says_that_the_store_cannot_be_watched(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, mode: str
