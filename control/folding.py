@@ -10,5 +10,6 @@ from control.services import transcript
 def fold_full() -> None:
     """Compact each living agent whose context is nearly full, as its runner counts."""
     for agent in PoolAgent.objects.living():
-        if selectors.is_nearly_full(agent):
-            transcript.compact(agent, None, selectors.runner_of(agent).available_tokens)
+        available = selectors.runner_of(agent).available_tokens
+        while selectors.is_nearly_full(agent) and transcript.compact(agent, None, available):
+            pass

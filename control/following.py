@@ -20,6 +20,7 @@ from control.drafts import DRAFTS, Piece
 from control.members import actor_of, check_authority
 from control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
 from control.operations.common import must_run
+from control.services import transcript
 from core.clock import iso
 from core.database import unless_busy
 from core.operations.caller import Caller
@@ -134,11 +135,11 @@ class Follower:
                         yield None
                         await parked.wait(AGAIN_SECONDS)
                         continue
-                    state, entries = look
+                    state, entries, is_all = look
                     for entry in entries:
                         yield entry
                         self.place = Place(self.place.agent, entry.position + 1)
-                    if len(entries) == PAGE:
+                    if not is_all:
                         continue
                     if state != self.told:
                         self.told = state
@@ -164,12 +165,13 @@ class Follower:
         self._is_written = True
         parked.woken.set()
 
-    def _look(self) -> tuple[State, list[Entry]]:
-        """The state, then the entries: what a state knows of was said by then, and is told before it."""
+    def _look(self) -> tuple[State, list[Entry], bool]:
+        """The state, then a page of the entries, and whether these are all: what a state knows of was said by then, and
+        is told before it."""
         may_follow(self.identify(), self.place.agent)
         state = state_of(self.place.agent)
         rows = Entry.objects.filter(agent=self.place.agent, position__gte=self.place.after).select_related("turn")
-        return state, list(rows.defer("turn__content", "turn__answer").order_by("position")[:PAGE])
+        return state, *transcript.page(rows.defer("turn__content", "turn__answer").order_by("position"), PAGE)
 
 
 def state_of(agent: PoolAgent) -> State:

@@ -40,9 +40,9 @@ def turn(agent_id: str, request_id: str) -> Turn | None:
 
 
 def messages(agent: PoolAgent, offset: int, limit: int) -> tuple[int, list[Entry]]:
-    """How many messages an agent's context has, and a page of them."""
+    """How many messages an agent's context has, and a page of them, shorter than the limit where they are long."""
     entries = Entry.objects.in_context().filter(agent=agent)
-    return entries.count(), list(entries[offset : offset + limit])
+    return entries.count(), transcript.page(entries[offset:], limit)[0]
 
 
 def tokens(agent: PoolAgent) -> TokensRow:

@@ -198,7 +198,7 @@ class PoolMessages(TypedDict):
 
 @operation(GetMessages, *COMMON, guards=(IN_POOL,), read_only=True)
 def pool_get_messages(p: GetMessages, caller: Caller) -> PoolMessages:
-    """What the agent knows: its messages, with the tool calls that it made."""
+    """What the agent knows: its messages, with the tool calls that it made; fewer than limit where they are long."""
     total, entries = selectors.messages(_seen(caller, p.agent_id), p.offset, p.limit)
     rows = [message_row(entry, p.offset + number) for number, entry in enumerate(entries)]
     return {"agent_id": p.agent_id, "total": total, "offset": p.offset, "limit": p.limit, "messages": rows}

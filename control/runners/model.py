@@ -153,8 +153,11 @@ class _Turn:
     async def _entries(self) -> list[Entry]:
         """The transcript, folded where it nearly fills the context."""
         agent = self.scene.agent
-        if await in_thread(READERS, partial(selectors.is_nearly_full, agent)):
-            await in_thread(WRITERS, partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens))
+        is_full = partial(selectors.is_nearly_full, agent)
+        fold = partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens)
+        while await in_thread(READERS, is_full):
+            if await in_thread(WRITERS, fold) is None:
+                break
         return await in_thread(READERS, partial(transcript.context, agent))
 
     def _instructions(self) -> list[str]:

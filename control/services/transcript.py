@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Left
 
 from control import telling
@@ -20,6 +20,9 @@ from core.database.prepared import Select, Slot, Update, insert
 
 BYTES_A_TOKEN = 4  # the usual estimate, where the model does not tell
 PAGE = 100  # entries that are read at once, where not all are needed
+LARGEST_PAGE = 4_000_000  # tokens that are read at once for somebody, some 16 MB
+AT_ONCE = 8_000_000  # tokens that one compaction folds, some 32 MB: nobody else writes meanwhile
+ROW = 100  # tokens that an entry counts for there beside its own
 KEPT = 2  # turns that compaction leaves as they were said
 QUOTED = 400  # characters of an entry that the summary keeps
 SUMMARY = 4  # the part of a context that it takes at most: a quarter
@@ -93,6 +96,17 @@ def before(agent: PoolAgent, position: int) -> list[Entry]:
     return _before(PAGE, agent=agent.pk, position=position)
 
 
+def page(entries: QuerySet[Entry], limit: int) -> tuple[list[Entry], bool]:
+    """The first of the entries, fewer than the limit where they are long; and whether these are all."""
+    found, tokens = list[Entry](), 0
+    for entry in entries[:limit].iterator(PAGE // 10):
+        found.append(entry)
+        tokens += entry.tokens
+        if tokens > LARGEST_PAGE:
+            return found, False
+    return found, len(found) < limit
+
+
 def tokens_by_role(agent: PoolAgent) -> dict[str, int]:
     """How many tokens of the context each role takes."""
     rows = Entry.objects.in_context().filter(agent=agent).order_by().values_list("role").annotate(total=Sum("tokens"))
@@ -104,13 +118,14 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
     None where nothing lies there. `available` are the tokens that the context holds; `by` is None where nobody asks.
 
     The entries stay in the store, out of the context. The summary quotes the beginning of what was asked and answered,
-    the newest where not all of it has room: it needs no model, and says that it is one.
+    the newest where not all of it has room: it needs no model, and says that it is one. Of a very large context one
+    call folds the oldest part.
     """
     moment = now()
     with write():
         agent = PoolAgent.objects.get(pk=agent.pk)
         known = Entry.objects.in_context().filter(agent=agent)
-        old = known.exclude(turn__in=_recent_turns(known))
+        old = _oldest(known.exclude(turn__in=_recent_turns(known)))
         before, folded = (among.aggregate(tokens=Sum("tokens"))["tokens"] or 0 for among in (known, old))
         if (count := old.count()) < 2:
             return None
@@ -135,6 +150,16 @@ def _recent_turns(known: QuerySet[Entry]) -> list[str]:
         if len(recent) == KEPT:
             break
     return recent
+
+
+def _oldest(old: QuerySet[Entry]) -> QuerySet[Entry]:
+    """Of entries what is folded at once, an earlier summary included."""
+    weight = 0
+    for position, tokens in old.values_list("position", "tokens").iterator(PAGE):
+        weight += tokens + ROW
+        if weight > AT_ONCE:
+            return old.filter(Q(position__lte=position) | Q(role=Role.SYSTEM))
+    return old
 
 
 def _quoted(old: QuerySet[Entry], most: int) -> str:

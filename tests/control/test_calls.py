@@ -173,6 +173,16 @@ def test_messages_show_the_tool_calls(rpc: Wire, agent: str) -> None:
     assert rpc.call("get_messages", agent, offset=9)["messages"] == []
 
 
+def test_a_page_of_long_messages_is_shorter(rpc: Wire, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "LARGEST_PAGE", 100)
+    for _ in range(3):
+        rpc.call("send", agent, content="word " * 60, timeout_seconds=0)
+        done("short")
+    pages = [[message["index"] for message in rpc.call("get_messages", agent, offset=at)["messages"]] for at in (0, 2)]
+    assert pages[0] == [0, 1] and pages[1][0] == 2
+    assert rpc.call("get_messages", agent)["total"] == 12
+
+
 def test_compact_answers_what_it_did(rpc: Wire, agent: str) -> None:
     assert rpc.call("compact", agent) == {"compacted": False, "reason": "nothing_to_compact"}
     for number in range(4):

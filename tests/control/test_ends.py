@@ -129,6 +129,33 @@ def test_an_agent_that_is_compacted_again_and_again_keeps_one_bounded_summary() 
     assert asked == sorted(asked) and asked[-1] == 38, "the newest of what it folded, in the order in which it was said"
 
 
+def test_a_very_large_context_is_folded_in_parts_that_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "AT_ONCE", 100_000)
+    agent = create("ann")
+    said = [
+        Entry(
+            agent=agent,
+            position=position,
+            role=Role.ASSISTANT,
+            content=f"answer {position} " + "word " * 100,
+            tokens=150,
+            created_at=now(),
+        )
+        for position in range(2_000)
+    ]
+    Entry.objects.bulk_create(said)
+    PoolAgent.objects.update(entries_made=len(said), entries_known=len(said))
+    known, parts = len(said), []
+    while transcript.compact(agent, "ops", 8_000):
+        [row] = selectors.agents()
+        parts.append(known - row["message_count"])
+        known = row["message_count"]
+        assert known == Entry.objects.in_context().filter(agent=agent).count()
+    assert parts == [400, 401, 401, 401, 396], "a summary instead of each part, and of the summary before"
+    summary = Entry.objects.in_context().get(agent=agent)
+    assert summary.tokens < 2_100 and "answer 1999 word" in summary.content
+
+
 def test_a_claim_takes_what_still_waits_of_an_agent_at_no_other() -> None:
     create("ann")
     first, second = send("ann"), send("ann")

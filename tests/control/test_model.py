@@ -15,7 +15,7 @@ from control.models import Entry, Role
 from control.runners import configuration, model, sandbox, traffic
 from control.runners.base import Decision, RunnerFailed
 from control.runners.model import take
-from control.services import turns
+from control.services import transcript, turns
 from coordination.services import workspaces
 from core.config import CoreSettings
 from core.operations.errors import NexusError
@@ -334,6 +334,22 @@ async def test_it_folds_what_was_said_long_ago_when_a_turn_begins_nearly_full(
     assert all("Question 0" not in message["content"] for message in rest)
     folded = await in_thread(READERS, lambda: Entry.objects.filter(compacted_at__isnull=False).count())
     assert folded > 0
+
+
+async def test_it_folds_a_very_large_context_in_parts_before_its_turn(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(says("word " * 2_000)) as (_server, url):
+        for number in range(6):
+            await stage.take(small(url), f"Question {number}")
+    monkeypatch.setattr(transcript, "AT_ONCE", 4_000)
+    monkeypatch.setattr(selectors, "is_nearly_full", lambda agent: True)
+    with serving(says("Yes.")) as (server, url):
+        ended = await stage.take(small(url), "Still there?")
+    assert ended.answer == "Yes."
+    system, *rest = server.asked[0]["messages"]
+    assert system["content"].count("Summary of what was said") == 1 and "user: Question 4" in system["content"]
+    assert [message["content"] for message in rest if message["role"] == "user"] == ["Question 5", "Still there?"]
 
 
 async def test_it_needs_the_key_that_its_runner_names(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,36 @@ def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest
         "initial_message": "Hello", "wait_for_initial_response": True,
     }  # fmt: skip
     assert set(asked) == set(CreateAgent.model_fields)
+
+
+def test_it_shows_the_newest_messages_though_long_ones_come_in_several_pages(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Client:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        async def __aenter__(self) -> Client:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        def for_agent(self, agent_id: str) -> Client:
+            return self
+
+        async def get_messages(self, offset: int = 0, limit: int = 200) -> dict[str, Any]:
+            """Of nine, two at a time."""
+            messages = [{"index": index} for index in range(offset, min(offset + min(limit, 2), 9))]
+            return {"agent_id": "ann", "total": 9, "offset": offset, "limit": limit, "messages": messages}
+
+    monkeypatch.setattr(rpc, "NexusClient", Client)
+    command = Command()
+    with pytest.raises(SystemExit) as ended:
+        command.run(**vars(command.create_parser("nexus", "rpc").parse_args("messages ann --limit 5".split())))
+    told = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0 and (told["offset"], told["limit"]) == (4, 5)
+    assert [message["index"] for message in told["messages"]] == [4, 5, 6, 7, 8]
 
 
 def test_its_verbs_are_all_tested() -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control import following
-from control.models import PoolAgent, Role, Turn, TurnStatus
+from control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from control.rpc.endpoint import ENDPOINT
+from control.services import transcript
 from coordination.toolset import run
 from core.operations.errors import NexusError
 from core.waiting import waiter
@@ -121,6 +122,33 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
     told = asyncio.run(play())
     assert told.index(("entry", "the last word")) < len(told) - 1
     assert look is following.Follower._look
+
+
+def test_long_entries_are_read_a_few_at_a_time_and_all_told_before_the_state(
+    lead: PoolAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript, "LARGEST_PAGE", 100)
+    pages: list[int] = []
+    page = transcript.page
+
+    def counted(*arguments: Any) -> tuple[list[Entry], bool]:
+        found = page(*arguments)
+        pages.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(transcript, "page", counted)
+    send("lead", "word " * 60)
+    turn = take()
+    for _ in range(4):
+        say(turn, Role.ASSISTANT, "word " * 60)
+
+    async def play() -> list[Any]:
+        async with listening() as (listener, _):
+            told = [await asyncio.wait_for(listener.messages.get(), START_SECONDS) for _ in range(7)]
+            return [message["event"] for message in told if "event" in message]
+
+    assert asyncio.run(play()) == [*["entry"] * 5, "state"]
+    assert max(pages) == 2
 
 
 def test_a_slow_reader_stops_nobody_and_misses_nothing(lead: PoolAgent) -> None:

@@ -182,7 +182,13 @@ server:
         async def newest(client: NexusClient) -> dict[str, Any]:
             agent = client.for_agent(options["agent_id"])
             total = (await agent.get_messages(limit=1))["total"]
-            return await agent.get_messages(max(total - options["limit"], 0), options["limit"])
+            first = max(total - options["limit"], 0)
+            page = await agent.get_messages(first, options["limit"])
+            messages = page["messages"]
+            while page["messages"] and first + len(messages) < total:  # long ones come in several pages
+                page = await agent.get_messages(first + len(messages), options["limit"])
+                messages += page["messages"]
+            return {**page, "offset": first, "messages": messages}
 
         return asyncio.run(self._follow(options)) if options["follow"] else self._ask(options, newest)
 
