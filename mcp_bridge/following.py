@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -18,15 +18,16 @@ from mcp_types import (
 )
 
 from core.operations.caller import Caller
-from core.operations.errors import NexusError
+from core.operations.errors import Code, NexusError
+from core.operations.runner import documented
 from core.waiting import waiter
 from mcp_bridge import tasks
 from mcp_bridge.context import Context
+from mcp_bridge.errors import as_mcp
 from mcp_bridge.extension import described, require
 from mcp_bridge.models import TaskStatus
 
 LOOK_SECONDS = 5.0  # between two looks at a task when no event came: time may end it, or its agent
-Listen = Callable[[Context, SubscriptionsListenRequestParams], Awaitable[SubscriptionsListenResult]]
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -52,11 +53,12 @@ class _Session:
 
 
 async def listened(
-    ctx: Context, params: SubscriptionsListenRequestParams, caller: Caller, listen: Listen
+    ctx: Context, params: SubscriptionsListenRequestParams, caller: Caller, listen: ListenHandler
 ) -> SubscriptionsListenResult:
     """`listen`, and what becomes of the tasks that the request names; of those that are not the caller's, nothing.
 
-    Raises an MCP error for a client that did not declare the extension, and for a list that is none or too long.
+    Raises an MCP error for a client that did not declare the extension, for a list that is none or too long, for a key
+    that is good no more, and where the store cannot be asked.
     """
     named = (params.notifications.model_extra or {}).get("taskIds")
     if named is None:
@@ -67,7 +69,7 @@ async def listened(
     task_ids = [task_id for task_id in dict.fromkeys(named) if await _is_there(task_id, caller)]
     acknowledged = asyncio.Event()
     session: Any = _Session(ctx.session, task_ids, acknowledged)
-    following = asyncio.ensure_future(_follow(ctx, task_ids, caller, acknowledged))
+    following = asyncio.ensure_future(_follow(ctx, task_ids, caller, acknowledged, listen.close))
     try:
         return await listen(replace(ctx, session=session), params)
     finally:
@@ -77,14 +79,26 @@ async def listened(
 async def _is_there(task_id: str, caller: Caller) -> bool:
     try:
         await tasks.known(task_id, caller)
-    except NexusError:
-        return False
+    except Exception as error:
+        if isinstance(error, NexusError) and error.code is Code.NOT_FOUND:
+            return False
+        raise as_mcp(error) from None
     return True
 
 
-async def _follow(ctx: Context, task_ids: list[str], caller: Caller, acknowledged: asyncio.Event) -> None:
+async def _follow(
+    ctx: Context, task_ids: list[str], caller: Caller, acknowledged: asyncio.Event, end: Callable[[], None]
+) -> None:
+    """Tell of each, and `end` the stream where that cannot be done: its key is good no more, or the store is away."""
     await acknowledged.wait()  # which is the first of the stream
-    await asyncio.gather(*(_tell_end(ctx, task_id, caller) for task_id in task_ids), return_exceptions=True)
+    try:
+        async with asyncio.TaskGroup() as telling:
+            for task_id in task_ids:
+                telling.create_task(_tell_end(ctx, task_id, caller))
+    except* Exception as failures:
+        for failure in failures.exceptions:
+            documented(failure)  # in the log, where nobody expects it
+        end()
 
 
 async def _tell_end(ctx: Context, task_id: str, caller: Caller) -> None:

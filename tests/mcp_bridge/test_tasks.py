@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
+from unittest.mock import AsyncMock
 
 import pytest
 import time_machine
+from django.db import OperationalError
 from django.test import Client as Browser
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,15 +36,17 @@ from control.models import Question, Turn, TurnStatus
 from control.services import turns
 from control.toolset import CONTROL
 from coordination.models import Event
+from coordination.services.agents import hash_secret
 from coordination.toolset import arun, run
 from core.operations import deferred
-from core.operations.caller import Caller
+from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError
 from core.operations.registry import operations
 from core.operations.runner import arun as arun_of
-from core.waiting import READERS, WRITERS, in_thread
+from core.waiting import READERS, WRITERS, in_thread, waiter
 from mcp_bridge import history, metrics, tasks
 from mcp_bridge.models import Task
+from mcp_bridge.server import build_server
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import OPERATOR
 from tests.control import pool
@@ -589,6 +593,27 @@ async def test_it_tells_a_listener_of_its_end(connect: Connect, asked: dict[str,
         assert told.task_id == task.task_id and told.envelope()["data"]["events"]
         assert told.result == (await tasking.get(client.session, task.task_id)).result
         listening.cancel()
+    assert heard.empty()
+
+
+@pytest.mark.parametrize("why", ["the key is good no more", "the store is away"])
+async def test_it_ends_the_stream_of_a_listener_whom_it_can_tell_no_more(
+    asked: dict[str, Any], project: str, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    key = (await arun(OPERATOR, "agent_key_issue", {"agent_id": "ana"}))["data"]["api_key"]
+    bound = Caller("memory", agent_id="ana", connection=of_its_own("memory"), credential=hash_secret(key))
+    heard: asyncio.Queue[tasking.Task] = asyncio.Queue()
+    async with Client(build_server(lambda context: bound), extensions=[Tasks(heard)]) as client:
+        listening = await listens(client, (await begun(client, "event_wait", **asked)).task_id)
+        async with asyncio.timeout(START_SECONDS):
+            while len(waiter().parked) < 2:  # the watch of all streams, and this task's
+                await asyncio.sleep(0)
+        if why == "the store is away":
+            monkeypatch.setattr(tasks, "get", AsyncMock(side_effect=OperationalError("away")))
+        else:
+            assert (await arun(OPERATOR, "agent_key_set_active", {"agent_id": "ana", "active": False}))["ok"]
+        await put(project)
+        assert isinstance(await asyncio.wait_for(listening, START_SECONDS), SubscriptionsListenResult)
     assert heard.empty()
 
 
