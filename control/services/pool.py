@@ -222,14 +222,22 @@ def _was_ours(agent_id: str, actor: Actor) -> bool:
     return before.exists()
 
 
+def usual_directory(parent: PoolAgent | None) -> str:
+    """That of an agent which names none: its parent's, or the server's. Raises VALIDATION_ERROR where that is gone."""
+    try:
+        return str(Path.cwd()) if parent is None else parent.cwd
+    except FileNotFoundError:
+        raise invalid("The server's own directory is gone: name another one as cwd.", field="cwd") from None
+
+
 def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Actor) -> rules.Permissions:
     """What a new agent may. Raises VALIDATION_ERROR and NOT_PERMITTED."""
     ceiling = None if parent is None else parent.permissions
-    below = cwd or (ceiling.cwd if ceiling else str(Path.cwd()))
+    below = cwd or usual_directory(parent)
     paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
     wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
     try:
-        may = rules.grant(wish, parent=ceiling, default_cwd=str(Path.cwd()), by_parent=not actor.is_administrator)
+        may = rules.grant(wish, parent=ceiling, default_cwd=below, by_parent=not actor.is_administrator)
     except rules.Broken as broken:
         if broken.rule in ("preset", "tools"):
             raise invalid(str(broken), field="preset" if broken.rule == "preset" else "disable_tools") from None

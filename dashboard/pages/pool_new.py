@@ -11,8 +11,10 @@ from django.shortcuts import redirect
 from control import rules, wording
 from control.config import ControlSettings
 from control.members import find
+from control.models import PoolAgent
 from control.runners import sandbox
 from control.runners.configuration import Runner, Runners, problem, runners
+from control.services.pool import usual_directory
 from control.toolset import CONTROL
 from control.waking import kinds
 from core.operations.errors import NexusError
@@ -30,7 +32,7 @@ def new(request: HttpRequest) -> HttpResponse:
     known, wrong = known_runners()
     settings = ControlSettings.current()
     permissions = parent.permissions if parent else None
-    below = parent.cwd if parent else str(Path.cwd())
+    below = _usual_directory(parent)
     initial = {"parent_agent_id": parent.agent_id} if parent else {}
     offered = {name: f"{name}: {_described(runner)}" for name, runner in known.by_name.items()} if known else {}
     if known:
@@ -69,6 +71,14 @@ def new(request: HttpRequest) -> HttpResponse:
         tools=[(choice, " ".join(wording.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
         bounds=[(name, sandbox.in_words(runner)) for name, runner in known.by_name.items()] if known else [],
     )
+
+
+def _usual_directory(parent: PoolAgent | None) -> str:
+    """Empty where it is gone."""
+    try:
+        return usual_directory(parent)
+    except NexusError:
+        return ""
 
 
 def known_runners() -> tuple[Runners | None, str]:

@@ -210,6 +210,20 @@ def test_a_ceiling_is_asked_before_the_disk(rpc: Wire, family: Path) -> None:
     assert within["code"] == "VALIDATION_ERROR"
 
 
+def test_a_server_whose_own_directory_is_gone_asks_for_another(
+    rpc: Wire, family: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = family / "own"
+    own.mkdir()
+    monkeypatch.chdir(own)
+    own.rmdir()
+    for worktree in (False, True):
+        error = rpc.refused("create_agent", agent_id="x", worktree=worktree)
+        assert (error["data"]["code"], error["data"]["details"]) == ("VALIDATION_ERROR", {"field": "cwd"})
+    rpc.call("create_agent", agent_id="x", cwd=str(family), allowed_write_paths=["sub"])
+    rpc.call("create_agent", agent_id="y", parent_agent_id="top")
+
+
 def test_a_tool_that_was_taken_away_is_not_there_over_the_wire_either(rpc: Wire, family: Path) -> None:
     taken = ["send", "cancel", "destroy_agent", "create_agent"]
     rpc.call("create_agent", agent_id="barred", preset="trusted", disable_tools=taken, cwd=str(family))
