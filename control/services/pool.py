@@ -125,6 +125,7 @@ def destroy(actor: Actor, agent_id: str) -> bool:
         check_authority(actor, agent, "end")
         check_not_disabled(actor, "destroy_agent")
         end(agent, actor.name, moment, why="destroyed")
+        _end_where_all_may_go(actor.name)
     return True
 
 
@@ -150,9 +151,21 @@ def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
             agent.should_shutdown = True
             agent.save(update_fields=["should_shutdown"])
             tell("pool.shutdown_asked", actor.name, agent, moment)
-        if not PoolAgent.objects.living().filter(should_shutdown=False).exists():
-            server.ask_to_end(actor.name)
+        _end_where_all_may_go(actor.name)
     return agent
+
+
+def _end_where_all_may_go(by: str) -> None:
+    """Ask the server to end where there are agents, and each was told that it may go."""
+    marks = set(PoolAgent.objects.living().values_list("should_shutdown", flat=True))
+    if marks == {True}:
+        server.ask_to_end(by)
+
+
+def stay() -> None:
+    """A server begins: what an agent was told of the end of an earlier one is over."""
+    with write():
+        PoolAgent.objects.living().filter(should_shutdown=True).update(should_shutdown=False)
 
 
 def end_temporary(before: datetime) -> None:
@@ -174,6 +187,7 @@ def end_idle(seconds: int) -> None:
         with write():
             for agent in idle:
                 end(agent, None, moment, why=f"it had nothing to do for {seconds} s")
+            _end_where_all_may_go(BY)
 
 
 def meant(path: str, field: str) -> str:

@@ -23,7 +23,7 @@ from control.drafts import DRAFTS
 from control.rpc.endpoint import ENDPOINT
 from control.runners import sandbox
 from control.runners.configuration import runners
-from control.services import server
+from control.services import pool, server
 from control.worker.alone import alone
 from control.worker.keeper import GRACE_SECONDS, KILL_SECONDS, STOP
 from control.worker.storing import stored
@@ -92,6 +92,7 @@ async def _run_pool(begun: Begun) -> Begun:
         server.SERVER, "Another server runs this store's pool; this one stands by, and takes over when it ends."
     )
     try:
+        await stored(pool.stay, math.inf, twice=True)
         if only.waited:
             begun = await stored(_now, math.inf)
         async with asyncio.TaskGroup() as tasks:

@@ -260,3 +260,18 @@ def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> N
     assert running is not None
     assert rpc.call("shutdown_server")["success"] and asked()
     running.release()
+def test_the_server_is_asked_to_end_once_all_that_there_are_may_go(rpc: Wire, agent: str) -> None:
+    def asked() -> int:
+        return Event.objects.filter(type=server.END_ASKED).count()
+
+    for name in ("b", "c"):
+        rpc.call("create_agent", agent_id=name)
+    rpc.call("shutdown", agent)
+    rpc.call("destroy_agent", agent_id="b")
+    assert not asked(), "one may not go"
+    rpc.call("destroy_agent", agent_id="c")
+    assert asked() == 1
+    rpc.call("destroy_agent", agent_id="a")
+    assert asked() == 1, "none is there, and none was told that it may go"
+
+

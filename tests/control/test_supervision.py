@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from control.services import server
+from control.models import PoolAgent
+from control.services import pool, server
 from control.services.server import SERVER
 from control.worker import alone, supervision
 from control.worker.supervision import supervise
@@ -19,6 +20,7 @@ from core.clock import now
 from core.database import store
 from core.database.base import Sole
 from core.waiting import READERS, WRITERS, in_thread, waiter
+from tests.control.pool import ADMIN, create
 
 
 async def test_one_that_stands_by_runs_no_worker_and_hears_no_end_that_is_asked_of_another(
@@ -60,6 +62,31 @@ async def test_one_that_stands_by_runs_no_worker_and_hears_no_end_that_is_asked_
     async with waiter().park(lambda event: event.type == server.END_ASKED):
         await in_thread(WRITERS, lambda: server.ask_to_end("ops"))
         assert await signals.get() == signal.SIGTERM
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_what_agents_were_told_of_the_end_of_an_earlier_server_is_over(
+    committed: None, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(control=True, home=tmp_path)
+    begun = asyncio.Event()
+
+    async def worked(since: datetime) -> int:
+        begun.set()
+        return await asyncio.Future[int]()
+
+    def shut_down() -> PoolAgent:
+        create("ann")
+        return pool.shut_down(ADMIN, "ann")
+
+    monkeypatch.setattr(supervision, "_worked", worked)
+    ann = await in_thread(WRITERS, shut_down)
+    assert ann.should_shutdown
+    serving = asyncio.create_task(supervise())
+    await begun.wait()
+    await ann.arefresh_from_db()
+    assert not ann.should_shutdown
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
