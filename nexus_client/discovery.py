@@ -72,13 +72,17 @@ def discover_token_ports(nexus_dir: Path | None = None) -> dict[int, Path]:
 
 
 async def probe_server(
-    port: int, host: str = BIND_HOST, timeout: float = PROBE_SECONDS, token_path: Path | None = None
+    port: int,
+    host: str = BIND_HOST,
+    timeout: float = PROBE_SECONDS,
+    token_path: Path | None = None,
+    nexus_dir: Path | None = None,
 ) -> DiscoveredServer:
     """What is on a port, and whether it takes the token of that file, or else of the port's file in the home.
 
     The token is shown to nobody that does not ask for one as a server does.
     """
-    path = token_path or discover_token_ports().get(port)
+    path = token_path or discover_token_ports(nexus_dir).get(port)
     sight, token, error = await look(port, host, timeout), None, None
     if sight.status == 401 and path is not None:
         try:
@@ -105,13 +109,14 @@ async def discover_servers(
     host: str = BIND_HOST,
     timeout: float = PROBE_SECONDS,
     max_concurrency: int = MOST_AT_ONCE,
+    nexus_dir: Path | None = None,
 ) -> list[DiscoveredServer]:
-    """Probe ports, so many at once; what is on each that is not free, in their order."""
+    """Probe ports, so many at once, with the tokens of a home; what is on each that is not free, in their order."""
     places = asyncio.Semaphore(max_concurrency)
 
     async def probe(port: int) -> DiscoveredServer:
         async with places:
-            return await probe_server(port, host, timeout)
+            return await probe_server(port, host, timeout, nexus_dir=nexus_dir)
 
     found = await asyncio.gather(*(probe(port) for port in dict.fromkeys(ports)))
     return [server for server in found if server.detection is not DetectionResult.NO_SERVER]

@@ -374,6 +374,8 @@ def test_two_servers_are_found_each_with_its_token(hub: Hub, home: Path) -> None
             assert (found["port"], found["auth"]) == (server.address[1], "ok")
         spec = f"{hub.address[1]},{other.address[1]}"
         found = rpc(home, *DISCOVER, "--ports", spec)["servers"]
+        (found,) = rpc(hub.home, *DISCOVER, "--home", str(home))["servers"]
+        assert (found["port"], found["auth"]) == (other.address[1], "ok"), "by its flag as by its variable"
         auth = {server["port"]: server["auth"] for server in found}  # by port, of which either may be the lower
         assert auth == {hub.address[1]: "required", other.address[1]: "ok"}
         assert "no token" in failed(home, "list", "--port", str(hub.address[1]))

@@ -248,8 +248,9 @@ server:
 
     def discover(self, options: Mapping[str, Any]) -> int:
         """The servers that are found; exit code 1 where there are none."""
-        ports = options["ports"] or {*discover_token_ports(CoreSettings.current().home), _port(options)}
-        found = asyncio.run(discover_servers(sorted(ports), timeout=options["timeout"]))
+        home = CoreSettings.current().home
+        ports = options["ports"] or {*discover_token_ports(home), _port(options)}
+        found = asyncio.run(discover_servers(sorted(ports), timeout=options["timeout"], nexus_dir=home))
         servers = [asdict(server) for server in found if server.detection is DetectionResult.NEXUS_SERVER]
         self._print({"servers": servers})
         if not servers:
