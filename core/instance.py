@@ -26,6 +26,27 @@ class Holder:
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        """Where a client on this machine reaches it."""
+        return local_address(self.host)
+
+    @property
+    def url(self) -> str:
+        """How a client on this machine reaches it."""
+        return local_url(self.host, self.port)
+
+
+def local_address(host: str) -> str:
+    """Where a client on this machine reaches what listens there."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared with, not bound to
+
+
+def local_url(host: str, port: int) -> str:
+    """How a client on this machine reaches what listens there."""
+    address = local_address(host)
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
 
 @contextlib.contextmanager
 def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:

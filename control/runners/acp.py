@@ -241,7 +241,7 @@ def _reach(key: str, place: Place) -> dict[str, str]:
     if not place.is_confined:
         reach["NEXUS_HOME"] = str(settings.home)
     if holder := running_server(settings.home):
-        reach["NEXUS_URL"] = f"http://{holder.host}:{holder.port}"
+        reach["NEXUS_URL"] = holder.url
     return reach
 
 

@@ -61,13 +61,12 @@ def throwaway(home: Path) -> Stage:
 
 def hub(holder: Holder) -> Stage:
     """Each agent connects to the running hub with a key of its own."""
-    url = f"http://{holder.host}:{holder.port}"
 
     def transport(agent_id: str) -> Any:
         headers = {"Authorization": f"Bearer {_key(agent_id)}"}
-        return streamable_http_client(f"{url}/mcp", http_client=create_mcp_http_client(headers=headers))
+        return streamable_http_client(f"{holder.url}/mcp", http_client=create_mcp_http_client(headers=headers))
 
-    told = f"The agents play on the hub at {url}: open it in a browser and look on."
+    told = f"The agents play on the hub at {holder.url}: open it in a browser and look on."
     return Stage(told, nullcontext, transport, _leave)
 
 

@@ -229,6 +229,21 @@ def test_a_port_of_its_own_has_json_rpc_and_nothing_else(furnish: Furnish, tmp_p
         assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line], hub.lines
 
 
+def test_the_command_finds_a_server_wherever_it_listens(furnish: Furnish, tmp_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
+    home = home_with_runners(furnish, tmp_path)
+    for hub in serving(home, "--control", "--host", "::1"):
+        port = hub.address[1]
+        for verb in ("list", "detect"):
+            said = nexus(home, "rpc", verb)
+            assert said.returncode == 0, said.stderr
+        elsewhere = nexus(home, "rpc", "list", "--port", str(free_port()))
+        assert elsewhere.returncode == 1 and str(port) not in elsewhere.stderr
+
+
 def test_an_agents_own_server_leaves_the_token_as_it_is(furnish: Furnish, tmp_path: Path) -> None:
     home = home_with_runners(furnish, tmp_path)
     for hub in serving(home, "--control"):

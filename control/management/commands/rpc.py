@@ -36,6 +36,7 @@ from core.instance import running
 from core.operations.errors import Code, NexusError
 from core.verbs import Verb, VerbsCommand
 from nexus_client import (
+    BIND_HOST,
     DEFAULT_PORT,
     ClientError,
     DetectionResult,
@@ -195,7 +196,7 @@ server:
     async def _follow(self, options: Mapping[str, Any]) -> int:
         entries: deque[Told] = deque(maxlen=options["limit"])  # that are not printed yet
         begun = False
-        async with NexusClient(_port(options), nexus_dir=CoreSettings.current().home) as client:
+        async with _client(options) as client:
             async for told in client.for_agent(options["agent_id"]).stream():
                 begun = begun or told.event == "state"  # which comes after all that was said by then
                 if told.event == "entry":
@@ -239,8 +240,8 @@ server:
 
     def detect(self, options: Mapping[str, Any]) -> int:
         """What is on the port."""
-        port = _port(options)
-        result = asyncio.run(detect_server(port))
+        port, host = _server(options)
+        result = asyncio.run(detect_server(port, host))
         self._print({"port": port, "result": result})
         if result is DetectionResult.NEXUS_SERVER:
             return 0
@@ -271,7 +272,7 @@ server:
         """Print what a call comes to; exit code 1 where its field `done` says that nothing was. Raises ClientError."""
 
         async def asked() -> Mapping[str, Any]:
-            async with NexusClient(_port(options), nexus_dir=CoreSettings.current().home) as client:
+            async with _client(options) as client:
                 return await call(client)
 
         result = asyncio.run(asked())
@@ -297,6 +298,16 @@ def _without_pool(options: Mapping[str, Any]) -> str:
     if holder is None or options["port"] not in (None, holder.port):
         return ""
     return (
+def _server(options: Mapping[str, Any]) -> tuple[int, str]:
+    """The port and the address of the server that is meant: this home's may listen elsewhere than others."""
+    port, holder = _port(options), running(CoreSettings.current().home)
+    return port, holder.address if holder and holder.port == port else BIND_HOST
+
+
+def _client(options: Mapping[str, Any]) -> NexusClient:
+    return NexusClient(*_server(options), nexus_dir=CoreSettings.current().home)
+
+
         f"The hub of this home, process {holder.pid} on {holder.host}:{holder.port}, runs no pool: stop it, and start "
         "it again with `nexus serve --control`."
     )

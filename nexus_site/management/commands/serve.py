@@ -22,7 +22,7 @@ from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.contributions import Address
 from core.database import store
-from core.instance import only_server
+from core.instance import local_url, only_server
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import whole_number
 from nexus_site.serving.ports import listener_of
@@ -70,7 +70,7 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL:
                 _lock_nobody_out()
-            _serve([listening, *alone], _url(address, port), places)
+            _serve([listening, *alone], local_url(address, port), places)
         waiting.WRITERS.shutdown()  # what was begun is written
         sys.stdout.flush()
         os._exit(0)  # a look-up or a mount that hangs keeps its thread, and that would keep the process
@@ -112,12 +112,6 @@ def _listen(host: str, port: int, advice: str) -> socket.socket:
     return listening
 
 
-def _url(address: str, port: int) -> str:
-    """How a client on this machine reaches the server."""
-    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104
-    return f"http://[{local}]:{port}" if ":" in local else f"http://{local}:{port}"
-
-
 def _raise_file_limit() -> None:
     """Each connection is an open file, and the usual limit is meant for smaller programs."""
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -139,7 +133,7 @@ def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Addres
         print(f"[nexus] REST       {url}/api/v1")
         print(f"[nexus] Dashboard  {url}/admin/")
         for place in places:
-            print(f"[nexus] {place.name:9}  {_url(LOOPBACK, place.port) if place.port else url}{place.path}")
+            print(f"[nexus] {place.name:9}  {local_url(LOOPBACK, place.port) if place.port else url}{place.path}")
         for name, told in remarks:
             print(f"[nexus] {name:9}  {told}")
         if is_login_asked:
