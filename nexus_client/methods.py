@@ -44,7 +44,8 @@ class PoolMethods(Methods):
         """Create an agent: {agent_id, url}, and initial_request_id and initial_status with a message, or its response.
 
         `wake_on` says what begins a turn by itself, such as "mail", and `wake_tokens` what those turns take in a day at
-        most; `worktree` gives it a git worktree of its own. `timeout` (s) bounds the wait for the response alone.
+        most; `worktree` gives it a git worktree of its own. `timeout` (s) bounds the wait for the response: then the
+        turn goes on, and the answer is as without that wait.
         """
         params = given(
             agent_id=agent_id,
@@ -59,6 +60,7 @@ class PoolMethods(Methods):
             worktree=worktree or None,
             initial_message=initial_message,
             wait_for_initial_response=wait_for_initial_response or None,
+            timeout_seconds=timeout if wait_for_initial_response else None,
         )
         return await self.call("create_agent", params, seconds=timeout if wait_for_initial_response else 0)
 

@@ -60,6 +60,9 @@ class CreateAgent(Params):
     ] = None
     initial_message: Annotated[str | None, Field(min_length=1, description="Begins its first turn.")] = None
     wait_for_initial_response: bool = False
+    timeout_seconds: Annotated[
+        float, Field(ge=0, le=MOST_SECONDS, description="So long for that; then the turn goes on.")
+    ] = MOST_SECONDS
 
 
 class Created(TypedDict):
@@ -116,7 +119,7 @@ def _ends(p: CreateAgent) -> Callable[[Event], bool]:
     runs_program=True,
     own_transaction=True,  # git is called outside of it
     wait=Wait[CreateAgent](
-        timeout=lambda p: float(MOST_SECONDS if p.wait_for_initial_response and p.initial_message is not None else 0),
+        timeout=lambda p: p.timeout_seconds if p.wait_for_initial_response and p.initial_message is not None else 0,
         resume=_resumed,
         interested=_ends,
         look=_look,

@@ -115,6 +115,12 @@ def test_a_turn_that_takes_long_goes_on_and_is_cancelled(hub: Hub, tmp_path: Pat
     rpc(home, "create", name, "--cwd", str(tmp_path), "--model", "slow")
     over = failed(home, "send", name, "wait", "--request-id", "long", "--timeout", "0.1")
     assert "--request-id long" in over
+    slow = ("--cwd", str(tmp_path), "--model", "slow", "--message", "wait", "--timeout", "0.1")
+    over = failed(home, "create", f".{name}", *slow)
+    assert f".{name} is there" in over and "--request-id" in over
+    rpc(home, "destroy", f".{name}")
+    rpc(home, "create", f".{name}", "--cwd", str(tmp_path), "--timeout", "60")  # nothing to wait for
+    rpc(home, "destroy", f".{name}")
     with ThreadPoolExecutor(1) as sender:
         waiting = sender.submit(rpc, home, "send", name, "wait", "--request-id", "long")
         while not rpc(home, "messages", name)["messages"]:
@@ -180,7 +186,6 @@ REFUSED = [
     (["create", "x", "--model", "nothing"], "no runner"),
     (["create", "x", "--cwd", "/no/such/directory"], "'/no/such/directory' is none"),
     (["create", "x", "--cwd", ".", "--write-path", "/etc"], "does not lie below"),
-    (["create", "x", "--timeout", "5"], "--message"),
     (["send", "../rpc", "x"], "There is no agent"),
 ]
 
@@ -369,13 +374,13 @@ def test_the_published_clients_requests_with_curl_are_answered(home: Path) -> No
 def test_two_servers_are_found_each_with_its_token(hub: Hub, home: Path) -> None:
     for other in serving(home, "--control"):
         rpc(home, "create", "ana")
+        (found,) = rpc(hub.home, *DISCOVER, "--home", str(home))["servers"]
+        assert (found["port"], found["auth"]) == (other.address[1], "ok"), "by its flag as by its variable"
         for server in (hub, other):
             (found,) = rpc(server.home, *DISCOVER)["servers"]
             assert (found["port"], found["auth"]) == (server.address[1], "ok")
         spec = f"{hub.address[1]},{other.address[1]}"
         found = rpc(home, *DISCOVER, "--ports", spec)["servers"]
-        (found,) = rpc(hub.home, *DISCOVER, "--home", str(home))["servers"]
-        assert (found["port"], found["auth"]) == (other.address[1], "ok"), "by its flag as by its variable"
         auth = {server["port"]: server["auth"] for server in found}  # by port, of which either may be the lower
         assert auth == {hub.address[1]: "required", other.address[1]: "ok"}
         assert "no token" in failed(home, "list", "--port", str(hub.address[1]))

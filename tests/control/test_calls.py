@@ -236,6 +236,13 @@ async def test_create_may_wait_for_its_first_answer(rpc: Wire) -> None:
     assert (result["agent_id"], result["url"], result["response"]["content"]) == ("b", "/agent/b", "y")
 
 
+async def test_create_waits_for_its_first_answer_as_long_as_it_was_told(rpc: Wire) -> None:
+    asked = {"agent_id": "b", "initial_message": "x", "wait_for_initial_response": True, "timeout_seconds": 0.01}
+    result = (await Client("/rpc", request("create_agent", asked)).answer())["result"]
+    assert (result["agent_id"], result["initial_status"]) == ("b", "queued")
+    assert (await Turn.objects.aget()).request_id == result["initial_request_id"]
+
+
 def test_a_name_is_taken_once(rpc: Wire, agent: str) -> None:
     assert rpc.refused("create_agent", agent_id="a")["code"] == INVALID_PARAMS
     rpc.call("destroy_agent", agent_id="a")
@@ -251,15 +258,6 @@ def test_an_agent_that_may_go_still_answers(rpc: Wire, agent: str) -> None:
     assert rpc.call("send", agent, content="x", timeout_seconds=0)["status"] == "queued"
 
 
-def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> None:
-    def asked() -> bool:
-        return Event.objects.filter(type=server.END_ASKED).exists()
-
-    assert rpc.refused("shutdown_server")["data"]["code"] == "POOL_OFF" and not asked()
-    running = store().sole(server.SERVER)
-    assert running is not None
-    assert rpc.call("shutdown_server")["success"] and asked()
-    running.release()
 def test_the_server_is_asked_to_end_once_all_that_there_are_may_go(rpc: Wire, agent: str) -> None:
     def asked() -> int:
         return Event.objects.filter(type=server.END_ASKED).count()
@@ -275,3 +273,12 @@ def test_the_server_is_asked_to_end_once_all_that_there_are_may_go(rpc: Wire, ag
     assert asked() == 1, "none is there, and none was told that it may go"
 
 
+def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> None:
+    def asked() -> bool:
+        return Event.objects.filter(type=server.END_ASKED).exists()
+
+    assert rpc.refused("shutdown_server")["data"]["code"] == "POOL_OFF" and not asked()
+    running = store().sole(server.SERVER)
+    assert running is not None
+    assert rpc.call("shutdown_server")["success"] and asked()
+    running.release()

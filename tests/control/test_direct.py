@@ -20,6 +20,8 @@ from core.operations.errors import Code, NexusError
 from nexus_client import NexusClient
 from nexus_client.methods import PoolMethods
 
+PARAMETERS = inspect.signature(PoolMethods.create_agent).parameters
+
 
 @pytest.fixture
 def api(committed: None, configure: Callable[..., None], tmp_path: Path) -> DirectAgentAPI:
@@ -56,6 +58,13 @@ async def test_an_agent_is_created_asked_and_ended(api: DirectAgentAPI, worker: 
     assert await api.list_agents() == ["ana"]
     assert await api.destroy_agent("ana") == {"success": True, "agent_id": "ana"}
     assert await api.list_agents() == []
+
+
+async def test_it_waits_for_a_first_answer_as_long_as_it_was_told(api: DirectAgentAPI, tmp_path: Path) -> None:
+    made = await api.create_agent(
+        "ana", cwd=tmp_path, initial_message="Hello", wait_for_initial_response=True, timeout=0.01
+    )
+    assert made["initial_status"] == "queued" and "response" not in made
 
 
 async def test_it_cancels_what_an_agent_is_at_or_what_comes_next(api: DirectAgentAPI, tmp_path: Path) -> None:
@@ -103,4 +112,5 @@ async def test_the_adapter_speaks_as_a_client_does(api: DirectAgentAPI, tmp_path
 
 
 def test_an_agent_is_created_in_python_with_all_that_the_operation_takes() -> None:
-    assert set(CreateAgent.model_fields) <= set(inspect.signature(PoolMethods.create_agent).parameters)
+    taken = {"timeout_seconds" if name == "timeout" else name for name in PARAMETERS}
+    assert set(CreateAgent.model_fields) <= taken

@@ -71,7 +71,7 @@ def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest
 
         async def create_agent(self, agent_id: str, **how: Any) -> dict[str, Any]:
             asked.update(how, agent_id=agent_id)
-            return {}
+            return {"response": {}}
 
     monkeypatch.setattr(rpc, "NexusClient", Client)
     line = (
@@ -82,12 +82,13 @@ def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest
     command = Command()
     with pytest.raises(SystemExit) as ended:
         command.run(**vars(command.create_parser("nexus", "rpc").parse_args(line.split())))
-    assert ended.value.code == 0 and asked.pop("timeout") == 60
+    assert ended.value.code == 0
+    asked["timeout_seconds"] = asked.pop("timeout")
     assert asked == {
         "agent_id": "ann", "preset": "trusted", "cwd": Path("/srv"), "model": "small",
         "allowed_write_paths": [Path("/srv/a"), Path("/srv/b")], "disable_tools": ["run", "send"],
         "parent_agent_id": "lead", "wake_on": ["mail"], "wake_tokens": 0, "worktree": True,
-        "initial_message": "Hello", "wait_for_initial_response": True,
+        "initial_message": "Hello", "wait_for_initial_response": True, "timeout_seconds": 60,
     }  # fmt: skip
     assert set(asked) == set(CreateAgent.model_fields)
 

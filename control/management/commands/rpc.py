@@ -115,13 +115,11 @@ server:
 
     def create(self, options: Mapping[str, Any]) -> int:
         """A new agent."""
-        if options["timeout"] is not None and options["message"] is None:
-            raise ClientError("--timeout is for the answer to --message: give that, too.")
         message = None if options["message"] is None else text_of(options["message"])
-        seconds = options["timeout"]
-        return self._ask(
-            options,
-            lambda client: client.create_agent(
+        seconds = None if message is None else options["timeout"]
+
+        async def created(client: NexusClient) -> dict[str, Any]:
+            made = await client.create_agent(
                 options["agent_id"],
                 preset=options["preset"],
                 cwd=options["cwd"],
@@ -135,8 +133,12 @@ server:
                 initial_message=message,
                 wait_for_initial_response=seconds is not None,
                 timeout=seconds or 0,
-            ),
-        )
+            )
+            if seconds is not None and "response" not in made:
+                raise _unanswered(seconds, f"{made['agent_id']} is there", made["initial_request_id"])
+            return made
+
+        return self._ask(options, created)
 
     def destroy(self, options: Mapping[str, Any]) -> int:
         """Ended; exit code 1 where there was none."""
@@ -151,10 +153,7 @@ server:
                 content, options["request_id"], timeout=options["timeout"]
             )
             if "status" in answer:
-                raise ClientError(
-                    f"No answer within {options['timeout']:g} s; the turn goes on. Send the same text with "
-                    f"--request-id {answer['request_id']} to wait on, or cancel it."
-                )
+                raise _unanswered(options["timeout"], "the turn goes on", answer["request_id"])
             return answer
 
         return self._ask(options, sent)
@@ -284,6 +283,13 @@ server:
         return 0
 
 
+def _unanswered(seconds: float, what: str, request_id: str) -> ClientError:
+    return ClientError(
+        f"No answer within {seconds:g} s; {what}. Send the same text with --request-id {request_id} to wait on, or "
+        "cancel it."
+    )
+
+
 def _port(options: Mapping[str, Any]) -> int:
     """The port of the server that is meant."""
     if given := options["port"] or ControlSettings.current().rpc_port:
@@ -292,12 +298,6 @@ def _port(options: Mapping[str, Any]) -> int:
     return max(files, key=lambda port: _written(files[port]), default=DEFAULT_PORT)
 
 
-def _without_pool(options: Mapping[str, Any]) -> str:
-    """What to do where the server that is meant is this home's, and runs no pool; empty where that is not so."""
-    holder = running(CoreSettings.current().home)
-    if holder is None or options["port"] not in (None, holder.port):
-        return ""
-    return (
 def _server(options: Mapping[str, Any]) -> tuple[int, str]:
     """The port and the address of the server that is meant: this home's may listen elsewhere than others."""
     port, holder = _port(options), running(CoreSettings.current().home)
@@ -308,6 +308,12 @@ def _client(options: Mapping[str, Any]) -> NexusClient:
     return NexusClient(*_server(options), nexus_dir=CoreSettings.current().home)
 
 
+def _without_pool(options: Mapping[str, Any]) -> str:
+    """What to do where the server that is meant is this home's, and runs no pool; empty where that is not so."""
+    holder = running(CoreSettings.current().home)
+    if holder is None or options["port"] not in (None, holder.port):
+        return ""
+    return (
         f"The hub of this home, process {holder.pid} on {holder.host}:{holder.port}, runs no pool: stop it, and start "
         "it again with `nexus serve --control`."
     )
