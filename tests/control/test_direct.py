@@ -25,7 +25,7 @@ PARAMETERS = inspect.signature(PoolMethods.create_agent).parameters
 
 @pytest.fixture
 def api(committed: None, configure: Callable[..., None], tmp_path: Path) -> DirectAgentAPI:
-    configure(control=True, home=tmp_path)
+    configure(control=True, home=tmp_path / "home")
     return DirectAgentAPI()
 
 

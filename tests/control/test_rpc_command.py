@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from control.management.commands import rpc
 from control.management.commands.rpc import Command
 from control.operations.pool import CreateAgent
 from control.rpc.arguments import EXIT_CODES
+from core.instance import Holder
+from nexus_client import ServerTokenManager
+from tests.control.stub import free_port
 
 VERBS = "list create destroy send cancel status messages logs compact runners detect discover shutdown".split()
 
@@ -121,6 +125,24 @@ def test_it_shows_the_newest_messages_though_long_ones_come_in_several_pages(
     told = json.loads(capsys.readouterr().out)
     assert ended.value.code == 0 and (told["offset"], told["limit"]) == (4, 5)
     assert [message["index"] for message in told["messages"]] == [4, 5, 6, 7, 8]
+
+
+def test_a_server_that_has_a_token_is_not_said_to_run_no_pool(
+    monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    port = free_port()
+    configure(home=tmp_path)
+    monkeypatch.setattr(rpc, "running", lambda home: Holder(1, "127.0.0.1", port))
+
+    def told() -> str:
+        command = Command()
+        with pytest.raises(SystemExit):
+            command.run(**vars(command.create_parser("nexus", "rpc").parse_args(["list", "--port", str(port)])))
+        return capsys.readouterr().err
+
+    assert "runs no pool" in told()
+    ServerTokenManager(port, tmp_path).generate_fresh()
+    assert "no server answers there" in told(), "it goes down, say"
 
 
 def test_its_verbs_are_all_tested() -> None:

@@ -310,8 +310,9 @@ def _client(options: Mapping[str, Any]) -> NexusClient:
 
 def _without_pool(options: Mapping[str, Any]) -> str:
     """What to do where the server that is meant is this home's, and runs no pool; empty where that is not so."""
-    holder = running(CoreSettings.current().home)
-    if holder is None or options["port"] not in (None, holder.port):
+    home = CoreSettings.current().home
+    holder = running(home)
+    if holder is None or options["port"] not in (None, holder.port) or discover_token_ports(home):
         return ""
     return (
         f"The hub of this home, process {holder.pid} on {holder.host}:{holder.port}, runs no pool: stop it, and start "
