@@ -110,6 +110,16 @@ def test_a_million_brackets_are_refused_before_anybody_parses_them(hub: Hub, pat
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
 
 
+def test_no_answer_to_head_runs_into_the_next_answer(hub: Hub) -> None:
+    host = f"Host: {hub.authority}\r\n"
+    asked = f"HEAD /api/v1/schema HTTP/1.1\r\n{host}\r\nGET /readyz HTTP/1.1\r\n{host}Connection: close\r\n\r\n"
+    with raw(hub, asked.encode()) as connection, connection.makefile("rb") as answers:
+        head, _, rest = answers.read().partition(b"\r\n\r\n")
+    size = len(httpx.get(f"{hub.url}/api/v1/schema").content)
+    assert f"content-length: {size}".encode() in head.lower() and size > 1_000_000
+    assert rest.startswith(b"HTTP/1.1 200 ")
+
+
 def test_10_000_headers_are_refused(hub: Hub) -> None:
     head = b"".join(b"x-%d: y\r\n" % number for number in range(10_000))
     connection = socket.create_connection(hub.address, timeout=START_SECONDS)
