@@ -40,8 +40,6 @@ class Bounded:
         async def watched_send(message: Any) -> None:
             nonlocal started, taken
             started = True
-            if scope["method"] == "HEAD" and "body" in message:
-                message = {**message, "body": b""}  # of what Daphne is handed, it drops the first piece alone
             for piece in _pieces(message):
                 try:
                     async with asyncio.timeout(SEND_SECONDS):

@@ -39,7 +39,7 @@ def ask(parts: list[bytes], *headers: tuple[bytes, bytes], stall: bool = False) 
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope: Any = {"type": "http", "method": "POST", "headers": list(headers)}
+        scope: Any = {"type": "http", "headers": list(headers)}
         await Bounded(echo)(scope, receive, send)
         return sent[0]["status"], json.loads(sent[1]["body"])
 
