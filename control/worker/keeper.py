@@ -43,6 +43,8 @@ class Keeper:
         mine = os.getpid()
 
         def with_me() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)  # deaf as this process is, it would not end while it starts
             die_with_parent(signal.SIGINT)
             if os.getppid() != mine:  # it was quicker
                 os._exit(1)

@@ -114,6 +114,17 @@ def test_the_hubs_line_tells_the_worker_to_end(kept: Kept, said: bytes, heard: s
     assert not kept.left()
 
 
+@pytest.mark.parametrize(("said", "number"), [(STOP, signal.SIGTERM), (b"", signal.SIGINT)])
+def test_a_worker_that_only_starts_ends_at_once(said: bytes, number: signal.Signals) -> None:
+    starts = "import time; print(flush=True); time.sleep(3600)"
+    command = [sys.executable, "-m", "control.worker.keeper", "600", "0", sys.executable, "-c", starts]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as keeper:  # type: ignore[call-overload]
+        keeper.stdout.readline()
+        keeper.communicate(said, START_SECONDS)
+    assert keeper.returncode == 128 + number
+
+
 def test_it_heeds_no_signal_of_a_terminal(kept: Kept) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         kept.process.send_signal(number)
