@@ -17,7 +17,7 @@ from control.members import Actor, check_authority, check_not_disabled, check_to
 from control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
 from control.services import questions, transcript
 from control.telling import tell_turn
-from control.waking import mail
+from control.waking import bounds, mail
 from coordination.ids import new_id
 from coordination.services import keys, roster
 from core.clock import now
@@ -93,16 +93,19 @@ def send(
 
     `source_agent_id` is what an administrator says of who sends it; an agent sends as itself.
 
-    Raises NOT_FOUND, NOT_PERMITTED for whom the agent does not descend from, and for another's name; CONTENT_TOO_LARGE,
-    VALIDATION_ERROR for a request_id that named another message, POOL_FULL.
+    Raises NOT_FOUND, NOT_PERMITTED for whom the agent does not descend from, for another's name, and in a loop;
+    CONTENT_TOO_LARGE, VALIDATION_ERROR for a request_id that named another message, POOL_FULL.
     """
     within_limit(content, "content")
     if actor.agent is not None and source_agent_id not in (None, actor.agent.agent_id):
         raise refused("identity", f"{actor.name!r} sends as itself; leave source_agent_id out.")
+    moment = now()
     with write():
         agent = get(agent_id)
         check_authority(actor, agent, "send to")
         check_tool(actor, "send")
+        if actor.agent is not None and bounds.is_loop(actor.agent.agent_id, moment):
+            raise refused("loop", f"{bounds.LONGEST_LINE} turns sent one another in a row, this one last; end with it.")
         return queue(
             actor,
             agent,
@@ -110,7 +113,7 @@ def send(
             request_id=request_id,
             source=source,
             source_agent_id=source_agent_id,
-            moment=now(),
+            moment=moment,
         )
 
 

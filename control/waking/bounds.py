@@ -22,18 +22,31 @@ def depth_after(sender: str | None, sent_at: datetime, resumed_at: datetime | No
     """
     if sender is None or (resumed_at is not None and sent_at < resumed_at):
         return 1
-    begun, moment = Q(started_at__lte=sent_at), sent_at
+    depth = _depth_at(sender, sent_at)
+    return LONGEST_LINE if depth is None else depth + 1
+
+
+def is_loop(sender: str, moment: datetime) -> bool:
+    """Whether the turn that an agent is at was sent by one that another sent, and so on, without an end."""
+    return _depth_at(sender, moment) is None
+
+
+def _depth_at(sender: str, moment: datetime) -> int | None:
+    """How deep in a chain the turn was that an agent was at, or where that was sent, the one that sent it; None for a
+    loop."""
+    agent_id: str | None = sender
+    begun = Q(started_at__lte=moment)
     for _ in range(LONGEST_LINE):
         at_work = Q(ended_at=None) | Q(ended_at__gte=moment)
-        turns = Turn.objects.filter(at_work, begun, agent__agent_id=sender).order_by("-started_at")
+        turns = Turn.objects.filter(at_work, begun, agent__agent_id=agent_id).order_by("-started_at")
         turn = turns.only("depth", "source_agent_id", "queued_at").first()
         if turn is None:
-            return 1
-        sender, moment = turn.source_agent_id, turn.queued_at
-        if turn.depth or sender is None:
-            return turn.depth + 1
+            return 0
+        agent_id, moment = turn.source_agent_id, turn.queued_at
+        if turn.depth or agent_id is None:
+            return turn.depth
         begun = Q(started_at__lt=moment)  # before itself
-    return LONGEST_LINE
+    return None
 
 
 def bite(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices | None:

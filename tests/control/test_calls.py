@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,23 @@ async def test_create_waits_for_its_first_answer_as_long_as_it_was_told(rpc: Wir
     result = (await Client("/rpc", request("create_agent", asked)).answer())["result"]
     assert (result["agent_id"], result["initial_status"]) == ("b", "queued")
     assert (await Turn.objects.aget()).request_id == result["initial_request_id"]
+
+
+def test_the_pool_and_the_queue_of_an_agent_take_as_many_as_the_settings_allow(
+    rpc: Wire, agent: str, tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    configure(control=True, pool_agents=2, pool_queue=2)
+    rpc.call("create_agent", agent_id="b", cwd=str(tmp_path))
+    error = rpc.refused("create_agent", agent_id="c", cwd=str(tmp_path))
+    assert (error["code"], error["data"]) == (-32001, {"code": "POOL_FULL"})
+    rpc.call("destroy_agent", agent_id="b")
+    rpc.call("create_agent", agent_id="c", cwd=str(tmp_path))
+    for _ in range(2):
+        rpc.call("send", agent, content="x", timeout_seconds=0)
+    error = rpc.refused("send", agent, content="x", timeout_seconds=0)
+    assert (error["code"], error["data"]) == (-32001, {"code": "POOL_FULL"})
+    done("one")
+    rpc.call("send", agent, content="x", timeout_seconds=0)
 
 
 def test_a_name_is_taken_once(rpc: Wire, agent: str) -> None:

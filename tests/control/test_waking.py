@@ -285,26 +285,31 @@ def test_a_chain_goes_on_through_turns_that_were_sent_in_it(
         assert PoolAgent.objects.get(agent_id="lead").held_why == HeldChoices.DEPTH
 
 
-def test_an_agent_that_sends_to_itself_again_and_again_is_taken_for_a_loop(
-    call: Call, create: Call, project: str
-) -> None:
+def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(call: Call, create: Call, project: str) -> None:
     with time_machine.travel(NOON, tick=False) as clock:
         create("lead", preset="trusted")
         create("peer", "mail")
         sent = {"agent_id": "lead", "content": "Go on.", "timeout_seconds": 0}
         does("pool_send", **sent)
-        for _ in range(bounds.LONGEST_LINE):
+        for number in range(1, bounds.LONGEST_LINE + 2):
             clock.shift(1)
             turn = taken()
             assert turn is not None
             clock.shift(1)
-            assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
-            turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
-        taken()
-        clock.shift(1)
+            answer = runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)
+            assert answer["ok"] == (number <= bounds.LONGEST_LINE)
+            if answer["ok"]:
+                turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+        assert turn is not None and answer["error"]["details"] == {"rule": "loop"}
         mail(call, project, "lead", "peer")
         assert woken() == []
         assert PoolAgent.objects.get(agent_id="peer").held_why == HeldChoices.DEPTH
+        turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+        clock.shift(1)
+        does("pool_send", **sent)  # a person begins anew
+        taken()
+        clock.shift(1)
+        assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
 
 
 def test_it_wakes_an_agent_only_so_often_a_minute(call: Call, create: Call, project: str, configure: Call) -> None:
