@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -190,6 +191,8 @@ def read(path: Path) -> Runners:
         return Runners({REHEARSAL.name: REHEARSAL}, REHEARSAL.name)
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(stamp.st_mode):  # a pipe would wait for a writer
+        raise _wrong(path, "is no file")
     return _read(path, stamp.st_mtime_ns, stamp.st_size)
 
 
@@ -227,7 +230,7 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     for name, table in listed.items():
         by_name[name] = _runner(path, name, table)
     default = next(iter(listed), REHEARSAL.name) if default is None else default
-    if default not in by_name:
+    if not isinstance(default, str) or default not in by_name:
         raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")
     return Runners(by_name, default)
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 
 from control.runners.checks import CHECKS
-from control.runners.configuration import runners
+from control.runners.configuration import read, runners
 from control.worker.supervision import admit
 from control.worker.work import Worker
 from core.operations.errors import NexusError
@@ -38,13 +38,26 @@ async def test_its_agents_take_their_turns_as_before(worker: Worker, file: Path)
     file.write_text(WELL)
     await acreate("ann")
     assert (await ended(await asend("ann"))).status == "done"
-    for content in (WRONG, '[runners.stage]\nkind = "none"\n', "\udcff"):
+    for content in (WRONG, '[runners.stage]\nkind = "none"\n', "\udcff", f'default = ["stage"]\n{WELL}'):
         file.write_text(content, errors="surrogateescape")
         assert runners().default == "stage"
         turn = await ended(await asend("ann"))
         assert turn.status == "done", turn.why
     file.write_text(WELL.replace("stage", "scene"))
     assert runners().default == "scene"
+
+
+@pytest.mark.parametrize("default", ["1", "['stage']", "{ stage = 1 }", "'other'", "true"])
+def test_a_default_that_is_no_runners_name_is_told(file: Path, default: str) -> None:
+    file.write_text(f"default = {default}\n{WELL}")
+    with pytest.raises(NexusError, match="as default"):
+        read(file)
+
+
+def test_what_is_no_file_is_not_read(file: Path) -> None:
+    file.symlink_to("/dev/null")
+    with pytest.raises(NexusError, match="is no file"):
+        read(file)
 
 
 def test_a_server_and_a_worker_that_start_anew_say_why_they_do_not(
