@@ -73,7 +73,7 @@ async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str) -> None:
     command, env = [sys.executable, "-m", "nexus_site", "runmcp"], {**os.environ, "NEXUS_API_KEY": key}
     with contextlib.suppress(RunnerFailed, ConnectionError):
-        async with processes.running(command, cwd=os.getcwd(), env=env) as program:  # noqa: PTH109 - as we are started
+        async with processes.running(command, cwd=".", env=env) as program:  # as we are started, though that be gone
             inward = asyncio.create_task(_pump(reader, program.stdin))
             try:
                 await _pump(program.stdout, writer)

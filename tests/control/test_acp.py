@@ -178,6 +178,18 @@ async def test_it_uses_the_bus_as_itself_and_its_own_key_stays(plays: Plays) -> 
     assert await in_thread(WRITERS, LentKey.objects.count) == 0
 
 
+async def test_it_uses_the_bus_of_a_server_whose_own_directory_is_gone(
+    plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.chdir(own)
+    own.rmdir()
+    ended = await (await plays()).turn("bus agent_whoami")
+    assert json.loads(ended.answer or "")["data"]["agent_id"] == "ann"
+
+
 # What it may.
 
 
