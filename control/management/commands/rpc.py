@@ -135,7 +135,7 @@ server:
                 timeout=seconds or 0,
             )
             if seconds is not None and "response" not in made:
-                raise _unanswered(seconds, f"{made['agent_id']} is there", made["initial_request_id"])
+                raise _unanswered(seconds, made["initial_request_id"], f"{made['agent_id']} is there. ")
             return made
 
         return self._ask(options, created)
@@ -153,7 +153,7 @@ server:
                 content, options["request_id"], timeout=options["timeout"]
             )
             if "status" in answer:
-                raise _unanswered(options["timeout"], "the turn goes on", answer["request_id"])
+                raise _unanswered(options["timeout"], answer["request_id"])
             return answer
 
         return self._ask(options, sent)
@@ -283,10 +283,10 @@ server:
         return 0
 
 
-def _unanswered(seconds: float, what: str, request_id: str) -> ClientError:
+def _unanswered(seconds: float, request_id: str, made: str = "") -> ClientError:
     return ClientError(
-        f"No answer within {seconds:g} s; {what}. Send the same text with --request-id {request_id} to wait on, or "
-        "cancel it."
+        f"{made}No answer came within {seconds:g} s, or before the server ended. Send the same text with --request-id "
+        f"{request_id} to wait on, or cancel it."
     )
 
 
