@@ -134,7 +134,7 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
     """Commit what is not committed on the tree's branch, and leave both there. Raises as `merge` does."""
     row = _decided(actor, agent_id, worktree_id, "keep")
     try:
-        trees.commit_all(_of(row), f"Work of {row.agent.agent_id}, kept")
+        trees.keep(_of(row), f"Work of {row.agent.agent_id}, kept")
     except GitFailed as error:
         raise _refused(str(error)) from None
     _settle(row, WorktreeState.KEPT, actor)

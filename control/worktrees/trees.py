@@ -128,17 +128,11 @@ def is_changed(tree: Tree) -> bool:
     return any(target.run("merge-base", "--is-ancestor", head, "HEAD", expect=(0, 1)).code for head in heads)
 
 
-def commit_all(tree: Tree, message: str) -> str:
-    """Commit what is not committed, on the tree's own branch; its head. Raises GitFailed."""
+def keep(tree: Tree, message: str) -> None:
+    """Commit what is not committed, on the tree's own branch. Raises GitFailed."""
     git = Git.at(tree.path, tree.git_dir)
-    head = git.line("rev-parse", "HEAD^{commit}")
-    with _content(git) as content:
-        if content == git.line("rev-parse", "HEAD^{tree}"):
-            return head
-        commit = git.line("commit-tree", "-p", head, "-m", message, content)
-    git.run("update-ref", "-m", message, "HEAD", commit, head)
-    git.run("read-tree", commit)
-    return commit
+    with _alone(git):
+        _commit_all(git, message)
 
 
 def merge(tree: Tree, message: str) -> Merge:
@@ -147,18 +141,31 @@ def merge(tree: Tree, message: str) -> Merge:
     The merge is put together beside every work tree, and the origin then moved to it in one step, which git refuses
     where that would overwrite what is not committed there. Raises GitFailed, with the origin as it was.
     """
-    head = commit_all(tree, f"Work of {tree.branch}")
     git = Git.at(tree.origin, tree.origin_git_dir)
-    target = git.line("rev-parse", "HEAD^{commit}")
-    if git.run("merge-base", "--is-ancestor", head, target, expect=(0, 1)).code == 0:
-        return Merge(None, [])
-    said = git.run("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", target, head, expect=(0, 1))
-    content, *conflicts = _names(said.output)
-    if said.code:
-        return Merge(None, sorted(set(conflicts)))
-    commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
-    git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
-    return Merge(commit, [])
+    with _alone(git):
+        head = _commit_all(Git.at(tree.path, tree.git_dir), f"Work of {tree.branch}")
+        target = git.line("rev-parse", "HEAD^{commit}")
+        if git.run("merge-base", "--is-ancestor", head, target, expect=(0, 1)).code == 0:
+            return Merge(None, [])
+        said = git.run("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", target, head, expect=(0, 1))
+        content, *conflicts = _names(said.output)
+        if said.code:
+            return Merge(None, sorted(set(conflicts)))
+        commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
+        git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+        return Merge(commit, [])
+
+
+def _commit_all(git: Git, message: str) -> str:
+    """Commit what a tree has not committed; its head."""
+    head = git.line("rev-parse", "HEAD^{commit}")
+    with _content(git) as content:
+        if content == git.line("rev-parse", "HEAD^{tree}"):
+            return head
+        commit = git.line("commit-tree", "-p", head, "-m", message, content)
+    git.run("update-ref", "-m", message, "HEAD", commit, head)
+    git.run("read-tree", commit)
+    return commit
 
 
 def take_away(tree: Tree) -> None:
@@ -181,8 +188,8 @@ def _forget(git: Git, tree: Tree) -> None:
 
 @contextmanager
 def _alone(git: Git) -> Iterator[None]:
-    """One at a time changes which work trees a repository has, among all processes: git reads, and prunes, what another
-    git has half made. Raises GitFailed where somebody keeps it."""
+    """One at a time changes a repository's work trees, among all processes: git reads what another git has half made,
+    and of two who merge at once one would be refused. Raises GitFailed where somebody keeps it."""
     held = os.open(os.path.join(git.work_tree, git.line("rev-parse", "--git-common-dir")), os.O_RDONLY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + LOCK_SECONDS

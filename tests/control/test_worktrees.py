@@ -414,14 +414,15 @@ def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> N
     assert all(git(Path(tree.path), "rev-parse", "HEAD") == made[0].base for tree in made)
 
 
-def test_it_changes_which_trees_there_are_while_nobody_else_does(
+def test_it_changes_trees_while_nobody_else_does(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """git fails over what another git has half made: of all processes one at a time, from a tree of a tree, too."""
+    changing = ("worktree", "commit-tree", "update-ref", "merge-tree", "merge")
     run, free = Git.run, []
 
     def watched(self: Git, *arguments: str, **more: Any) -> Said:
-        if arguments[0] == "worktree":
+        if arguments[0] in changing:
             held = os.open(repository / ".git", os.O_RDONLY)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -435,8 +436,20 @@ def test_it_changes_which_trees_there_are_while_nobody_else_does(
     monkeypatch.setattr(Git, "run", watched)
     first = trees.make(*trees.origin_of(str(repository)), str(tmp_path / "first"), "twin")
     second = trees.make(*trees.origin_of(first.path), str(tmp_path / "second"), "twin")
+    Path(second.path, "new.txt").touch()
+    trees.keep(second, "Kept")
+    Path(second.path, "newer.txt").touch()
+    assert trees.merge(second, "Merged").commit is not None
     trees.take_away(second)
     assert free == []
+
+
+def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
+    made = [trees.make(*trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(4)]
+    for tree in made:
+        Path(tree.path, Path(tree.path).name).touch()
+    assert all(merged.commit for merged in at_once([partial(trees.merge, tree, "Merged") for tree in made]))
+    assert len(list(repository.glob("tree*"))) == 4
 
 
 def test_a_repository_that_somebody_keeps_is_not_waited_for_for_ever(
