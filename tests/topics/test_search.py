@@ -69,6 +69,14 @@ def test_any_text_is_a_query(ann: Client, topic: str, query: str, hit: bool) -> 
     assert bool(found(ann, query, topic_id=topic)) is hit
 
 
+def test_an_accent_parts_no_words_and_a_text_of_them_holds_nobody_up(ann: Client, topic: str) -> None:
+    ann.say(topic, "a\u0301b, a-b", "c" + "\u0301" * 32_000 + " c-d")
+    (result,) = ann.call("messages_search", query="a-b", mode="fts")["results"]
+    assert result["snippet"] == "a\u0301b, \ue000a-b\ue001"
+    (result,) = ann.call("messages_search", query="c-d", mode="fts")["results"]
+    assert result["snippet"].endswith("\ue000c-d\ue001")
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(query=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40))
 def test_no_text_breaks_it(ann: Client, topic: str, query: str) -> None:

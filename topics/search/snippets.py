@@ -11,8 +11,9 @@ HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 WIDTH = 160  # characters
 LOOKED_AT = 100  # hits of one message
 TOKEN = re.compile(r"[^\W_]+")
-APART = r"[\W_]+"
-ACCENTS = "[\u0300-\u036f]*"
+# Possessive: an accent is a part of both, and a text of accents would be tried at every place, all the server waiting.
+APART = r"[\W_]++"
+ACCENTS = "[\u0300-\u036f]*+"
 
 
 class _Folds(dict[int, int]):
@@ -64,7 +65,7 @@ def _pattern(words: Sequence[str]) -> re.Pattern[str]:
         tokens = ["".join(letter + ACCENTS for letter in token) for token in TOKEN.findall(bare)]
         if tokens:
             phrases.append(rf"(?P<word{number}>{APART.join(tokens)})")
-    return re.compile(rf"(?<![^\W_])(?:{'|'.join(phrases) or '(?!)'})(?:[^\W_]|[\u0300-\u036f])*")
+    return re.compile(rf"(?<![^\W_])(?:{'|'.join(phrases) or '(?!)'})(?:[^\W_]|[\u0300-\u036f])*+")
 
 
 def _worth(hits: Sequence[tuple[int, int, str | None]], start: int) -> tuple[int, int]:
