@@ -104,9 +104,12 @@ def to_markdown(topic: Topic, *, after: int = 0) -> Iterator[str]:
 
 
 def messages_of(topic: Topic, after: int = 0) -> Iterator[TopicMessage]:
-    """The messages of a topic after a number, oldest first, some at a time."""
+    """The messages of a topic after a number, oldest first, some at a time; as many as it had when it was read."""
     while page := selectors.page(topic.topic_id, after=after, limit=AT_ONCE):
-        yield from page
+        for message in page:
+            if message.seq > topic.last_seq:
+                return
+            yield message
         after = page[-1].seq
 
 
@@ -147,8 +150,9 @@ def _json_of_markdown(text: str) -> str:
 
 
 def _head(topic: Topic) -> dict[str, Any]:
-    """Everything of a topic but its messages."""
-    peers = Peer.objects.filter(topic=topic).order_by("agent_name")
+    """Everything of a topic but its messages; it is read anew, since cursors and messages went on meanwhile."""
+    peers = list(Peer.objects.filter(topic=topic).order_by("agent_name"))
+    topic.refresh_from_db()
     return {
         "format": FORMAT,
         **{name: _plain(getattr(topic, name)) for name in _fields(ArchivedTopic, "format", "peers", "messages")},

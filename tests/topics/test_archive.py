@@ -77,6 +77,20 @@ def test_a_topic_comes_back_from_its_file_without_loss(
     assert Event.objects.get(type="topic.imported").payload["operator"] == "olga"
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_topic_that_goes_on_meanwhile_comes_back_as_it_was(form: Any, ann: Client, bob: Client, topic: str) -> None:
+    row = Topic.objects.get(pk=topic)
+    bob.say(topic, "one", "two")
+    ann.look(topic)  # her cursor is beyond what `row` knows
+    pieces = form(row)
+    text = next(pieces)
+    bob.say(topic, "three")
+    text += "".join(pieces)
+    Topic.objects.get(pk=topic).delete()
+    assert administration.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
+    assert texts(bob.look(topic, include_self=True)) == ["one", "two"]
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(said=st.lists(bodies, min_size=1, max_size=5), name=bodies.filter(str.strip))
 @pytest.mark.parametrize("form", FORMS)
