@@ -92,6 +92,17 @@ def offered(call: Call, project: str, target: dict[str, Any], title: str = "Buil
     call("handoff_create", project_root=project, from_agent_id="ann", title=title, target=target, visibility="public")
 
 
+def does_in_topics(agent_id: str, name: str, /, **arguments: Any) -> dict[str, Any]:
+    """The answer to an agent's call."""
+    caller = Caller("test", agent_id=agent_id, connection=f"test:{agent_id}")
+    return dict(runner.perform(TOPICS, caller, name, arguments).result())
+
+
+def say_in(topic: str, agent_id: str, text: str) -> None:
+    """Send a message to a topic as an agent that has joined it."""
+    does_in_topics(agent_id, "sync", topic_id=topic, outbox=[{"content_markdown": text}], wait_seconds=0)
+
+
 def woken() -> list[Turn]:
     """The turns that begin now."""
     every = set(kinds.declared())
@@ -464,6 +475,30 @@ def test_it_wakes_for_a_message_in_a_topic_that_names_the_agent(call: Call, crea
     assert "> What says @expert to this?" in turn.content
     assert "Nobody in particular?" not in turn.content
     assert woken() == []
+
+
+def test_a_chain_goes_on_in_a_topic_whatever_its_agents_are_called_there(create: Call, configure: Call) -> None:
+    configure(pool_wake_depth=3)
+    agents = {"ping": "red-squirrel", "pong": "blue-heron"}
+    topic = does_in_topics("ann", "topic_create", name="design")["topic_id"]
+    for agent_id, name in [*agents.items(), ("ann", "ann")]:
+        does_in_topics(agent_id, "topic_join", agent_name=name, topic_id=topic)
+    with time_machine.travel(NOON, tick=False) as clock:
+        for agent_id in agents:
+            create(agent_id, "topic")
+        say_in(topic, "ann", "What says @ping?")
+        depths = []
+        for me, other in (("ping", "pong"), ("pong", "ping")) * 3:
+            clock.shift(1)
+            depths += [(turn.source_agent_id, turn.depth) for turn in woken()]
+            one = taken()
+            if one is None:
+                break
+            clock.shift(1)
+            say_in(topic, me, f"I, @{me}, ask @{other}.")
+            turns.settle(one, turns.Ended(TurnStatus.DONE, "Said."))
+        assert depths == [("ann", 1), ("ping", 2), ("pong", 3)]
+        assert PoolAgent.objects.get(agent_id="pong").held_why == HeldChoices.DEPTH
 
 
 def test_it_quotes_every_line_that_others_wrote() -> None:
