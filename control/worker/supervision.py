@@ -113,7 +113,8 @@ def token_of_run() -> ServerTokenManager:
     """The token's file is named by a port: JSON-RPC's own, else the server's."""
     home = CoreSettings.current().home
     holder = running(home)
-    return ServerTokenManager(ControlSettings.current().rpc_port or (holder.port if holder else DEFAULT_PORT), home)
+    own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another one beside us
+    return ServerTokenManager(ControlSettings.current().rpc_port or own, home)
 
 
 async def _keep_working(since: datetime) -> None:

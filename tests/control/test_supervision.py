@@ -19,6 +19,7 @@ from control.worker.supervision import supervise
 from core.clock import now
 from core.database import store
 from core.database.base import Sole
+from core.instance import Holder
 from core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.pool import ADMIN, create
 
@@ -64,6 +65,15 @@ async def test_one_that_stands_by_runs_no_worker_and_hears_no_end_that_is_asked_
         assert await signals.get() == signal.SIGTERM
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+def test_a_server_leaves_the_token_of_another_that_serves_its_home(
+    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(control=True, home=tmp_path)
+    for pid, name in ((os.getpid(), "rpc-9000.token"), (os.getppid(), "rpc.token")):
+        monkeypatch.setattr(supervision, "running", lambda home, pid=pid: Holder(pid, "127.0.0.1", 9000))
+        assert supervision.token_of_run().token_path == tmp_path / name
 
 
 async def test_what_agents_were_told_of_the_end_of_an_earlier_server_is_over(
