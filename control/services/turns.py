@@ -33,6 +33,14 @@ _waiting = Select(
         .values_list("pk", "agent_id", "source_agent_id")
     )
 )
+_sent = Select(
+    lambda: (
+        Turn.objects.open()
+        .filter(source_agent_id__isnull=False, depth=0)
+        .order_by()
+        .values_list("agent_id", "source_agent_id")
+    )
+)
 _named = Select(lambda: Turn.objects.filter(agent=Slot("agent"), request_id=Slot("request_id")))
 _open_of = Select(lambda: Turn.objects.open().filter(agent=Slot("agent")).values_list("pk"))
 _taken_of = Turn.objects.filter(agent=OuterRef("agent"), status=TurnStatus.RUNNING)
@@ -194,11 +202,9 @@ def waiting() -> list[tuple[str, str, str | None]]:
     return _waiting()
 
 
-def sent_by(agent_ids: Collection[str]) -> list[tuple[str, str | None]]:
-    """The open turns that these agents sent: whose each is, by its key, and who sent it."""
-    return list(
-        Turn.objects.open().filter(source_agent_id__in=agent_ids, depth=0).values_list("agent", "source_agent_id")
-    )
+def sent_by_agents() -> list[tuple[str, str | None]]:
+    """The open turns that agents sent: whose each is, by its key, and who sent it."""
+    return _sent()
 
 
 def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:

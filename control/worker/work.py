@@ -169,14 +169,13 @@ class Worker:
         would tell nothing new.
         """
         self._may_wait = True  # until it is known better
-        if self._stopping.is_set():
-            return False
         taking = [taken.turn for taken in list(self.taking.values())]
+        is_full = len(taking) >= ControlSettings.current().pool_turns
+        awaited = self._awaited(taking) if is_full else set()
+        if self._stopping.is_set() or (is_full and not awaited):
+            return False
+        queued = {turn for turn in (Waiting(*row) for row in turns.waiting()) if not is_full or turn.agent in awaited}
         busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
-        queued = {Waiting(*row) for row in turns.waiting()}
-        if is_full := len(taking) >= ControlSettings.current().pool_turns:
-            awaited = self._awaited(taking)
-            queued = {turn for turn in queued if turn.agent in awaited}
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
         ) is not None:
@@ -195,7 +194,8 @@ class Worker:
         """The agents that others at a turn sent to, and may stand still for: one at a time for each of those. Else a
         place would wait for itself."""
         names = {turn.agent_id: turn.agent.agent_id for turn in taking}
-        sent = [(agent, sender) for agent, sender in turns.sent_by(names.values()) if names.get(agent) != sender]
+        here = set(names.values())
+        sent = [each for each in turns.sent_by_agents() if each[1] in here and names.get(each[0]) != each[1]]
         served = {sender for agent, sender in sent if agent in names}
         return {agent for agent, sender in sent if sender not in served}
 

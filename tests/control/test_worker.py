@@ -643,9 +643,10 @@ def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configur
     with CaptureQueriesContext(connection) as queries:
         send("ann")
         turns.waiting()
+        turns.sent_by_agents()
         services.callable_by(())
     looks = [query["sql"] for query in queries if '."ended_at" IS NULL' in query["sql"] and "turns" in query["sql"]]
-    assert len(looks) == 3
+    assert len(looks) == 4
     for look in looks:
         assert any(index in look_up for look_up in plan(look) for index in OPEN), plan(look)
 
