@@ -20,7 +20,11 @@ RequestId = Annotated[Id, Field(description="Yours, for cancelling and for safe 
 def must_run() -> None:
     """Raises POOL_OFF where no pool runs."""
     if not ControlSettings.current().control:
-        raise NexusError(ControlCode.POOL_OFF, "No pool runs here: start the server with --control.")
+        raise NexusError(
+            ControlCode.POOL_OFF,
+            "No pool runs here: start the server with --control. A process beside it, such as an agent's own server "
+            "over stdio, is told of its pool by NEXUS_CONTROL=true.",
+        )
 
 
 def _check(operation: Operation[Any], params: Any, caller: Caller) -> None:

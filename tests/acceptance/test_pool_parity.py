@@ -127,4 +127,5 @@ def test_a_process_without_a_pool_says_so(hub: Hub, tmp_path: Path) -> None:
     """The operations are there; the pool is not."""
     for other in serving(tmp_path / "home"):
         envelope = httpx.post(f"{other.url}/api/v1/control/operations/pool_list_agents", json={}).json()
-        assert envelope["error"]["code"] == "POOL_OFF"
+        error = envelope["error"]
+        assert error["code"] == "POOL_OFF" and "NEXUS_CONTROL=true" in error["message"]
