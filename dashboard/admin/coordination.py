@@ -7,7 +7,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 from django.urls import path
 
@@ -203,9 +204,7 @@ class ArtifactAdmin(InWorkspace):
 
     def download(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Inline content as a file. A path artifact has none here: a file's bytes never leave by this page."""
-        row = Artifact.objects.filter(pk=object_id).first()
-        if row is None or row.content is None:
-            raise Http404
+        row = get_object_or_404(Artifact, pk=object_id, content__isnull=False)
         suffix = {"json": "json", "markdown": "md"}.get(row.artifact_type, "txt")
         response = HttpResponse(row.content, content_type="application/octet-stream")
         response.headers["Content-Disposition"] = f'attachment; filename="{row.artifact_id}.{suffix}"'

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -217,7 +217,4 @@ def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse
 
 
 def _found(agent_id: str) -> Agent:
-    row = Agent.everyone.filter(pk=agent_id).first()
-    if row is None:
-        raise Http404
-    return row
+    return get_object_or_404(Agent.everyone, pk=agent_id)

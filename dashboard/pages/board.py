@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
 
 from control.timeline import woken_by
 from coordination.models import Event
@@ -79,9 +79,7 @@ def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
 
 
 def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpResponse:
-    row = Handoff.objects.select_related("workspace").filter(pk=handoff_id).first()
-    if row is None:
-        raise Http404
+    row = get_object_or_404(Handoff.objects.select_related("workspace"), pk=handoff_id)
     moment = now()
     status = state_at(row, moment)
     events = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])

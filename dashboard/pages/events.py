@@ -11,8 +11,9 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponseBadRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBadRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from coordination.log.selectors import newest_event_id, type_counts
@@ -67,9 +68,7 @@ def events(request: HttpRequest) -> TemplateResponse:
 
 def event(request: HttpRequest, event_id: int) -> TemplateResponse:
     """One event with its payload and links to what it concerns."""
-    row = Event.objects.select_related("workspace").filter(pk=event_id).first()
-    if row is None:
-        raise Http404
+    row = get_object_or_404(Event.objects.select_related("workspace"), pk=event_id)
     (line,) = lines([row])
     return render(request, "event", f"Event {event_id}", event=row, parts=line.parts, concerns=_concerns(row))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -97,9 +97,7 @@ def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
 
     The timeline shows excerpts; `?whole=` names the message that is shown whole.
     """
-    agent = Agent.everyone.filter(pk=agent_id).first()
-    if agent is None:
-        raise Http404
+    agent = get_object_or_404(Agent.everyone, pk=agent_id)
     moment = now()
     peers = monitoring.peers(agent_id, moment)
     filters = ConversationFilters(request.GET)

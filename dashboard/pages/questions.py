@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from control import selectors
@@ -24,9 +25,7 @@ def questions(request: HttpRequest) -> TemplateResponse:
 
 def question(request: HttpRequest, question_id: str) -> TemplateResponse:
     """One question, whole, and what a person can say to it."""
-    found = Question.objects.select_related("pool_agent", "turn").filter(pk=question_id).first()
-    if found is None:
-        raise Http404
+    found = get_object_or_404(Question.objects.select_related("pool_agent", "turn"), pk=question_id)
     known = actions()
     possible = [known[name] for name in of_question(found, now())]
     return render(request, "question", "Question", about=found.title, question=found, actions=possible)
