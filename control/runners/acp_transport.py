@@ -128,7 +128,9 @@ class BoundedLines:
             self._count_nonsense()
             return None
         if method is None:
-            return message  # an answer
+            if not isinstance(message.get("error"), dict | None):  # which the protocol's reader breaks down at
+                raise Overdone("it answered with an error that is none")
+            return message
         if "id" in message:
             self._open.add(json.dumps(named))
             if len(self._open) > MOST_OPEN:

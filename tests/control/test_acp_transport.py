@@ -63,6 +63,12 @@ async def test_a_line_that_is_dear_to_parse_ends_the_turn_unparsed(piece: str, m
     assert why.startswith("it sent a line with over")
 
 
+@pytest.mark.parametrize("error", ['"no"', "[1]", "5", "true"])
+async def test_an_answer_that_is_none_ends_the_turn(error: str) -> None:
+    messages, why = await received(answer("1"), b'{"id": 1, "error": %s}\n' % error.encode(), answer("2"))
+    assert len(messages) == 1 and why == "it answered with an error that is none"
+
+
 @given(JSON, st.booleans(), st.integers(1, 9))
 def test_what_stands_outside_of_texts_is_counted_however_it_is_cut(value: Any, ascii: bool, size: int) -> None:
     line = json.dumps(value, ensure_ascii=ascii).encode()
