@@ -65,6 +65,11 @@ def _is_sound(entry: Any) -> bool:
     )
 
 
+def name_for(entries: Sequence[Agent], agent_type: str) -> str:
+    """What a subagent is called whose client does not name it; not empty, as the instance of most tasks is."""
+    return f"{agent_type}-{len(entries) + 1}"
+
+
 def started(directory: Directory, agent_type: str, agent_id: str) -> None:
     """A subagent runs: a new one, or one that is resumed."""
     entries = agents(directory)
@@ -85,8 +90,9 @@ def ended(directory: Directory, agent_type: str, agent_id: str, message: str, cl
     if named or (of_type and not agent_id):
         entry = (named or of_type)[-1]
     else:
-        entry = {"agent_type": agent_type, "agent_id": agent_id, "started_at": now(), "resume_count": 0}
-        entries.append(entry)
+        who = agent_id or name_for(entries, agent_type)
+        entry = {"agent_type": agent_type, "agent_id": who, "started_at": now(), "resume_count": 0}
+        entries = [*entries, entry][-MOST_AGENTS:]
     entry.update(status=COMPLETED, stopped_at=now())
     if message:
         entry["last_message"] = message[:LONGEST_MESSAGE]

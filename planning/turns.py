@@ -66,7 +66,7 @@ def _spawn(what: Happening, directory: Directory) -> Said:
     agent_type = what.agent_type or "unknown"
     with directory.locked(PATIENCE):
         before = tracker.agents(directory)
-        agent_id = what.agent_id or f"{agent_type}-{len(before) + 1}"
+        agent_id = what.agent_id or tracker.name_for(before, agent_type)
         tracker.started(directory, agent_type, agent_id)
         edited = edits.history(directory.read(EDITS))
     if not what.heard:

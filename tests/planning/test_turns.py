@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from core.harness_events import NOTHING, Happening, HarnessEvent, Said
 from core.operations.errors import NexusError
-from planning import brief, schemas, state
+from planning import brief, schemas, state, tracker
 from planning.directory import Directory
 from planning.errors import PlanningCode
 from planning.harness_events import handle
@@ -458,6 +458,26 @@ def test_it_ends_the_latest_of_its_type_where_the_client_names_none(lead: Sessio
         ("engineer-1", "running"),
         ("engineer-2", "completed"),
     ]
+
+
+@pytest.mark.parametrize("agent_type", ["", "engineer"])
+def test_it_completes_nobodys_task_for_a_subagent_that_it_does_not_know(lead: Session, agent_type: str) -> None:
+    lead.say(START)
+    lead.nexus.task("Write it", owner="writer")
+    lead.nexus.call("task_update", id=1, status="in_progress")
+    lead.say(COMPLETE, agent_type=agent_type, client="cursor")
+    assert lead.performed == []
+    (entry,) = lead.tracked()
+    assert (entry["agent_id"], entry["status"]) == (f"{agent_type or 'unknown'}-1", "completed")
+    assert lead.nexus.call("resume_decide", id=1)["decision"] == "fresh"
+
+
+def test_it_keeps_a_bounded_number_of_agents(lead: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker, "MOST_AGENTS", 3)
+    lead.say(START)
+    for number in range(5):
+        lead.say(COMPLETE, agent_type="engineer", agent_id=f"e{number}")  # which began before the hook was there
+    assert [entry["agent_id"] for entry in lead.tracked()] == ["e2", "e3", "e4"]
 
 
 def test_it_leaves_a_tracker_that_is_broken(lead: Session) -> None:
