@@ -43,7 +43,8 @@ class Log:
 
     def write(self, what: str, text: str, **more: str | int) -> None:
         """Append a line; a disk that is full, or a directory that cannot be made, stops no turn."""
-        line = {"at": iso(now()), "what": what, **more, "text": self.struck(text)[:LONGEST]}
+        clean = self.struck(text) if len(text) <= LONGEST else self.beginning(text[: 2 * LONGEST])
+        line = {"at": iso(now()), "what": what, **more, "text": clean[:LONGEST]}
         data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from control.runners import traffic
+from core.logs import redact
 
 OWN = "0123 4567-89" * 8  # the agent's, which no pattern knows
 KEYS = [
@@ -99,3 +100,25 @@ def test_a_place_where_nothing_can_be_written_stops_nobody(tmp_path: Path) -> No
     with traffic.of("ann") as log:
         log.write("request", "Hello")
     assert (tmp_path / "logs").read_text() == "in the way"
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("cut", [5, 20, 45])
+def test_of_a_long_request_no_more_is_read_than_is_kept_and_no_piece_of_a_key_is_left(
+    key: str, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def redacted(text: str) -> str:
+        read.append(len(text))
+        return redact(text)
+
+    monkeypatch.setattr(traffic, "redact", redacted)
+    monkeypatch.setattr(traffic, "LONGEST", 1_000)
+    said = f"api_key={'0123456789' * 150}&".ljust(2_000 - cut, "x") + key + "y" * 9_000  # what is struck makes room
+    with traffic.of("ann", OWN) as log:
+        log.path.unlink(missing_ok=True)
+        log.write("request", said)
+        [line] = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert max(read) <= 2_000
+    assert "xxx" in line["text"] and not any(digits in line["text"] for digits in ("0123", "4567", "89"))
