@@ -12,7 +12,7 @@ from coordination.debts import Debt
 from coordination.models import Workspace
 from core.clock import iso, now
 from core.database import write
-from core.operations.caller import OPERATOR_AGENT
+from core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from handoffs.config import HandoffSettings
 from handoffs.models import DebtNotice, Handoff, HandoffStatus
 from handoffs.verification import CREATOR, named_agent
@@ -84,7 +84,7 @@ def _tell(debt: Debt) -> None:
     seconds = HandoffSettings.current().debt_notice_seconds
     mail.notify(
         workspace_id=debt.workspace_id,
-        from_agent_id=debt.agent_id,
+        from_agent_id=HUB_AGENT,  # in the agent's own name it would be an act of it, and an answer
         recipient=debt.to,
         subject=f"{debt.agent_id} owes you the {debt.key}: {debt.what[:120]}",
         body=f"It has this since {iso(debt.since)}, has not brought it, and did nothing for {seconds} seconds or more. "

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from coordination import selectors as agents_known
 from coordination.routing import Strategy
-from core.operations.caller import OPERATOR_AGENT
+from core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from handoffs import selectors
 from handoffs.models import Handoff
 from handoffs.titles import in_quotes
@@ -68,7 +68,7 @@ def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
     body = (
         "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
     )
-    return tell(handoff, handoff.from_agent_id, "expired", body, moment)
+    return tell(handoff, handoff.from_agent_id, "expired", body, moment, by=HUB_AGENT)
 
 
 def _verifiers(handoff: Handoff) -> list[str]:

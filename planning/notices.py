@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from coordination.log.emit import emit
+from core.operations.caller import HUB_AGENT
 from inbox import services as mail
 from planning import rules, selectors
 from planning.models import STREAM, Task
-
-NOBODY = "nexus"  # the sender where no agent acted: an operator, or a file
 
 
 def told(
@@ -59,7 +58,7 @@ def _write(task: Task, recipient: str, subject: str, body: str, actor: str | Non
     return bool(
         mail.notify(
             workspace_id=task.workspace_id,
-            from_agent_id=actor or NOBODY,
+            from_agent_id=actor or HUB_AGENT,
             recipient=recipient,
             subject=f"{subject}: {task.title[:200]}",
             body=f"{body[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, status=…) moves it.",

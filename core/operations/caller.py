@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
+HUB_AGENT = "nexus"  # the sender of mail that nobody wrote: time did, or a file
 LOCAL_OPERATOR = "local"  # the name in the log of whoever sits at this machine
 
 

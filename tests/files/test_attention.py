@@ -14,6 +14,7 @@ from core.clock import now
 from core.contributions import Need
 from files import questions
 from files.models import Reservation
+from handoffs.debts import tell_creditors
 from inbox.picture import Picture
 from tests.conftest import Call
 from tests.files.conftest import Project
@@ -59,6 +60,14 @@ def test_the_holder_owes_an_answer_to_who_asked_first(
     assert owed(call) == [("question", held, "src/parser.py", "bob")]
     shop.call("release", agent_id="ana", reservation_ids=[held])
     assert owed(call) == []
+
+
+def test_word_of_what_the_holder_owes_is_no_answer_of_it(held: str, clock: time_machine.Traveller, call: Call) -> None:
+    clock.shift(LONG)
+    tell_creditors()
+
+    assert f"ana owes you the question {held}" in call("inbox_peek", agent_id="cleo")["messages"][-1]["subject"]
+    assert owed(call) == [("question", held, "src/parser.py", "cleo")]
 
 
 def test_it_tells_who_asked_in_vain_and_since_when(held: str, clock: time_machine.Traveller) -> None:

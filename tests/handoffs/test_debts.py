@@ -13,6 +13,7 @@ from core import apps
 from core.clock import now
 from core.operations import runner
 from handoffs.debts import tell_creditors
+from handoffs.expiry import expire_everywhere
 from handoffs.models import DebtNotice
 from inbox.picture import Picture
 from planning.toolset import PLANNING
@@ -177,6 +178,25 @@ class TestTheOnesWhoWait:
         tell_creditors()
 
         assert sum(subject.startswith("bob owes") for subject in told_of(call)) == 2
+
+    def test_it_takes_a_notice_in_its_name_for_no_act(
+        self, call: Call, took: Offer, offer: Offer, clock: Clock, project: str
+    ) -> None:
+        """What it owes next is told of when it is due, and operators see all of it meanwhile."""
+        took()
+        clock.shift(100)
+        took()
+        offer(from_agent_id="bob", deadline_seconds=790)
+        clock.shift(IDLE - timedelta(seconds=100))
+        expire_everywhere()  # bob is told of it
+        tell_creditors()
+        clock.shift(100)
+        assert len(debts.overdue(IDLE)) == 2
+
+        tell_creditors()
+
+        assert len(told_of(call)) == 2
+        assert len(debts.overdue(IDLE)) == 2
 
     def test_it_goes_by_the_setting(self, call: Call, took: Offer, clock: Clock, configure: Call) -> None:
         configure(debt_notice_seconds=30)
