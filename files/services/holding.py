@@ -26,6 +26,11 @@ _lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slo
 _orphaned = Select(
     lambda: Reservation.objects.unended().filter(~selectors.claimed(Slot("moment")), handoff_id=Slot("handoff_id"))
 )
+_orphans = Select(
+    lambda: Reservation.objects.running(Slot("moment")).filter(
+        ~selectors.claimed(Slot("moment")), handoff_id__isnull=False
+    )
+)
 _lengths = Select(
     lambda: (
         Reservation.objects.running(Slot("moment")).filter(agent_id=Slot("agent_id")).values_list("seconds").distinct()
@@ -138,8 +143,10 @@ def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Rese
 
 
 def record_ends(moment: datetime) -> None:
-    """Inside a transaction: record what ended, in whatever project, because its lease ran out; the oldest first."""
+    """Inside a transaction: record what ended, in whatever project, because its lease ran out, the oldest first, or
+    with the claim on its handoff: that one may be claimed again, and what others took meanwhile stays theirs."""
     _record_end(_lapsed(RECORDED_AT_ONCE, moment=moment), Outcome.EXPIRED, None, moment)
+    _record_end(_orphans(moment=moment), Outcome.SETTLED, None, moment)
 
 
 def settle(handoff_id: str) -> None:

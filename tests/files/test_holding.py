@@ -184,6 +184,20 @@ def test_it_counts_no_more_when_its_handoff_ended_and_nobody_recorded_that(
     assert Reservation.objects.get(agent_id="ann").expires_at == NOON + timedelta(seconds=3600)  # renewed no more
 
 
+def test_it_does_not_come_back_with_its_handoff_once_another_took_the_files(
+    shop: Project, call: Call, clock: Any
+) -> None:
+    handoff = claimed(shop, call)  # in one transaction with the test: nobody is told of the commit
+    shop.reserve("ann", "src/", handoff_id=handoff, seconds=3600)
+    at(clock, 301)  # her claim has lapsed
+    shop.reserve("bob", "src/a.py")
+
+    call("handoff_claim", project_root=str(shop.root), handoff_id=handoff, agent_id="ann")
+
+    assert shop.held() == [("bob", "src/a.py")]
+    assert shop.call("who", path="src/b.py")["last"]["outcome"] == "settled"
+
+
 def test_it_is_for_a_handoff_that_one_holds(shop: Project, call: Call) -> None:
     handoff = claimed(shop, call)
     error = shop.refused("reserve", agent_id="bob", paths=["a"], handoff_id=handoff)
