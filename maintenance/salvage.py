@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from core.database.sqlite.file import HEADER
+from core.database.sqlite.file import HEADER, beside
 from core.operations.errors import Code, NexusError
 from maintenance import store_file
 from maintenance.file_checks import expected_size
@@ -109,6 +109,8 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
             mended = Path(directory, "mended.db")
             shutil.copyfile(database, mended)
             _mend_file(mended)
+            if (log := beside(database, "-wal")).exists():
+                shutil.copyfile(log, beside(mended, "-wal"))  # the last commits are there
             database = mended
         with closing(store_file.open_to_look(database)) as connection:
             connection.text_factory = lambda text: text.decode(errors="replace")

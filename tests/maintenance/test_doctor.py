@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -382,6 +384,17 @@ def test_it_saves_what_can_be_read_into_a_store_that_restore_takes(
     assert whole["events"] // 4 < saved["events"] <= whole["events"]
     assert nexus("restore", str(tmp_path / "saved.db")).code == 0
     assert {finding["check"] for finding in findings()} <= {"event ids"}
+
+
+def test_it_saves_what_a_crash_left_in_the_log_of_a_file_without_its_beginning(
+    crashed: Home, nexus: Nexus, tmp_path: Path
+) -> None:
+    overwrite_the_header(crashed)
+
+    assert nexus("doctor", "--salvage", str(tmp_path / "saved.db")).code == 0
+
+    with closing(sqlite3.connect(tmp_path / "saved.db")) as saved:
+        assert saved.execute("SELECT DISTINCT role FROM agents").fetchall() == [("latest",)]
 
 
 def test_it_goes_on_without_a_lost_log_when_told(home: Home, findings: Findings) -> None:
