@@ -16,6 +16,8 @@ from handoffs.models import Handoff, HandoffStatus
 from handoffs.steps import UNCLAIMED, record
 from handoffs.work import work
 
+AT_ONCE = 50  # lapsed ones, and overdue ones, that a transaction records
+
 _due = Select(
     lambda: Handoff.objects.filter(
         Q(lease_expires_at__lt=Slot("moment")) | Q(status=HandoffStatus.OPEN, deadline_at__lt=Slot("moment")),
@@ -36,18 +38,18 @@ def expire(workspace_id: str) -> None:
     """Record what time did in a workspace, with an event each: handoffs whose lease has lapsed open again, and open
     ones whose deadline has passed expire.
 
-    A plain read decides whether there is anything to do: what only looks must not take the writer's lock.
+    A plain read decides whether there is anything to do: what only looks must not take the writer's lock. Of many,
+    AT_ONCE are a transaction: others write in between.
     """
-    if _due.first(workspace_id=workspace_id, moment=now()) is None:
-        return
-    with write():
-        moment = now()
-        for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id):
-            _reopen(handoff, moment)
-        for handoff in _overdue(workspace_id=workspace_id, moment=moment):
-            if _time_out(handoff_id=handoff.handoff_id, moment=moment):
-                record(handoff, "timed_out", None, moment)
-                notices.timed_out(handoff, moment)
+    while _due.first(workspace_id=workspace_id, moment=now()) is not None:
+        with write():
+            moment = now()
+            for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id)[:AT_ONCE]:
+                _reopen(handoff, moment)
+            for handoff in _overdue(AT_ONCE, workspace_id=workspace_id, moment=moment):
+                if _time_out(handoff_id=handoff.handoff_id, moment=moment):
+                    record(handoff, "timed_out", None, moment)
+                    notices.timed_out(handoff, moment)
 
 
 def _reopen(handoff: Handoff, moment: datetime) -> None:

@@ -11,6 +11,7 @@ import time_machine
 from django.db import transaction
 
 from coordination.toolset import run
+from core.database import commits
 from handoffs import expiry, leases
 from handoffs.models import Handoff
 from tests.conftest import LOCAL, Call, at_once
@@ -211,3 +212,17 @@ def test_it_gives_a_handoff_at_its_deadline_to_one_or_to_nobody(offer: Offer, ca
 
         assert codes(claims) == ["INVALID_TRANSITION"] * len(WORKERS)
         assert events_of(handoff) == ["handoff.created", "handoff.timed_out"]
+
+
+def test_it_lets_others_write_while_it_records_what_became_of_many(
+    offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "AT_ONCE", 2)
+    with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
+        handoffs = [offer(deadline_seconds=60) for _ in range(5)]
+    before = commits()
+
+    expiry.expire_everywhere()
+
+    assert commits() - before == 3
+    assert [events_of(handoff)[1:] for handoff in handoffs] == [["handoff.timed_out"]] * 5
