@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from coordination.models import Event
 from core.contributions import Calling, WakeKind
 from planning import work
-from planning.models import Task, TaskStatus
+from planning.models import STREAM, Task, TaskStatus
 
 
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
@@ -22,10 +23,19 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
                 f"Task {task.number} of yours can begin (project_root {task.workspace.root_realpath}): task_update("
                 f'id={task.number}, status="in_progress") takes it.',
                 {"title": task.title, "context": task.context},
-                task.created_by,
-                task.created_at,
+                _moved_by(task),
+                task.updated_at,
                 task.updated_at,
             )
+
+
+def _moved_by(task: Task) -> str | None:
+    """Who changed a task last, by the log; who added it where that knows nothing of it any more."""
+    if task.updated_at == task.created_at:
+        return task.created_by
+    change = Event.objects.filter(workspace_id=task.workspace_id, stream=STREAM, created_at=task.updated_at)
+    latest = change.order_by("-event_id").first()
+    return task.created_by if latest is None else latest.actor_agent_id
 
 
 WAKES = WakeKind(

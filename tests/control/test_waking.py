@@ -460,6 +460,36 @@ def test_it_wakes_for_a_task_of_its_own_once_that_can_begin(create: Call, projec
     assert woken() == []
 
 
+def test_a_chain_goes_on_through_tasks_that_are_begun_anew(create: Call, project: str, configure: Call) -> None:
+    configure(pool_wake_depth=3)
+
+    def plans(agent_id: str | None, tool: str, **arguments: Any) -> None:
+        caller = Caller("test", agent_id=agent_id)
+        runner.perform(PLANNING, caller, tool, {"project_root": project, **arguments}).result()
+
+    with time_machine.travel(NOON, tick=False) as clock:
+        create("builder", "task")
+        create("reviewer", "task")
+        plans(None, "task_add", title="Build", context="How.", owner="builder")
+        plans(None, "task_add", title="Review", context="Why.", owner="reviewer", deps=[1])
+        depths = []
+        for _ in range(8):
+            clock.shift(10)
+            depths += [(turn.agent.agent_id, turn.depth) for turn in woken()]
+            one = taken()
+            if one is None:
+                break
+            clock.shift(10)
+            if one.agent.agent_id == "builder":
+                plans("builder", "task_update", id=1, status="completed")
+            else:
+                for number, status in ((2, "in_progress"), (2, "pending"), (1, "pending")):
+                    plans("reviewer", "task_update", id=number, status=status)
+            turns.settle(one, turns.Ended(TurnStatus.DONE, "Done."))
+        assert depths == [(who, depth) for depth in (1, 2, 3) for who in ("builder", "reviewer")]
+        assert PoolAgent.objects.get(agent_id="builder").held_why == HeldChoices.DEPTH
+
+
 def test_it_wakes_for_a_message_in_a_topic_that_names_the_agent(call: Call, create: Call) -> None:
     create("expert", "topic")
     ann = Caller("test", agent_id=None)
