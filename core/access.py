@@ -162,8 +162,6 @@ def allowed_hosts(bind: str) -> list[str]:
 
     A wildcard bind cannot know its names, so any is taken; nothing is open there without a key or a login.
     """
-    if is_loopback(bind) or bind == "localhost":
-        return LOOPBACK_NAMES
     if bind in ("0.0.0.0", "::", ""):  # noqa: S104  # compared with, not bound to
         return ["*"]
     return [*LOOPBACK_NAMES, f"[{bind}]" if ":" in bind else bind]
@@ -204,7 +202,8 @@ def _authority(origin: str) -> str | None:
 
 def _is_local(info: ConnectionInfo, host: str) -> bool:
     forwarded = any(FORWARDING.fullmatch(name) for name, _ in info.headers)
-    return not forwarded and is_loopback(info.peer) and split_domain_port(host)[0] in LOOPBACK_NAMES
+    name = split_domain_port(host)[0]
+    return not forwarded and is_loopback(info.peer) and (name == "localhost" or is_loopback(name.strip("[]")))
 
 
 def _holder(keys: set[str]) -> str:

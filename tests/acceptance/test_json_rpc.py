@@ -229,13 +229,14 @@ def test_a_port_of_its_own_has_json_rpc_and_nothing_else(furnish: Furnish, tmp_p
         assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line], hub.lines
 
 
-def test_the_command_finds_a_server_wherever_it_listens(furnish: Furnish, tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["::1", "127.0.0.2"])
+def test_the_command_finds_a_server_wherever_it_listens(furnish: Furnish, tmp_path: Path, host: str) -> None:
     try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError:
-        pytest.skip("no IPv6 on this machine")
+        pytest.skip("no such address on this machine")
     home = home_with_runners(furnish, tmp_path)
-    for hub in serving(home, "--control", "--host", "::1"):
+    for hub in serving(home, "--control", "--host", host):
         port = hub.address[1]
         for verb in ("list", "detect"):
             said = nexus(home, "rpc", verb)

@@ -56,6 +56,12 @@ def test_it_takes_a_direct_local_request_for_the_operators(host: str, peer: str)
     assert who(info(peer, host=host)) == Caller("rest", operator="local", connection="operator:local")
 
 
+def test_it_takes_one_at_the_loopback_address_that_it_is_bound_to(settings: Any) -> None:
+    assert status(info(host="127.0.0.2:8420")) == 403
+    settings.ALLOWED_HOSTS = allowed_hosts("127.0.0.2")
+    assert who(info(host="127.0.0.2:8420")).operator == "local"
+
+
 def test_it_takes_the_same_origin_and_refuses_a_foreign_one() -> None:
     assert who(info(origin="http://localhost:8420")).operator == "local"
     for origin in (
@@ -217,6 +223,7 @@ def test_it_serves_the_names_of_its_bind() -> None:
     assert "*" not in allowed_hosts("127.0.0.1") + allowed_hosts("::1") + allowed_hosts("localhost")
     assert "10.1.2.3" in allowed_hosts("10.1.2.3")
     assert "[fd00::1]" in allowed_hosts("fd00::1")
+    assert "127.0.0.2" in allowed_hosts("127.0.0.2")
 
 
 @pytest.mark.parametrize(

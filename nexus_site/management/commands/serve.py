@@ -66,7 +66,7 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
             announce(host, port)
             _raise_file_limit()
             settings.NEXUS_REAPER = options["reaper"]
-            settings.ALLOWED_HOSTS = allowed_hosts(host)
+            settings.ALLOWED_HOSTS = [*allowed_hosts(host), *allowed_hosts(address)]  # a name, and what it means
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL:
                 _lock_nobody_out()
