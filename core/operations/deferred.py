@@ -13,12 +13,10 @@ from core.database import store, write
 from core.domain import domain
 from core.operations.caller import Caller
 from core.operations.errors import NexusError
-from core.operations.outside import reach
 from core.operations.parameters import Params
 from core.operations.registry import Operation, Toolset, Wait
 from core.operations.replies import Data, Outcome
-from core.operations.runner import check_identity, documented, observed, permit, pool_of, retried
-from core.operations.validation import validated
+from core.operations.runner import check_identity, documented, observed, permit, pool_of, prepared, retried
 from core.waiting import WRITERS, in_thread
 
 Kept = TypeVar("Kept")
@@ -61,14 +59,12 @@ async def abegin(
     started = time.perf_counter()
     begun: Outcome | Kept
     try:
-        operation = toolset.find(name)
-        params = validated(operation, arguments)
-        if caller.transport != "stdio":
-            await reach(params)
-    except NexusError as error:
-        begun = Outcome(error=error)
-    else:
+        operation, params = await prepared(toolset, caller, name, arguments)
         begun = await _begun(operation, params, caller, keep)
+    except NotKept:
+        raise
+    except Exception as error:
+        begun = Outcome(error=documented(error))
     observed(toolset, name, started, begun if isinstance(begun, Outcome) else Outcome({}))
     return begun
 
@@ -107,15 +103,10 @@ async def _begun(
 
         return retried(both)
 
-    try:
-        if not operation.read_only:
-            return await in_thread(WRITERS, performed_and_kept)
-        outcome = await in_thread(pool_of(operation, params), performed)
-        return await in_thread(WRITERS, partial(retried, partial(kept, outcome)))
-    except NotKept:
-        raise
-    except Exception as error:
-        return Outcome(error=documented(error))
+    if not operation.read_only:
+        return await in_thread(WRITERS, performed_and_kept)
+    outcome = await in_thread(pool_of(operation, params), performed)
+    return await in_thread(WRITERS, partial(retried, partial(kept, outcome)))
 
 
 def check(caller: Caller, call: Deferred) -> None:

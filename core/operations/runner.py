@@ -87,11 +87,7 @@ def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> O
 
 async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
     try:
-        operation = toolset.find(name)
-        params = validated(operation, arguments)
-        # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile.
-        if caller.transport != "stdio" or operation.own_transaction:
-            await reach(params)
+        operation, params = await prepared(toolset, caller, name, arguments)
         place = waiting.waiter().place  # before the call, which sees all that was told up to here
 
         def call() -> Data:
@@ -104,6 +100,21 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         return await _waited(caller, operation, params, await calling, place)
     except Exception as error:
         return Outcome(error=documented(error))
+
+
+async def prepared(
+    toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None
+) -> tuple[Operation[Any], Params]:
+    """An operation and what it is called with, once what that names outside the store has answered.
+
+    Raises NOT_FOUND, and what validation and the parameters declare.
+    """
+    operation = toolset.find(name)
+    params = validated(operation, arguments)
+    # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile.
+    if caller.transport != "stdio" or operation.own_transaction:
+        await reach(params)
+    return operation, params
 
 
 async def _waited(
