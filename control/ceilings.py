@@ -18,13 +18,17 @@ from core.operations.registry import Operation
 PROJECT = "project_root"  # the parameter by which operations lead to a directory
 EVERYONES = frozenset((*rules.TOOLSETS[Preset.WORKER], CONTROL.name))  # of the pool's own, its operations judge
 
+TURN = "pool"  # the transport of a turn's own calls, whose connection is `pool:` and its agent's key
+_is_living = Select(lambda: PoolAgent.objects.living().filter(pk=Slot("pk")).values_list("pk"))
 _living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_id")).values_list("preset", "cwd"))
 
 
 def check(caller: Caller, operation: Operation[Any], params: Any) -> None:
     """Raises NOT_PERMITTED where an agent of the pool uses a toolset that its preset does not have, or names a
     directory that is neither at or below its own, nor a project already: it makes none elsewhere, and learns of no
-    directory whether it is there."""
+    directory whether it is there. Nor does a turn act whose agent has ended: its name may be another's by now."""
+    if caller.transport == TURN and not _is_living(pk=(caller.connection or "").removeprefix(f"{TURN}:")):
+        raise refused("member", f"This agent has ended; who is called {caller.agent_id!r} from now on is another.")
     toolset, named = operation.toolset.name, getattr(params, PROJECT, None)
     if caller.agent_id is None or (named is None and toolset in EVERYONES):
         return

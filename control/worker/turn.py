@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from control.asking import ask
+from control.ceilings import TURN
 from control.models import Entry, Role, Turn, TurnStatus
 from control.runners.base import RunnerFailed, Scene, Takes
 from control.runners.configuration import Runner, runners
@@ -161,7 +162,7 @@ class Taking:
         if self._over:
             raise RunnerFailed("the turn has ended")
         agent = self.turn.agent
-        caller = Caller("pool", agent_id=agent.agent_id, connection=f"pool:{agent.pk}")
+        caller = Caller(TURN, agent_id=agent.agent_id, connection=f"{TURN}:{agent.pk}")
         return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
 
 

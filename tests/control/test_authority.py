@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from control.models import Turn
+from control.ceilings import TURN
+from control.models import PoolAgent, Turn
 from coordination.toolset import run
 from core.config import CoreSettings
 from core.operations import runner
@@ -299,3 +300,16 @@ def test_an_agent_that_ended_acts_no_more(rpc: Wire, family: Path) -> None:
     assert rpc.post("/rpc", request("list_agents"), token=key).status == 403, "who bears the name next is another"
     rpc.call("destroy_agent", agent_id="kid")
     assert rpc.refused("list_agents", as_agent="kid")["code"] == INVALID_PARAMS
+
+
+def test_a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name(rpc: Wire, family: Path) -> None:
+    def call(toolset: str, operation: str) -> Any:
+        caller = Caller(TURN, agent_id="kid", connection=f"{TURN}:{pk}")
+        error = runner.perform(TOOLSETS[toolset], caller, operation, {}).error
+        return error and error.details
+
+    pk = PoolAgent.objects.living().get(agent_id="kid").pk
+    assert call("coordination", "agent_whoami") is None
+    rpc.call("destroy_agent", agent_id="kid")
+    rpc.call("create_agent", agent_id="kid", cwd=str(family))
+    assert call("coordination", "agent_whoami") == call("control", "pool_list_agents") == {"rule": "member"}
