@@ -12,6 +12,8 @@ from inbox import services as mail
 from planning import rules, selectors
 from planning.models import STREAM, Task
 
+LISTED = 20  # tasks in a notice
+
 
 def told(
     workspace_id: str, type: str, actor: str | None, moment: datetime, *, task: Task | None = None, **payload: Any
@@ -34,15 +36,31 @@ def ready(workspace_id: str) -> set[int]:
 
 
 def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: datetime) -> None:
-    """Tell of every task that could not begin before and can now: the log, and its owner unless that did it."""
+    """Tell of every task that could not begin before and can now: the log, and its owner unless that did it.
+
+    An owner of several gets one notice of them: thousands may wait for one task.
+    """
+    owned: dict[tuple[str, ...], list[Task]] = {}
     for number in rules.ready(*selectors.dependencies(workspace_id)):
         task = None if number in before else selectors.numbered(workspace_id, number)
         if task is None:
             continue
         told(workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
-        subject = f"Task {task.number} is ready"
         owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != actor)
-        any(_write(task, owner, subject, task.context, actor, moment) for owner in owners)  # the first there is
+        owned.setdefault(tuple(owners), []).append(task)
+    for names, tasks in owned.items():
+        subject, body = _of_ready(tasks)
+        any(_write(tasks[0], owner, subject, body, actor, moment) for owner in names)  # the first there is
+
+
+def _of_ready(tasks: Sequence[Task]) -> tuple[str, str]:
+    """What an owner is told of its tasks that can begin: subject and body."""
+    first, *others = tasks
+    if not others:
+        return f"Task {first.number} is ready", first.context
+    listed = [f"{task.number}. {task.title[:80]}" for task in tasks[:LISTED]]
+    more = [f"and {len(tasks) - LISTED} more"] if len(tasks) > LISTED else []
+    return f"{len(tasks)} tasks are ready, the first", "\n".join([*listed, *more])
 
 
 def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:

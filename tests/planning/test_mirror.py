@@ -336,6 +336,20 @@ def test_it_tells_the_owner_that_a_task_is_ready(nexus: Project, call: Any) -> N
     assert call("inbox_count", agent_id="bob")["unread"] == 0  # who adds it knows
 
 
+def test_it_tells_an_owner_of_many_ready_tasks_once(nexus: Project, call: Any) -> None:
+    call("agent_register", agent_id="bob")
+    nexus.task("Write")
+    for number in range(30):
+        nexus.task(f"Test {number}", deps=[1], owner="bob")
+    nexus.task("Tell", deps=[1], owner="nobody-here")
+    nexus.call("task_update", id=1, status="completed")
+    (letter,) = call("inbox_pull", agent_id="bob")["messages"]
+    assert letter["subject"] == "30 tasks are ready, the first: Test 0"
+    listed = letter["body"].splitlines()
+    assert (listed[0], listed[19], listed[20]) == ("2. Test 0", "21. Test 19", "and 10 more")
+    assert types().count("task.ready") == 31 + 1  # the first task was ready when it was added
+
+
 def test_it_tells_what_a_file_made_ready(nexus: Project, call: Any) -> None:
     call("agent_register", agent_id="bob")
     nexus.task("Write")
