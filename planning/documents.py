@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from coordination.ids import new_id
-from core.database.prepared import Select, Slot
+from core.database.prepared import Select, Slot, insert
 from planning import notices, schemas
 from planning.models import Board, Cycle, Issue, Plan, Task
 from planning.notices import told
@@ -194,7 +194,10 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
         for field in TASK_FIELDS:
             setattr(task, field, entry.get(field))
         task.updated_at = moment
-        task.save(force_insert=new)
+        if new:
+            insert(task)  # a file may bring thousands, and every writer waits for them
+        else:
+            task.save()
         what = "task.added" if new else "task.completed" if before != task.status == "completed" else "task.updated"
         told(workspace_id, what, None, moment, task=task, source="file")
         if not new and before != task.status:
