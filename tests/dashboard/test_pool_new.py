@@ -88,7 +88,8 @@ def test_it_creates_an_agent_once_however_often_the_form_is_sent(
 def test_it_asks_for_whatever_an_agent_is_created_with() -> None:
     taken = set(CONTROL.operations["pool_create_agent"].params.model_fields)
     form = NewPoolAgentForm(runners={}, wakes={}, tools=[], below="", day_tokens=0)
-    assert taken - form.fields.keys() == {"wait_for_initial_response"}  # its page shows the answer as it comes
+    waiting = {"wait_for_initial_response", "timeout_seconds"}  # its page shows the answer as it comes
+    assert taken - form.fields.keys() == waiting
 
 
 def test_it_creates_an_agent_that_wakes_within_a_budget(lead: PoolAgent, browser: Browser) -> None:
