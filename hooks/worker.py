@@ -12,6 +12,8 @@ from core.work import Work, work_once
 from hooks import selectors, sender, services
 from hooks.models import WebhookDelivery
 
+LOOKS = 4  # at the log in one go: every write of this process waits meanwhile
+
 
 class Webhooks(Work[WebhookDelivery, str | None]):
     """A webhook is a lane, a delivery an item; its outcome is why the attempt failed, or None."""
@@ -24,8 +26,9 @@ class Webhooks(Work[WebhookDelivery, str | None]):
         return selectors.webhook_ids()
 
     def claim(self, lane: str) -> WebhookDelivery | None:
-        while services.enqueue(lane):
-            pass
+        for _ in range(LOOKS):
+            if not services.enqueue(lane):
+                break
         return services.claim(lane)
 
     def act(self, item: WebhookDelivery) -> str | None:
@@ -53,5 +56,12 @@ WEBHOOKS = Webhooks()
 
 def deliver_once() -> tuple[int, int]:
     """Send what is due, once each; how many succeeded and how many failed."""
-    outcomes = work_once(WEBHOOKS)
+    outcomes: list[str | None] = []
+    while True:
+        for webhook_id in selectors.webhook_ids():
+            while services.enqueue(webhook_id):
+                pass
+        if not (done := work_once(WEBHOOKS)):
+            break
+        outcomes += done
     return outcomes.count(None), len(outcomes) - outcomes.count(None)

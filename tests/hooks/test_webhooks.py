@@ -243,6 +243,26 @@ def test_it_keeps_a_bounded_queue_and_loses_nothing(
     assert [body["data"]["payload"]["message_id"] for _, body in receiver.got[3:]] == sent
 
 
+def test_it_catches_up_a_little_at_a_time(
+    add: Call, call: Call, project: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A webhook that is far behind does not hold up the other writers of its process."""
+    monkeypatch.setattr(services, "EVENTS_AT_ONCE", 1)
+    monkeypatch.setattr(worker, "LOOKS", 2)
+    webhook_id = add(types=["artifact.created"])["webhook_id"]
+    begin = Webhook.objects.get().cursor
+    for _ in range(5):
+        write(call, project)
+
+    assert worker.WEBHOOKS.claim(webhook_id) is None
+    assert Webhook.objects.get().cursor == begin + 2
+    assert worker.WEBHOOKS.claim(webhook_id) is None
+    assert Webhook.objects.get().cursor == begin + 4
+
+    assert worker.deliver_once() == (0, 0)
+    assert Webhook.objects.get().cursor == Event.objects.latest("event_id").event_id
+
+
 def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, receiver: Receiver) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
     message_id = write(call, project)
