@@ -20,7 +20,9 @@ def check_pace(sender: str, moment: datetime) -> None:
     most = limit("messages_per_minute", sender)
     if not most:
         return
-    sent = Message.objects.filter(from_agent_id=sender, created_at__gt=moment - MINUTE).order_by("-created_at")
+    # Up to a minute ahead: that of calls at once. What is later is from before the clock was set back.
+    within = {"created_at__gt": moment - MINUTE, "created_at__lt": moment + MINUTE}
+    sent = Message.objects.filter(from_agent_id=sender, **within).order_by("-created_at")
     times = list(sent.values_list("created_at", flat=True)[:most])
     if len(times) == most:
         wait = (times[-1] + MINUTE - moment).total_seconds()

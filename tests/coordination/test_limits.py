@@ -81,6 +81,17 @@ def test_it_limits_the_messages_of_a_minute_and_tells_when_to_try_again(
     assert sending(project)["ok"]
 
 
+def test_it_limits_nobody_for_what_was_sent_before_the_clock_was_set_back(
+    project: str, clock: time_machine.Traveller
+) -> None:
+    store(agent_id="ana", limits={"messages_per_minute": 1})
+    assert sending(project)["ok"]
+    clock.shift(-timedelta(hours=1))
+
+    assert sending(project)["ok"]
+    refusal(sending(project))
+
+
 def test_it_answers_a_repeated_call_whatever_the_limit(project: str) -> None:
     store(agent_id="ana", limits={"messages_per_minute": 1, "open_handoffs": 1})
     for create in (sending, offering):
