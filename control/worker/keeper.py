@@ -19,6 +19,7 @@ import time
 from control.runners.programs.guardian import adopt, die_with_parent, kill_all
 
 STOP = b"stop\n"
+OF_TERMINALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_SECONDS = 300.0  # for the first sign of life
 GRACE_SECONDS = 5.0  # for a worker to end, beyond what its turns get
 KILL_SECONDS = 10.0
@@ -28,7 +29,7 @@ HUNG = 3  # exit code
 def main() -> int:
     """`python -m control.worker.keeper HANG_SECONDS STOP_SECONDS COMMAND…`; the worker's exit code, or HUNG."""
     hang, stop, *command = sys.argv[1:]
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)  # the hub's line tells
     adopt()
     return Keeper(command, float(hang), float(stop)).run()
@@ -43,7 +44,7 @@ class Keeper:
         mine = os.getpid()
 
         def with_me() -> None:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in OF_TERMINALS:
                 signal.signal(number, signal.SIG_DFL)  # deaf as this process is, it would not end while it starts
             die_with_parent(signal.SIGINT)
             if os.getppid() != mine:  # it was quicker

@@ -126,7 +126,7 @@ def test_a_worker_that_only_starts_ends_at_once(said: bytes, number: signal.Sign
 
 
 def test_it_heeds_no_signal_of_a_terminal(kept: Kept) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         kept.process.send_signal(number)
     kept.tell(STOP)
     assert kept.ended() == (0, "SIGTERM")

@@ -81,7 +81,7 @@ def test_it_makes_one_signing_key_that_only_its_owner_reads(hub: Hub) -> None:
     assert len(key.read_text()) >= 50 and key.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_path: Path, number: int) -> None:
     for hub in serving(home, "--project-root", str(tmp_path)):
         answers: list[httpx.Response] = []

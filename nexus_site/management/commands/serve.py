@@ -38,7 +38,7 @@ class Command(NexusCommand):
   nexus serve
   nexus serve --port 9000 --host 0.0.0.0 --project-root .
 
-exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the code and what to do"""
+exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr has the code and what to do"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default=LOOPBACK, help=f"Address to listen on. [{LOOPBACK}]")
@@ -51,10 +51,12 @@ exit codes: 0 ended by SIGINT or SIGTERM; 1 it could not start; stderr has the c
         )
 
     def run(self, **options: Any) -> None:
-        """Serve until SIGINT or SIGTERM. Raises CONFIG_ERROR where this cannot be the server."""
+        """Serve until SIGINT, SIGTERM or SIGHUP. Raises CONFIG_ERROR where this cannot be the server."""
         host, port, project_root = (options[name] for name in ("host", "port", "project_root"))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))  # until the server takes them over
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a terminal that closes; not where nohup has it ignored
+            signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
         store().prepare()
         if project_root is not None:
             workspaces.resolve(project_root=project_root, display_name=None)
