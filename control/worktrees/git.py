@@ -14,6 +14,7 @@ from pathlib import Path
 
 SECONDS = 120  # that one call may take
 LARGEST = 1_000_000  # bytes of its answer that are read
+UNREAD = "could not open directory"  # a warning, with which git goes on as if nothing were there
 NEUTRAL = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -111,10 +112,12 @@ class Git:
                 process.stdout.close() if process.stdout else None
             if late.is_set():
                 raise GitFailed(f"git took longer than {SECONDS} seconds")
+            errors.seek(0)
+            said = errors.read(LARGEST).decode(errors="replace").strip()
             if not cut and code not in expect:
-                errors.seek(0)
-                said = errors.read(400).decode(errors="replace").strip() or f"exit code {code}"
-                raise GitFailed(f"git {arguments[0]}: {said}")
+                raise GitFailed(f"git {arguments[0]}: {said[:400] or f'exit code {code}'}")
+            if UNREAD in said:
+                raise GitFailed(f"git {arguments[0]}: {said[said.index(UNREAD) :][:400]}")
         return Said(code, output[:largest], cut)
 
     def _environment(self, index: str) -> dict[str, str]:

@@ -287,6 +287,21 @@ def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
     assert not repository.exists() or git(repository, "branch", "--list", "nexus/*") == ""
 
 
+def test_it_takes_nothing_for_merged_that_git_cannot_read(made: Path) -> None:
+    inside = os.open(made, os.O_RDONLY)
+    for _ in range(30):  # deeper than a path may name
+        os.mkdir("d" * 200, dir_fd=inside)
+        inside, above = os.open("d" * 200, os.O_RDONLY, dir_fd=inside), inside
+        os.close(above)
+    os.close(os.open("precious", os.O_CREAT | os.O_WRONLY, dir_fd=inside))
+    os.close(inside)
+    for name in ("pool_worktree_diff", "pool_worktree_merge", "pool_worktree_keep"):
+        assert "could not open directory" in does(name, agent_id="smith")["error"]["message"]
+    does("pool_destroy_agent", agent_id="smith")
+    assert does("pool_worktree_discard", agent_id="smith")["error"]["details"]["field"] == "changes_too"
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"] and not made.exists()
+
+
 def test_it_discards_what_was_merged(made: Path, repository: Path) -> None:
     (made / "new.txt").write_text("new\n")
     assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
