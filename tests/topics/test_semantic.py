@@ -521,7 +521,7 @@ class Service:
     """A service that speaks OpenAI's protocol, on loopback."""
 
     def __init__(self) -> None:
-        self.status, self.dimension, self.body, self.longest = 200, 3, b"", 10_000
+        self.status, self.dimension, self.body, self.longest, self.refused = 200, 3, b"", 10_000, "\0"
         self.asked: list[tuple[str | None, dict[str, Any]]] = []
 
 
@@ -536,7 +536,8 @@ def serving(service: Service) -> Iterator[str]:
                 for number, text in enumerate(asked["input"])
             ]
             too_long = max(map(len, asked["input"])) > service.longest
-            self.send_response(413 if too_long else service.status)
+            bad = any(service.refused in text for text in asked["input"])
+            self.send_response(413 if too_long else 400 if bad else service.status)
             self.end_headers()
             self.wfile.write(service.body or json.dumps({"data": rows[::-1]}).encode())
 
@@ -574,6 +575,30 @@ def test_a_service_is_sent_no_more_than_it_takes(ann: Client, topic: str, servic
     work_once(EMBEDDING)
     assert answered(ann, "a car")["results"][0]["seq"] == 1
     assert [max(map(len, asked["input"])) for _, asked in service.asked[1:-1]] == [8000, 4000, 2000, 1000]
+
+
+def test_a_text_that_a_service_refuses_holds_no_other_up(ann: Client, topic: str, service: Service) -> None:
+    service.refused = "unspeakable"
+    ann.say(topic, "the car is broken", "unspeakable " + "x" * 600, "it is late")
+    work_once(EMBEDDING)
+    assert answered(ann, "a car")["results"][0]["seq"] == 1
+    assert Embedding.objects.exclude(model="").count() == 3
+    ann.say(topic, "late again " + "x" * 600)
+    work_once(EMBEDDING)
+    assert len(service.asked[-1][1]["input"][0]) == 611  # it was not the length
+    answer = answered(ann, "late")
+    assert [row["seq"] for row in answer["results"]][:2] == [4, 3] and warned(answer) == []
+    assert "400" in ann.refused("messages_search", query="unspeakable", mode="semantic")["message"]
+
+
+def test_a_service_that_refuses_everything_for_a_while_is_asked_again(
+    ann: Client, topic: str, service: Service
+) -> None:
+    ann.say(topic, "the car is broken")
+    answered(ann, "a car")
+    service.status = 400
+    work_once(EMBEDDING)
+    assert not Embedding.objects.exists()
 
 
 @pytest.mark.parametrize("status", [400, 401, 302, 500])

@@ -9,13 +9,14 @@ import httpx
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from topics.embedding.unavailable import Unavailable
+from topics.embedding.unavailable import Refused, Unavailable
 from topics.embedding.vectors import Array
 
 KEY = "NEXUS_EMBEDDING_KEY"
 TIMEOUT_SECONDS = 30
 MOST, FEWEST = 8000, 250  # characters of a text
 TOO_LONG = (400, 413, 422)  # what services answer to a text that is longer than their model takes
+PROBE = ["what is the dimension"]  # which every model takes
 
 
 class _Item(BaseModel):
@@ -33,23 +34,27 @@ class Remote:
     def __init__(self, name: str, url: str) -> None:
         self.name, self.url = name, f"{url.rstrip('/')}/embeddings"
         self.longest = MOST  # and less, as far as the service makes it known by refusing
-        self.dimension = len(self._ask(["what is the dimension"])[0])
+        self.dimension = len(self._ask(PROBE)[0])
         self.identity = f"{name}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """A row of `dimension` numbers for each text; of a very long one its beginning counts."""
+        """A row of `dimension` numbers for each text; of a very long one its beginning counts. Raises Refused."""
         rows = self._ask(texts)
         if len(rows) != len(texts) or {len(row) for row in rows} != {self.dimension}:
             raise Unavailable("The embedding service answered vectors of another number or dimension.")
         return np.array(rows, np.float32)
 
     def _ask(self, texts: Sequence[str]) -> list[list[float]]:
-        answer = self._post(texts)
-        while answer.status_code in TOO_LONG and max(map(len, texts)) > FEWEST and self.longest > FEWEST:
-            self.longest //= 2
-            answer = self._post(texts)
+        longest = self.longest
+        answer = self._post(texts, longest)
+        while answer.status_code in TOO_LONG and max(map(len, texts)) > FEWEST and longest > FEWEST:
+            longest //= 2
+            answer = self._post(texts, longest)
+        if answer.status_code in TOO_LONG and texts != PROBE and self._ask(PROBE):
+            raise Refused(f"The embedding service answered {answer.status_code} to what it was sent.")
         if answer.status_code != httpx.codes.OK:
             raise Unavailable(f"The embedding service answered {answer.status_code}.")
+        self.longest = longest  # it was the length
         try:
             items = _Answer.model_validate_json(answer.content).data
         except ValidationError:
@@ -58,9 +63,9 @@ class Remote:
             raise Unavailable("The embedding service does not answer as the embeddings protocol says.")
         return [item.embedding for item in sorted(items, key=lambda item: item.index)]
 
-    def _post(self, texts: Sequence[str]) -> httpx.Response:
+    def _post(self, texts: Sequence[str], longest: int) -> httpx.Response:
         headers = {"authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
-        body = {"model": self.name, "input": [text[: self.longest] for text in texts]}
+        body = {"model": self.name, "input": [text[:longest] for text in texts]}
         try:
             return httpx.post(self.url, json=body, headers=headers, timeout=TIMEOUT_SECONDS)
         except (httpx.HTTPError, httpx.InvalidURL):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from core.clock import now
 from topics.config import TopicSettings
-from topics.embedding.unavailable import Unavailable
+from topics.embedding.unavailable import Refused, Unavailable
 
 if TYPE_CHECKING:
     from topics.embedding.vectors import Array
@@ -93,13 +93,15 @@ def current() -> Embedder:
 
 
 def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
-    """The model, and a row of unit length for each text. Raises Unavailable."""
+    """The model, and a row of unit length for each text. Raises Unavailable, and Refused for texts it cannot take."""
     global _known
     embedder = current()
     from topics.embedding.vectors import unit
 
     try:
         return embedder, unit(embedder.embed(texts))
+    except Refused:
+        raise
     except Unavailable as failure:
         with _loading:
             if _known.embedder is embedder:  # and no other setting came meanwhile

@@ -26,6 +26,11 @@ def unit(rows: NDArray[Any]) -> Array:
     return np.asarray(rows / np.maximum(lengths, np.float32(1e-12)), np.float32)
 
 
+def nothing(dimension: int) -> Array:
+    """The row of a text that means nothing to a model: it is as far from every other."""
+    return np.zeros((1, dimension), np.float32)
+
+
 def stored(vector: Array) -> bytes:
     """A vector as a blob."""
     return vector.astype(STORED).tobytes()

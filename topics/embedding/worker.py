@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from core.work import Work
 from topics.embedding import index, source
 from topics.embedding.index import Text
-from topics.embedding.unavailable import Unavailable
+from topics.embedding.unavailable import Refused, Unavailable
 from topics.models import TopicMessage
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,15 @@ def catch_up() -> Iterator[int]:
 def _embedded(texts: Sequence[Text]) -> Embedded:
     if not texts:
         return Embedded(source.current().identity, ())
-    embedder, rows = source.embed([text for _, text in texts])
-    from topics.embedding.vectors import stored
+    from topics.embedding.vectors import nothing, stored
 
+    try:
+        embedder, rows = source.embed([text for _, text in texts])
+    except Refused as refusal:
+        if len(texts) > 1:  # one of them: the others do not wait for it
+            each = [_embedded([one]) for one in texts]
+            return Embedded(each[0].identity, [vector for one in each for vector in one.vectors])
+        log.warning("a message of topics is found by its words alone: %s", refusal)
+        embedder = source.current()
+        rows = nothing(embedder.dimension)
     return Embedded(embedder.identity, [stored(row) for row in rows])
