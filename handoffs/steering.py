@@ -45,6 +45,7 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
             claimed_by=former.claimed_by,
             former=former.status,
             blocked_reason=former.blocked_reason,
+            lease_seconds=former.lease_seconds,
             reason=reason,
             operator=operator,
         )
@@ -69,13 +70,15 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
                 Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": handoff.status}
             )
         require_agent(released["claimed_by"])  # one that was deleted meanwhile could not finish it
+        asked = released.get("lease_seconds")
         _update(
             handoff,
             status=released["former"],
             claimed_by=released["claimed_by"],
             claimed_at=moment,
             blocked_reason=released["blocked_reason"],
-            lease_expires_at=moment + timedelta(seconds=leases.seconds(handoff.lease_seconds)),
+            lease_seconds=asked,
+            lease_expires_at=moment + timedelta(seconds=leases.seconds(asked)),
             updated_at=moment,
         )
         record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)

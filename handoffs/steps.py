@@ -86,7 +86,7 @@ def changed_meanwhile() -> NexusError:
     return NexusError(Code.INVALID_TRANSITION, "The handoff changed meanwhile; look at it with handoff_get.")
 
 
-def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | None) -> Event:
+def record(handoff: Handoff, what: str, actor: str | None, moment: datetime, **more: str | int | None) -> Event:
     """Inside a transaction: an event of a handoff, `handoff.<what>`."""
     told = {name: getattr(handoff, name) for name in ("handoff_id", "title", "target", "visibility")}
     return emit(

@@ -50,6 +50,23 @@ def test_it_gives_a_released_handoff_back_as_it_was(held: str, call: Call, proje
     call("handoff_complete", project_root=project, handoff_id=held, agent_id="bob", result="done")
 
 
+def test_it_gives_a_released_handoff_back_for_as_long_as_it_was_claimed(
+    offer: Offer, call: Call, project: str, clock: Clock
+) -> None:
+    handoff = offer()
+    call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob", lease_seconds=7200)
+    does("handoff_release", handoff_id=handoff)
+
+    does("handoff_release_undo", handoff_id=handoff)
+
+    (mine,) = call("handoff_mine", agent_id="bob")["handoffs"]
+    assert mine["lease_seconds_left"] == 7200
+    clock.shift(4000)
+    call("handoff_start", project_root=project, handoff_id=handoff, agent_id="bob")  # which renews it
+    clock.shift(7000)
+    assert [row["handoff_id"] for row in call("handoff_mine", agent_id="bob")["handoffs"]] == [handoff]
+
+
 @pytest.mark.parametrize("meanwhile", ["a minute", "claimed", "reassigned", "nothing was released"])
 def test_it_gives_nothing_back_once_anything_happened(
     held: str, call: Call, project: str, clock: Clock, meanwhile: str
