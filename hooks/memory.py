@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core import files
-from hooks.harness import Call
+from hooks.harness import SESSION_START, STOP, Call
 from hooks.signal_files import private_directory
 
 
@@ -63,7 +63,10 @@ def _save(file: Path, content: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def alone(home: Path, call: Call) -> Iterator[bool]:
-    """Whether no other call for this agent is inside; the system ends the claim of a process that died."""
+    """Whether no other call for this agent is inside; the system ends the claim of a process that died.
+
+    Where a session begins or its agent would stop, the other is waited for: no later call tells what this one would.
+    """
     try:
         import fcntl
     except ImportError:  # a system without it may tell twice
@@ -73,7 +76,7 @@ def alone(home: Path, call: Call) -> Iterator[bool]:
     private_directory(file.parent)
     with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as held:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if call.event in (SESSION_START, STOP) else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
         else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,25 @@ def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> N
         done = list(tools.map(lambda _: harness.hook("--agent-id", "builder", text=PROMPT), range(6)))
     assert sorted("once" in one.stdout for one in done) == [False] * 5 + [True]
     assert {(one.returncode, one.stderr) for one in done} == {(0, "")}
+
+
+@pytest.mark.parametrize("event", [dialects.SESSION_START, dialects.STOP])
+def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
+    fresh: Any, builder: Call, call: Operation, monkeypatch: pytest.MonkeyPatch, event: str
+) -> None:
+    write(call, builder.root)
+    other, lock = ExitStack(), fcntl.flock
+
+    def waits(file: Any, how: int) -> None:
+        if not how & fcntl.LOCK_NB:
+            other.close()  # the other call ends meanwhile
+        lock(file, how)
+
+    with other:
+        assert other.enter_context(memory.alone(fresh.home, builder))
+        monkeypatch.setattr(fcntl, "flock", waits)
+        assert entry.respond(fresh, builder, must_not_start) == ""
+        assert "hello" in entry.respond(fresh, builder._replace(event=event), lambda: None)
 
 
 # What it starts
