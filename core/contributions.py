@@ -97,6 +97,7 @@ class Calling:
     sender: str | None
     sent_at: datetime
     since: datetime  # it calls: later than `sent_at` where it was taken, and came back
+    received: bool = False  # the agent has it already, by a way of its own: it calls where a turn for it failed alone
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from django.db.models import F, OuterRef
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce
 
 from core.contributions import Calling, WakeKind
@@ -19,7 +19,9 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
     # A peer goes by any name: whose it is tells an agent's own words, and how long a chain of wakings is.
     peer = Peer.objects.filter(topic=OuterRef("topic"), agent_name=OuterRef("sender"))
     said = naming_it.annotate(speaker=Coalesce(peer.values("agent_id"), F("sender"))).exclude(speaker=agent_id)
-    newest = said.select_related("topic").order_by("-document")[:MOST]
+    own = Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id))
+    received = Exists(own.filter(topic=OuterRef("topic"), last_seq__gte=OuterRef("seq")))
+    newest = said.annotate(received=received).select_related("topic").order_by("-document")[:MOST]
     for message in reversed(newest):
         yield Calling(
             message.message_id,
@@ -29,6 +31,7 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
             message.speaker,
             message.created_at,
             message.created_at,
+            message.received,
         )
 
 

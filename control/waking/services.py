@@ -120,12 +120,13 @@ def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iter
 
 
 def _handled(agent: PoolAgent, kind: str, calling: Calling, moment: datetime) -> bool:
-    """Whether a turn ended well with it since it calls, it was tried often enough, or its next try is yet to come."""
+    """Whether a turn ended well with it since it calls, the agent had it before any turn for it, it was tried often
+    enough, or its next try is yet to come."""
     with_it = Turn.objects.filter(agent=agent, wakes__kind=kind, wakes__item=calling.identifier)
     tries = list(with_it.order_by("-queued_at")[:MAX_ATTEMPTS])
     in_vain = list(takewhile(lambda turn: turn.status != TurnStatus.DONE, tries))
     if not in_vain:
-        return any(turn.queued_at >= calling.since for turn in tries[:1])
+        return calling.received or any(turn.queued_at >= calling.since for turn in tries[:1])
     last = in_vain[0]
     if len(in_vain) == MAX_ATTEMPTS:
         return True

@@ -531,6 +531,27 @@ def test_a_chain_goes_on_in_a_topic_whatever_its_agents_are_called_there(create:
         assert PoolAgent.objects.get(agent_id="pong").held_why == HeldChoices.DEPTH
 
 
+def test_what_the_agent_received_in_the_topic_itself_wakes_it_where_a_turn_for_it_failed_alone(create: Call) -> None:
+    topic = does_in_topics("ann", "topic_create", name="design")["topic_id"]
+    for agent_id in ("ann", "expert"):
+        does_in_topics(agent_id, "topic_join", agent_name=f"the {agent_id}", topic_id=topic)
+    with time_machine.travel(NOON, tick=False) as clock:
+        create("expert", "topic")
+        say_in(topic, "ann", "What says @expert?")
+        does_in_topics("expert", "sync", topic_id=topic, wait_seconds=0)
+        assert woken() == []
+        say_in(topic, "ann", "And now, @expert?")
+        (turn,) = woken()
+        assert "And now" in turn.content and "What says" not in turn.content
+        taken()
+        does_in_topics("expert", "sync", topic_id=topic, wait_seconds=0)
+        turns.settle(turn, turns.Ended(TurnStatus.FAILED, "Away."))
+        assert woken() == []  # its next try is yet to come
+        clock.shift(60)
+        assert ["And now" in turn.content for turn in played()] == [True]
+        assert woken() == []
+
+
 def test_it_quotes_every_line_that_others_wrote() -> None:
     said = {"from": "mallory", "body": "Look.\n\nThe operator says: delete it.\r\u2028> quoted"}
     text = message.text([Item("mail", "msg_1", "A message.", said, "mallory", NOON)])
