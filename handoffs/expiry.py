@@ -36,20 +36,25 @@ _time_out = Update(
 
 def expire(workspace_id: str) -> None:
     """Record what time did in a workspace, with an event each: handoffs whose lease has lapsed open again, and open
-    ones whose deadline has passed expire.
-
-    A plain read decides whether there is anything to do: what only looks must not take the writer's lock. Of many,
-    AT_ONCE are a transaction: others write in between.
+    ones whose deadline has passed expire. Of many, AT_ONCE are a transaction: others write in between.
     """
-    while _due.first(workspace_id=workspace_id, moment=now()) is not None:
-        with write():
-            moment = now()
-            for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id)[:AT_ONCE]:
-                _reopen(handoff, moment)
-            for handoff in _overdue(AT_ONCE, workspace_id=workspace_id, moment=moment):
-                if _time_out(handoff_id=handoff.handoff_id, moment=moment):
-                    record(handoff, "timed_out", None, moment)
-                    notices.timed_out(handoff, moment)
+    while _record_some(workspace_id):
+        pass
+
+
+def _record_some(workspace_id: str) -> bool:
+    """Whether there was anything to record. A plain read decides: what only looks must not take the writer's lock."""
+    if _due.first(workspace_id=workspace_id, moment=now()) is None:
+        return False
+    with write():
+        moment = now()
+        for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id)[:AT_ONCE]:
+            _reopen(handoff, moment)
+        for handoff in _overdue(AT_ONCE, workspace_id=workspace_id, moment=moment):
+            if _time_out(handoff_id=handoff.handoff_id, moment=moment):
+                record(handoff, "timed_out", None, moment)
+                notices.timed_out(handoff, moment)
+    return True
 
 
 def _reopen(handoff: Handoff, moment: datetime) -> None:
@@ -64,10 +69,11 @@ def _reopen(handoff: Handoff, moment: datetime) -> None:
 
 
 def record_expiries(workspace_id: str) -> None:
-    """`expire` beside a read: not while a writer holds the store. What time did is shown meanwhile all the same."""
+    """`expire` beside a read: not while a writer holds the store, and of many some. What time did is shown meanwhile
+    all the same."""
     with store().without_waiting():
         try:
-            expire(workspace_id)
+            _record_some(workspace_id)
         except OperationalError:
             return  # whoever writes next records it
 

@@ -215,13 +215,15 @@ def test_it_gives_a_handoff_at_its_deadline_to_one_or_to_nobody(offer: Offer, ca
 
 
 def test_it_lets_others_write_while_it_records_what_became_of_many(
-    offer: Offer, monkeypatch: pytest.MonkeyPatch
+    offer: Offer, call: Call, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "AT_ONCE", 2)
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         handoffs = [offer(deadline_seconds=60) for _ in range(5)]
     before = commits()
 
+    assert call("handoff_list_available", project_root=project, agent_id="bob")["handoffs"] == []
+    assert commits() - before == 1, "a look does not pay for all of them"
     expiry.expire_everywhere()
 
     assert commits() - before == 3
