@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from django.db.models import Max
@@ -41,7 +42,9 @@ def close(*, project_root: str, by: Actor) -> Closed:
     with changing(project_root, by) as change:
         workspace_id = change.place.workspace_id
         plan, tasks = documents.plan_document(workspace_id), documents.tasks_document(workspace_id)
-        edits = change.directory.read(EDITS)
+        edits = None
+        with suppress(NexusError):  # it may be too large, or a link: it goes with the cycle, and holds up no end of it
+            edits = change.directory.read(EDITS)
         deleted = [name for name, there in (("plan.json", plan), ("tasks.json", tasks)) if there is not None]
         deleted += [path.rpartition("/")[2] for path in (EDITS, REOPENED) if change.directory.stamp(path)]
         cycle = archive(change, {"plan": plan, "tasks": tasks["tasks"] if tasks else []})

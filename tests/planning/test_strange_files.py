@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
 
+from planning.directory import MAX_BYTES
 from tests.planning.conftest import Project
 
 AT = "2026-01-01T00:00:00.000Z"
@@ -57,6 +59,19 @@ def test_it_passes_over_decisions_that_cannot_be_answered(text: str, nexus: Proj
 def test_it_passes_over_tasks_that_cannot_be_answered(nexus: Project) -> None:
     nexus.write("state/tasks.json", json.dumps(FILES["state/tasks.json"]).replace("@", "\\ud800"))
     assert nexus.call("context")["activeMode"] is None
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_it_closes_a_cycle_whose_edit_tracker_cannot_be_read(nexus: Project, large: bool) -> None:
+    nexus.task()
+    tracker = nexus.state / "edit-tracker.json"
+    if large:
+        tracker.touch()
+        os.truncate(tracker, MAX_BYTES + 1)
+    else:
+        tracker.symlink_to(nexus.root / "elsewhere")
+    assert nexus.call("task_close")["deleted"] == ["tasks.json", "edit-tracker.json"]
+    assert not os.path.lexists(tracker)
 
 
 @pytest.mark.parametrize("action", ["merge", "", "x" * 10_000])
