@@ -26,7 +26,8 @@ class SettingField(forms.CharField):
         else:
             bounds = {name[:3]: setting[name] for name in ("minimum", "maximum") if setting[name] is not None}
             widget = forms.NumberInput(attrs={**described, **bounds, "step": 1, "required": True})
-        super().__init__(required=False, widget=widget, initial=_spelled(setting["value"]), label=setting["name"])
+        shown = _spelled(setting["value"])
+        super().__init__(required=False, widget=widget, initial=shown, show_hidden_initial=True, label=setting["name"])
 
     def clean(self, value: Any) -> Any:
         if value is None:  # not among what was sent
@@ -46,7 +47,8 @@ def _spelled(value: Any) -> str:
 
 
 class SettingsForm(OperationForm):
-    """The settings that may be changed here; `default` names one that goes back to its default."""
+    """The settings that may be changed here; `default` names one that goes back to its default. What a person leaves as
+    it was shown is not sent on, so that what others change meanwhile stays."""
 
     def __init__(self, listed: Sequence[Mapping[str, Any]], data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, auto_id="set-%s")

@@ -375,8 +375,23 @@ def test_it_stores_a_setting_that_is_a_text_and_asks_for_none(committed: None, b
     assert field and 'type="text"' in field[0] and "required" not in field[0]
     browser.post("/admin/settings/", {"embedding_model": "a-model", "handoff_lease_ttl_seconds": "300"})
     assert settings.NEXUS.embedding_model == "a-model"
-    browser.post("/admin/settings/", {"embedding_model": ""})
+    browser.post("/admin/settings/", {"embedding_model": "", "initial-embedding_model": "a-model"})
     assert settings.NEXUS.embedding_model == ""
+
+
+def filled(page: str) -> dict[str, str]:
+    """What the inputs of a page hold, as a browser sends them."""
+    return dict(re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', page))
+
+
+def test_it_leaves_alone_what_another_set_while_the_settings_were_open(
+    committed: None, browser: Client, settings: Any
+) -> None:
+    shown = filled(browser.get("/admin/settings/").text)
+    browser.post("/admin/settings/", {"limit_recipients": "7"})
+    said = browser.post("/admin/settings/", {**shown, "handoff_lease_ttl_seconds": "120"}, follow=True).text
+    assert "Stored: handoff_lease_ttl_seconds." in said
+    assert (settings.NEXUS.handoff_lease_ttl_seconds, settings.NEXUS.limit_recipients) == (120, 7)
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "²", "-1", "+1", "x", "9" * 19])
