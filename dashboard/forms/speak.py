@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from django import forms
 
@@ -22,7 +25,10 @@ CHOSEN = {"direct": ("agent_id", "to"), "role": ("role", "role"), "capability": 
 
 
 class SpeakForm(OperationForm):
-    """A message, or a handoff; an answer belongs to the workspace of what it answers."""
+    """A message, or a handoff; an answer belongs to the workspace of what it answers.
+
+    `form` makes one that is sent twice one message; with another text it is another.
+    """
 
     what = forms.ChoiceField(choices=[MESSAGE, HANDOFF], widget=forms.RadioSelect, initial="message")
     workspace = forms.ChoiceField(error_messages={"required": "Choose a workspace: a message belongs to one."})
@@ -48,6 +54,7 @@ class SpeakForm(OperationForm):
         ],
     )
     reply = forms.CharField(required=False, widget=forms.HiddenInput)
+    form = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, initial: Mapping[str, str] | None = None) -> None:
         given = data or initial or {}
@@ -56,7 +63,7 @@ class SpeakForm(OperationForm):
             if given.get("reply")
             else None
         )
-        super().__init__(data, initial={**self._answering(), **(initial or {})})
+        super().__init__(data, initial={**self._answering(), **(initial or {}), "form": uuid4().hex})
         workspaces = {row.pk: row for row in Workspace.objects.order_by("-last_seen_at")[:OFFERED]}
         if self.answered is not None:
             workspaces[self.answered.workspace_id] = self.answered.workspace
@@ -95,6 +102,12 @@ class SpeakForm(OperationForm):
         if name in ("target", "path", "agent"):
             return CHOSEN.get(self.data.get("strategy", ""), ("", "strategy"))[1]
         return {"parent_message_id": "reply"}.get(name, name)
+
+    @property
+    def client_id(self) -> str | None:
+        """By which the operations know what was sent before; None for what came from no form of ours."""
+        sent = json.dumps(self.cleaned_data, sort_keys=True).encode()
+        return hashlib.sha256(sent).hexdigest() if self.cleaned_data["form"] else None
 
     def target(self) -> dict[str, str]:
         """The target as the operations take it."""

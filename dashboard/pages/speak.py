@@ -35,6 +35,7 @@ def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
         "project_root": form.workspaces[given["workspace"]].root_realpath,
         "from_agent_id": OPERATOR_AGENT,
         "target": form.target(),
+        "client_id": form.client_id,
     }
     if given["what"] == "handoff":
         work = {

@@ -292,6 +292,16 @@ def test_it_sends_what_an_operator_writes_into_the_inbox(team: Ids, browser: Cli
     assert do("inbox_peek", agent_id="builder-2")["messages"][-1]["from_agent_id"] == "operator"
 
 
+@pytest.mark.parametrize("what", ["message", "handoff"])
+def test_it_sends_a_form_once_that_is_sent_twice(team: Ids, browser: Client, what: str) -> None:
+    shown = filled(browser.get("/admin/speak/").text)["form"]
+    form = letter(team, what=what, to="builder-2", payload="dig", form=shown)
+    sent = [browser.post("/admin/speak/", each).headers["Location"] for each in (form, form)]
+    again = browser.post("/admin/speak/", {**form, "subject": "Ho", "title": "Ho"}).headers["Location"]
+    another = browser.post("/admin/speak/", {**form, "form": filled(browser.get("/admin/speak/").text)["form"]})
+    assert sent[0] == sent[1] and len({*sent, again, another.headers["Location"]}) == 3
+
+
 def test_it_answers_a_message_in_its_thread(team: Ids, browser: Client) -> None:
     browser.post("/admin/speak/", letter(team, to="builder-1", reply=team["reply"], subject="Re: Plan"))
     opened = browser.get(f"/admin/mail/?m={team['reply']}").content.decode()
