@@ -17,14 +17,19 @@ from dashboard.forms.base import JSONTextField, KnownField, NamesField, NumberFi
 
 
 class ProfileForm(OperationForm):
-    role = forms.CharField(required=False, widget=forms.TextInput(attrs={"placeholder": "reviewer"}))
+    """A profile. What a person leaves as it was shown is not sent on, so that what the agent says meanwhile stays."""
+
+    role = forms.CharField(
+        required=False, show_hidden_initial=True, widget=forms.TextInput(attrs={"placeholder": "reviewer"})
+    )
     capabilities = NamesField(
         required=False,
+        show_hidden_initial=True,
         label="Capabilities, separated by commas",
         widget=forms.TextInput(attrs={"placeholder": "python, review"}),
     )
-    toolsets = NamesField(required=False)
-    metadata = JSONTextField(label="Metadata (JSON)")
+    toolsets = NamesField(required=False, show_hidden_initial=True)
+    metadata = JSONTextField(label="Metadata (JSON)", show_hidden_initial=True)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -35,6 +40,10 @@ class ProfileForm(OperationForm):
     def profile(self) -> dict[str, Any]:
         """The profile as the operations take it; an empty role is none."""
         return {**self.cleaned_data, "role": self.cleaned_data["role"] or None}
+
+    def changes(self) -> dict[str, Any]:
+        """What of it was changed."""
+        return {name: value for name, value in self.profile().items() if name in self.changed_data}
 
 
 class NewAgentForm(ProfileForm):
@@ -55,7 +64,10 @@ def profile_of(agent: Agent) -> dict[str, str]:
 
 
 class LimitsForm(OperationForm):
-    """What an agent, or whoever has a role, may do at most; an empty field shows what holds then."""
+    """What an agent, or whoever has a role, may do at most; an empty field shows what holds then.
+
+    What a person leaves as it was shown is not sent on, so that what others change meanwhile stays.
+    """
 
     def __init__(self, *arguments: Any, role: str | None = None, **options: Any) -> None:
         """`role` is that of the agent whose limits they are."""
@@ -64,10 +76,12 @@ class LimitsForm(OperationForm):
         for name in limits.names():
             holds = str(below.get(name, limits.for_all(name)) or "no limit")
             widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": holds})
-            self.fields[name] = NumberField(required=False, label=TITLES.get(name, name), widget=widget)
+            self.fields[name] = NumberField(
+                required=False, show_hidden_initial=True, label=TITLES.get(name, name), widget=widget
+            )
         for name, label in LISTS.items():
             widget = forms.TextInput(attrs={"placeholder": below.get(name, "")})
-            self.fields[name] = NamesField(required=False, label=label, widget=widget)
+            self.fields[name] = NamesField(required=False, show_hidden_initial=True, label=label, widget=widget)
 
     @property
     def numbers(self) -> list[forms.BoundField]:
@@ -75,11 +89,16 @@ class LimitsForm(OperationForm):
         return [self[name] for name in limits.names()]
 
     def given(self) -> dict[str, Any]:
-        """The limits as the operation takes them; an empty list is none."""
+        """The limits that were changed, as the operation takes them; an empty list is none."""
+        changed = self.changed()
         return {
-            "limits": {name: self.cleaned_data[name] for name in limits.names()},
-            **{name: self.cleaned_data[name] or None for name in LISTS},
+            "limits": {name: self.cleaned_data[name] for name in limits.names() if name in changed},
+            **{name: self.cleaned_data[name] or None for name in LISTS if name in changed},
         }
+
+    def changed(self) -> set[str]:
+        """The fields that say something new."""
+        return set(self.changed_data)
 
     def field_of(self, name: str) -> str:
         """A limit has its own field."""
@@ -96,8 +115,13 @@ class RoleLimitsForm(LimitsForm):
         super().__init__(*arguments, **options)
         role = self.fields["role"]
         assert isinstance(role, KnownField)
-        role.required = True
+        role.required, role.show_hidden_initial = True, True
         role.offer("role", known)
+
+    def changed(self) -> set[str]:
+        """Of a role that is not the one that was shown, all that is filled in, too."""
+        filled = {name for name, value in self.cleaned_data.items() if value not in (None, [])}
+        return super().changed() | (filled if "role" in self.changed_data else set())
 
 
 class LimitedForm(forms.Form):

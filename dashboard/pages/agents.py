@@ -83,7 +83,7 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
     row = _found(agent_id)
     form = ProfileForm(posted(request), initial=profile_of(row))
     if form.is_valid():
-        saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.profile())
+        saved = operate(request, "agent_update", "The profile is saved.", form, agent_id=agent_id, **form.changes())
         if saved["ok"]:
             return redirect("admin:agent", agent_id)
     return _agent(request, row, form, LimitsForm(initial=limits_of(LimitScope.AGENT, agent_id), role=row.role))

@@ -391,7 +391,8 @@ def test_it_stores_a_setting_that_is_a_text_and_asks_for_none(committed: None, b
 
 def filled(page: str) -> dict[str, str]:
     """What the inputs of a page hold, as a browser sends them."""
-    return dict(re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', page))
+    found = re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', page)
+    return {name: unescape(value) for name, value in found}
 
 
 def test_it_leaves_alone_what_another_set_while_the_settings_were_open(
@@ -494,8 +495,9 @@ def test_it_counts_all_that_needs_a_person_and_leads_to_all_of_it(team: Ids, bro
 
 def test_it_keeps_the_toolsets_that_are_chosen_for_an_agent(team: Ids, browser: Client) -> None:
     def choose(text: str) -> str:
-        answer = browser.post("/admin/agents/planner/", {"role": "lead", "toolsets": text}, follow=True)
-        return answer.content.decode()
+        page = "/admin/agents/planner/"
+        form = {**filled(browser.get(page).text), "role": "lead", "toolsets": text}
+        return browser.post(page, form, follow=True).content.decode()
 
     def chosen() -> Any:
         return Agent.objects.get(pk="planner").toolsets

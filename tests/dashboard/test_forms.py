@@ -15,13 +15,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordination.models import Agent, AgentLimits, Event
+from coordination.routing import capability_set
+from coordination.toolset import run
 from core.config import TABLE
+from core.operations.caller import Caller
 from dashboard.forms.agents import ProfileForm
 from dashboard.forms.base import LinesField, NumberField
 from dashboard.sentences import lines
 from handoffs.models import Handoff
 from tests.browser import scene
-from tests.dashboard.test_dashboard import Ids, do, letter
+from tests.dashboard.test_dashboard import Ids, do, filled, letter
 
 
 @pytest.fixture
@@ -175,10 +178,48 @@ def test_it_says_that_a_handoff_is_without_work(team: Ids, browser: Client) -> N
 
 
 def test_it_takes_a_profile_back(team: Ids, browser: Client) -> None:
-    browser.post("/admin/agents/planner/", {"role": "guide", "capabilities": "maps", "metadata": '{"a": 1}'})
-    browser.post("/admin/agents/planner/", {"role": "", "capabilities": "", "metadata": ""})
+    page = "/admin/agents/planner/"
+    browser.post(page, {"role": "guide", "capabilities": "maps", "metadata": '{"a": 1}'})
+    browser.post(page, {**filled(browser.get(page).text), "role": "", "capabilities": "", "metadata": ""})
     planner = Agent.objects.get(pk="planner")
     assert (planner.role, planner.metadata) == (None, None) and not planner.capabilities
+
+
+def test_it_leaves_alone_what_an_agent_said_of_itself_while_its_page_was_open(team: Ids, browser: Client) -> None:
+    page = "/admin/agents/planner/"
+    do("agent_register", agent_id="planner", role="guide", capabilities=["maps"], metadata={"a": 1})
+    shown = {"metadata": '{"a": 1}', **filled(browser.get(page).text)}
+    do("agent_register", agent_id="planner", role="lead", capabilities=["maps", "tents"], metadata={"a": 2})
+    browser.post(page, {**shown, "toolsets": "coordination"})
+    planner = Agent.objects.get(pk="planner")
+    assert (planner.role, planner.metadata, planner.toolsets) == ("lead", {"a": 2}, ["coordination"])
+    assert capability_set(planner.capabilities) == {"maps", "tents"}
+
+
+def set_limits(**given: Any) -> None:
+    assert run(Caller(transport="test", operator="olga"), "limits_update", given)["ok"]
+
+
+@pytest.mark.parametrize("whose", [{"agent_id": "planner"}, {"role": "worker"}])
+def test_it_leaves_alone_limits_that_another_set_meanwhile(team: Ids, browser: Client, whose: dict[str, str]) -> None:
+    shown_on, page = ("/admin/agents/planner/", "/admin/agents/planner/limits/")
+    if "role" in whose:
+        shown_on = page = "/admin/limits/?role=worker"
+    set_limits(**whose, limits={"unread": 9}, refused=["topics"])
+    shown = filled(browser.get(shown_on).text)
+    set_limits(**whose, limits={"unread": 5, "recipients": 3}, refused=["topics", "files"])
+    assert browser.post(page, {**shown, "messages_per_minute": "4"}).status_code == 302
+    kept = AgentLimits.objects.get()
+    assert kept.values == {"unread": 5, "recipients": 3, "messages_per_minute": 4}
+    assert kept.refused == ["topics", "files"]
+
+
+def test_it_gives_a_role_the_limits_that_are_shown_of_another(team: Ids, browser: Client) -> None:
+    set_limits(role="worker", limits={"unread": 9}, refused=["topics"])
+    shown = filled(browser.get("/admin/limits/?role=worker").text)
+    browser.post("/admin/limits/?role=worker", {**shown, "role": "lead"})
+    of_lead = AgentLimits.objects.get(name="lead")
+    assert (of_lead.values, of_lead.refused) == ({"unread": 9}, ["topics"])
 
 
 def test_it_changes_no_key_without_being_told_what(team: Ids, browser: Client) -> None:
@@ -204,7 +245,8 @@ def test_it_sets_an_agents_limits_and_takes_them_back(team: Ids, browser: Client
     shown = browser.get("/admin/agents/planner/").text
     assert 'value="30"' in shown and 'value="topics, handoff_create"' in shown
 
-    browser.post(page, {})
+    emptied = {"messages_per_minute": "", "recipients": "", "refused": ""}
+    browser.post(page, {**filled(shown), **emptied})
     assert not AgentLimits.objects.exists()
 
 
