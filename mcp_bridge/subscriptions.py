@@ -24,7 +24,7 @@ from core.waiting import AUTHENTICATION, in_thread, waiter
 
 log = logging.getLogger(__name__)
 
-MAX_HEARINGS = 1024  # of all connections
+MAX_HEARINGS, MOST_OF_AGENT = 1024, 64  # of all connections; of those with one agent's key, which crowd out no other
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +51,18 @@ class ResourceBus:
         await asyncio.shield(self._watch())
 
     def hear(self, hearing: Hearing) -> Callable[[], None]:
-        """Begin to tell, after `start`; the callable that is returned ends it. Raises an MCP error at the limit."""
+        """Begin to tell, after `start`; the callable that is returned ends it. Raises an MCP error at a limit."""
         if len(self._hearings) >= MAX_HEARINGS:
             raise MCPError(INTERNAL_ERROR, "Too many subscriptions are open; end some.")
+        agent_id = hearing.caller.agent_id
+        if agent_id is not None and self._of(agent_id) >= MOST_OF_AGENT:
+            raise MCPError(INTERNAL_ERROR, f"Too many subscriptions of {agent_id!r} are open; end some.")
         self._hearings.add(hearing)
         self._watch()
         return partial(self._forget, hearing)
+
+    def _of(self, agent_id: str) -> int:
+        return sum(hearing.caller.agent_id == agent_id for hearing in self._hearings)
 
     def _forget(self, hearing: Hearing) -> None:
         self._hearings.discard(hearing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun
 from core.operations.caller import Caller
+from mcp_bridge import subscriptions
 from mcp_bridge.server import build_server
 from tests.acceptance.hub import START_SECONDS
 from tests.mcp_bridge.conftest import Connect
@@ -107,6 +109,27 @@ async def test_it_refuses_to_subscribe_to_another_agents_inbox(connect: Connect)
         with pytest.raises(MCPError, match="inbox of 'ann' only"):
             async with client.listen(resource_subscriptions=["nexus://inbox/bob"]):
                 pass
+
+
+async def test_it_lets_no_agents_subscriptions_crowd_out_anothers(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_OF_AGENT", 2)
+    acting = "ann"
+    server = build_server(lambda context: Caller("memory", agent_id=acting, connection=acting))
+    async with Client(server) as client, AsyncExitStack() as others:
+
+        def listen() -> AbstractAsyncContextManager[Any]:
+            return client.listen(resource_subscriptions=[f"nexus://inbox/{acting}"])
+
+        await others.enter_async_context(listen())
+        async with listen():
+            with pytest.raises(MCPError, match="Too many subscriptions of 'ann'"):
+                await others.enter_async_context(listen())
+            acting = "bob"
+            await others.enter_async_context(listen())
+        acting = "ann"
+        await others.enter_async_context(listen())  # where one has ended, another may begin
 
 
 @pytest.mark.parametrize("revoke", [("agent_delete", {}), ("agent_key_set_active", {"active": False})])
