@@ -5,6 +5,7 @@ The rules stay with the operations: what one refuses comes back to the field tha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,12 @@ from django.core.exceptions import ValidationError
 
 from core.operations.parameters import whole_number
 from core.operations.validation import refuse_constant
+
+
+def name_of(said: Mapping[str, Any]) -> str:
+    """What an operation is to know a form's words by: the same form with the same words is the same call again, with
+    other words, as after a step back in the browser, it is another."""
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 class LinesField(forms.CharField):

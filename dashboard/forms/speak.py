@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -13,7 +11,7 @@ from django import forms
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
 from core.operations.caller import OPERATOR_AGENT
-from dashboard.forms.base import KnownField, LinesField, OperationForm
+from dashboard.forms.base import KnownField, LinesField, OperationForm, name_of
 from dashboard.forms.filters import OFFERED
 from dashboard.templatetags.nexus import plain
 from handoffs.titles import MAX_TITLE
@@ -106,8 +104,7 @@ class SpeakForm(OperationForm):
     @property
     def client_id(self) -> str | None:
         """By which the operations know what was sent before; None for what came from no form of ours."""
-        sent = json.dumps(self.cleaned_data, sort_keys=True).encode()
-        return hashlib.sha256(sent).hexdigest() if self.cleaned_data["form"] else None
+        return name_of(self.cleaned_data) if self.cleaned_data["form"] else None
 
     def target(self) -> dict[str, str]:
         """The target as the operations take it."""

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from django import forms
 
-from dashboard.forms.base import JSONTextField, LinesField, NumberField, OperationForm
+from dashboard.forms.base import JSONTextField, LinesField, NumberField, OperationForm, name_of
 
 TYPES = ("message", "question", "answer")
 
@@ -27,7 +27,8 @@ class JoinForm(OperationForm):
 
 
 class SayForm(OperationForm):
-    """A message to a topic. `client_message_id` makes a form that is sent twice one message."""
+    """A message to a topic. `client_message_id` makes a form that is sent twice one message; with another text it is
+    another."""
 
     content_markdown = LinesField(rows=4, label="Message (Markdown)", required=False)
     message_type = forms.ChoiceField(label="Kind", choices=[(name, name) for name in TYPES])
@@ -44,8 +45,8 @@ class SayForm(OperationForm):
 
     def message(self) -> dict[str, Any]:
         """The message as the operation takes it."""
-        given = {name: self.cleaned_data[name] for name in ("content_markdown", "message_type", "client_message_id")}
-        return {**given, "reply_to": self.cleaned_data["reply_to"] or None}
+        given = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
+        return {**given, "client_message_id": name_of(given), "reply_to": given["reply_to"] or None}
 
 
 class CloseForm(OperationForm):

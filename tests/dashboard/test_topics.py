@@ -397,6 +397,12 @@ def test_it_takes_a_form_that_is_sent_twice_for_one_message(topic: str, browser:
     assert TopicMessage.objects.count() == 3
 
 
+def test_it_takes_a_form_that_is_sent_again_with_another_text_for_another_message(topic: str, browser: Browser) -> None:
+    say(browser, topic, "first")
+    assert say(browser, topic, "second thoughts").headers["Location"].endswith("#m-4")
+    assert TopicMessage.objects.get(seq=4).content_markdown == "second thoughts"
+
+
 def test_it_goes_on_as_the_operator_after_a_restart(topic: str, browser: Browser) -> None:
     from topics import connections
 
