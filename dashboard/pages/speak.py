@@ -50,6 +50,8 @@ def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
     if not envelope["ok"]:
         return None
     data = envelope["data"]
+    if data.get("duplicate"):
+        messages.info(request, "This form was sent before, with the same words: there is no second one.")
     if warning := data.get("warning"):
         messages.warning(request, warning)
     return redirect("admin:handoff", data["handoff_id"]) if "handoff_id" in data else _to_mail(data["message_id"])

@@ -297,6 +297,7 @@ def test_it_sends_a_form_once_that_is_sent_twice(team: Ids, browser: Client, wha
     shown = filled(browser.get("/admin/speak/").text)["form"]
     form = letter(team, what=what, to="builder-2", payload="dig", form=shown)
     sent = [browser.post("/admin/speak/", each).headers["Location"] for each in (form, form)]
+    assert "there is no second one" in browser.get(sent[0]).text
     again = browser.post("/admin/speak/", {**form, "subject": "Ho", "title": "Ho"}).headers["Location"]
     another = browser.post("/admin/speak/", {**form, "form": filled(browser.get("/admin/speak/").text)["form"]})
     assert sent[0] == sent[1] and len({*sent, again, another.headers["Location"]}) == 3
