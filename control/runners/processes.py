@@ -23,9 +23,10 @@ TAIL = 4_000  # bytes of what it said last that are kept
 class Running:
     """A program that runs: its pipes, and what it last said on stderr."""
 
-    def __init__(self, guardian: Process, lifeline: int) -> None:
+    def __init__(self, guardian: Process, lifeline: int | None = None) -> None:
+        """`lifeline`: what holds it; None where that was let go of."""
         self.guardian = guardian
-        self._lifeline: int | None = lifeline
+        self._lifeline = lifeline
         self.stderr = Tail(TAIL)
         self._draining = None if guardian.stderr is None else asyncio.create_task(self.stderr.fill(guardian.stderr))
 
@@ -147,8 +148,8 @@ async def start(
 ) -> Running:
     """Start a program, as `running` does; who calls this ends it."""
     held, lifeline = os.pipe()
-    try:
-        guardian = await asyncio.create_subprocess_exec(
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(GUARDIAN), str(held), scratch, *command),
             cwd=cwd,
             env=dict(env),
@@ -158,13 +159,19 @@ async def start(
             pass_fds=(held,),
             start_new_session=True,
         )
-    except BaseException as error:
-        os.close(lifeline)
-        if isinstance(error, OSError | ValueError):
-            raise RunnerFailed(f"{command[0]} could not be started: {error}") from None
+    )
+    starting.add_done_callback(lambda _: os.close(held))
+    try:
+        guardian = await asyncio.shield(starting)
+    except asyncio.CancelledError:  # which would have asyncio kill the guardian, and none of what that guards
+        os.close(lifeline)  # it ends all, as soon as it is there
+        await asyncio.wait((starting,))
+        if starting.exception() is None:
+            await Running(starting.result()).end()
         raise
-    finally:
-        os.close(held)
+    except (OSError, ValueError) as error:
+        os.close(lifeline)
+        raise RunnerFailed(f"{command[0]} could not be started: {error}") from None
     return Running(guardian, lifeline)
 
 

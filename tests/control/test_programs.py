@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -94,6 +95,19 @@ async def test_it_ends_a_program_with_its_call(may: Permissions, tmp_path: Path,
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+    assert alive(tmp_path / "pids") == []
+
+
+async def test_it_ends_a_program_with_a_call_that_only_begins(may: Permissions, tmp_path: Path) -> None:
+    command = f"{LEAVING['with an empty environment']}; echo $$ >> pids; touch begun; sleep 600"
+    running = asyncio.create_task(run(may, command, seconds=600))
+    for _ in range(2):
+        await asyncio.sleep(0)  # the program starts; the pipes to it are not laid
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)  # nor can they be
+    running.cancel()
+    await asyncio.wait((running,), timeout=60)
+    assert running.cancelled()
     assert alive(tmp_path / "pids") == []
 
 

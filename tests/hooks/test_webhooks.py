@@ -253,11 +253,12 @@ def test_it_catches_up_a_little_at_a_time(
     begin = Webhook.objects.get().cursor
     for _ in range(5):
         write(call, project)
+    behind = Event.objects.filter(event_id__gt=begin).order_by("event_id").values_list("event_id", flat=True)
 
     assert worker.WEBHOOKS.claim(webhook_id) is None
-    assert Webhook.objects.get().cursor == begin + 2
+    assert Webhook.objects.get().cursor == behind[1]
     assert worker.WEBHOOKS.claim(webhook_id) is None
-    assert Webhook.objects.get().cursor == begin + 4
+    assert Webhook.objects.get().cursor == behind[3]
 
     assert worker.deliver_once() == (0, 0)
     assert Webhook.objects.get().cursor == Event.objects.latest("event_id").event_id
