@@ -62,7 +62,8 @@ def _lost(store: Any, ledger: Ledger, drained: dict[str, list[str]]) -> Iterator
 def _won_twice(store: Any, ledger: Ledger) -> Iterator[str]:
     """A handoff has one holder at a time, and one end."""
     steps = store.execute(
-        "SELECT handoff_id, type, actor_agent_id FROM events WHERE stream = 'handoff' ORDER BY event_id"
+        "SELECT handoff_id, type, actor_agent_id FROM events WHERE stream = 'handoff'"
+        " AND type <> 'handoff.remarked' ORDER BY event_id"  # a result that came too late is kept, and moves nothing
     ).fetchall()
     holder: dict[str, str | None] = {}
     ended: set[str] = set()
