@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -52,6 +52,19 @@ def test_it_waits_300_seconds_and_lists_without_a_verb() -> None:
     assert parser.parse_args([]).verb == "list"
 
 
+class Connected:
+    """What stands for a client of a server: it is connected to none."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_shows_examples_and_exit_codes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
@@ -63,16 +76,7 @@ def test_each_verb_shows_examples_and_exit_codes(verb: str, capsys: pytest.Captu
 def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
-    class Client:
-        def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        async def __aenter__(self) -> Client:
-            return self
-
-        async def __aexit__(self, *_: object) -> None:
-            pass
-
+    class Client(Connected):
         async def create_agent(self, agent_id: str, **how: Any) -> dict[str, Any]:
             asked.update(how, agent_id=agent_id)
             return {"response": {}}
@@ -100,16 +104,7 @@ def test_it_creates_agents_with_all_that_the_operation_takes(monkeypatch: pytest
 def test_it_shows_the_newest_messages_though_long_ones_come_in_several_pages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Client:
-        def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        async def __aenter__(self) -> Client:
-            return self
-
-        async def __aexit__(self, *_: object) -> None:
-            pass
-
+    class Client(Connected):
         def for_agent(self, agent_id: str) -> Client:
             return self
 
