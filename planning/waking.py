@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from datetime import timedelta
 
+from coordination.log.selectors import ids_within
 from coordination.models import Event
 from core.contributions import Calling, WakeKind
 from planning import work
 from planning.models import STREAM, Task, TaskStatus
+
+AROUND = timedelta(minutes=1)  # the log's ids rise with its times but for what is written at once
 
 
 def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
@@ -33,8 +37,9 @@ def _moved_by(task: Task) -> str | None:
     """Who changed a task last, by the log; who added it where that knows nothing of it any more."""
     if task.updated_at == task.created_at:
         return task.created_by
-    change = Event.objects.filter(workspace_id=task.workspace_id, stream=STREAM, created_at=task.updated_at)
-    latest = change.order_by("-event_id").first()
+    first, beyond = ids_within(task.updated_at - AROUND, task.updated_at + AROUND)
+    near = Event.objects.filter(workspace_id=task.workspace_id, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
+    latest = near.filter(created_at=task.updated_at).order_by("-event_id").first()
     return task.created_by if latest is None else latest.actor_agent_id
 
 
