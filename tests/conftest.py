@@ -25,6 +25,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker, Settings
+from pytest_timeout import Settings as Timeout
 
 from coordination import renewal
 from coordination.models import Event, RetentionPass
@@ -43,6 +44,7 @@ LOCAL = Caller(transport="test")
 OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
 MIGRATED = {"auth_permission", "django_content_type"}  # the tables whose rows come with the schema
+HUNG_SECONDS = 600  # the longest test takes 180 on two cores
 REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
@@ -87,6 +89,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name in REAL_PROCESSES:
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: item.path.parent.name not in REAL_PROCESSES)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """End what hangs, with the stacks of all threads: the suite would tell nothing of it, not even which test it was.
+
+    Each part of a test has the whole time, for pytest-timeout's own clock stops for good at the first failure: what
+    tears a failed test down, and the test when it is run once more, would be without.
+    """
+    hook = item.config.hook
+    hook.pytest_timeout_set_timer(item=item, settings=Timeout(HUNG_SECONDS, "signal", False, False))
+    try:
+        yield
+    finally:
+        hook.pytest_timeout_cancel_timer(item=item)
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 
 def pytest_collection_finish() -> None:
