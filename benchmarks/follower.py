@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from tests.acceptance.hub import ROOT, Hub, beside
+from tests.acceptance.hub import ROOT, Hub, serving
 from tests.postgres import fresh_database
 
 KINDS = {"sender": 6, "updater": 2}
@@ -54,7 +54,7 @@ def follow(scratch: Path, database_url: str, seconds: float) -> dict[str, Any]:
     environ = {**os.environ, "NEXUS_HOME": str(scratch / "writers"), "NEXUS_DATABASE_URL": database_url}
     environ |= {"PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
     seen: list[int] = []
-    with beside(scratch / "home", database=database_url) as hub:
+    with serving(scratch / "home", database=database_url) as hub:
         threading.Thread(target=_read, args=(hub, seen), daemon=True).start()
         command = [sys.executable, "-m", "benchmarks.follower", "--seconds", str(seconds), "--as-writer"]
         writers = [

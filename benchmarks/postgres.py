@@ -15,15 +15,14 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from tests.acceptance.hub import Hub, beside, serving
+from tests.acceptance.hub import Hub, serving
 from tests.postgres import fresh_database
 
 WARM_UP = 20
@@ -52,8 +51,8 @@ def measure(scratch: Path, calls: int, seconds: float) -> dict[str, float]:
         (scratch / f"project-{number}").mkdir()
     with ExitStack() as stack:
         url = stack.enter_context(fresh_database(scratch, settings=()))
-        file = stack.enter_context(_started(serving(scratch / "file")))
-        here, there = (stack.enter_context(beside(scratch / name, database=url)) for name in ("here", "there"))
+        file = stack.enter_context(serving(scratch / "file"))
+        here, there = (stack.enter_context(serving(scratch / name, database=url)) for name in ("here", "there"))
         hubs = dict(zip(STORES, (file, here), strict=True))
         senders = {name: stack.enter_context(_sender(hub, scratch, 0)) for name, hub in hubs.items()}
         took: dict[str, list[float]] = {name: [] for name in STORES}
@@ -143,11 +142,6 @@ class _sender:  # reads as the function it is
 
     def _send(self) -> None:
         assert self.client.post("/api/v1/operations/message_create", json=self.letter).json()["ok"]
-
-
-def _started(hub: Iterator[Hub]) -> Any:
-    """A generator of one hub as a context."""
-    return contextmanager(lambda: hub)()
 
 
 def _until_the_end(listen: Callable[[], None]) -> None:

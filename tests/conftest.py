@@ -59,11 +59,12 @@ vars(httpx_transport)["create_ssl_context"] = cache(create_ssl_context)
 def pytest_configure() -> None:
     """What the processes that tests start inherit.
 
-    They heed Ctrl-C although a suite in the background was started to ignore it, and keep what they compiled, as this
-    process does: hundreds of them import the same.
+    They heed Ctrl-C, and a terminal that closes, although a suite in the background was started to ignore them, and
+    keep what they compiled, as this process does: hundreds of them import the same.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, heeded in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, heeded)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 

@@ -23,7 +23,8 @@ SDK_1 = ROOT / ".venv-sdk1"
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """One running hub for the tests of a module."""
-    yield from serving(furnish(tmp_path_factory.mktemp("hub") / "home"))
+    with serving(furnish(tmp_path_factory.mktemp("hub") / "home")) as served:
+        yield served
 
 
 @pytest.fixture
@@ -35,7 +36,8 @@ def home(tmp_path: Path, furnish: Furnish) -> Path:
 @pytest.fixture
 def hub_beside(home: Path) -> Iterator[Hub]:
     """A hub over the store of that home."""
-    yield from serving(home)
+    with serving(home) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")

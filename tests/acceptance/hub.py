@@ -113,19 +113,9 @@ def _drain(
 
 
 @contextmanager
-def beside(home: Path, *flags: str, database: str) -> Iterator[Hub]:
-    """A hub over a PostgreSQL database that others may use as well; killed at the end."""
-    hub = start(home, *flags, database=database)
-    try:
-        yield hub
-    finally:
-        hub.process.kill()
-        hub.process.wait()
-
-
-def serving(home: Path, *flags: str, program: Path = ROOT / "manage.py") -> Iterator[Hub]:
-    """A hub for a fixture: started before, killed after."""
-    hub = start(home, *flags, program=program)
+def serving(home: Path, *flags: str, program: Path = ROOT / "manage.py", database: str | None = None) -> Iterator[Hub]:
+    """A hub inside of the block, killed at its end."""
+    hub = start(home, *flags, program=program, database=database)
     try:
         yield hub
     finally:

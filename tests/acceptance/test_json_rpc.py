@@ -195,7 +195,7 @@ async def test_a_client_that_hangs_up_leaves_its_turn_or_takes_it_along(rpc: Rpc
 
 def test_a_port_of_its_own_has_json_rpc_and_nothing_else(furnish: Furnish, tmp_path: Path) -> None:
     home, own = home_with_runners(furnish, tmp_path), free_port()
-    for hub in serving(home, "--control", "--rpc-port", str(own)):
+    with serving(home, "--control", "--rpc-port", str(own)) as hub:
         rpc = Rpc(hub, home / f"rpc-{own}.token", own)
         assert stat.S_IMODE(rpc.token_path.stat().st_mode) == 0o600 and len(rpc.token) == 47
         assert [line.split()[2] for line in hub.lines if " JSON-RPC " in line] == [
@@ -236,7 +236,7 @@ def test_the_command_finds_a_server_wherever_it_listens(furnish: Furnish, tmp_pa
     except OSError:
         pytest.skip("no such address on this machine")
     home = home_with_runners(furnish, tmp_path)
-    for hub in serving(home, "--control", "--host", host):
+    with serving(home, "--control", "--host", host) as hub:
         port = hub.address[1]
         for verb in ("list", "detect"):
             said = nexus(home, "rpc", verb)
@@ -247,7 +247,7 @@ def test_the_command_finds_a_server_wherever_it_listens(furnish: Furnish, tmp_pa
 
 def test_an_agents_own_server_leaves_the_token_as_it_is(furnish: Furnish, tmp_path: Path) -> None:
     home = home_with_runners(furnish, tmp_path)
-    for hub in serving(home, "--control"):
+    with serving(home, "--control") as hub:
         rpc = Rpc(hub, home / f"rpc-{hub.address[1]}.token")
         ended = nexus(home, "runmcp", "--control", "true")
         assert ended.returncode == 0, ended.stderr
@@ -286,6 +286,6 @@ def test_a_port_of_its_own_is_the_pools(tmp_path: Path) -> None:
 
 def test_without_a_pool_there_is_no_json_rpc(furnish: Furnish, tmp_path: Path) -> None:
     home = furnish(tmp_path / "home")
-    for hub in serving(home):
+    with serving(home) as hub:
         assert httpx.post(f"{hub.url}/rpc", content=LIST).status_code == 404
         assert not any("JSON-RPC" in line for line in hub.lines) and not list(home.glob("*.token"))

@@ -49,7 +49,7 @@ def test_it_prunes_at_the_start_of_an_agents_server_when_asked(home: Path) -> No
 
 
 def test_it_prunes_in_the_background_of_a_hub_with_a_reaper(home: Path) -> None:
-    for _ in serving(home, "--reaper"):
+    with serving(home, "--reaper"):
         deadline = time.monotonic() + START_SECONDS
         while notes(home) == 40:
             assert time.monotonic() < deadline
@@ -60,7 +60,7 @@ def test_it_prunes_in_the_background_of_a_hub_with_a_reaper(home: Path) -> None:
 def test_the_commands_of_operators_work_on_a_store_in_use(home: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    for hub in serving(home):
+    with serving(home) as hub:
         hub.call("agent_register", agent_id="bob")
         issued = json.loads(nexus(home, "issue-keys", "--json").stdout)["keys"]
         assert [key["agent_id"] for key in issued] == ["bob"]

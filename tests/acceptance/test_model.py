@@ -41,7 +41,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, server: tupl
     (home / "runners.toml").write_text(RUNNERS.format(url=server[1]), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SMALL_KEY", KEY)
-        yield from hubs.serving(home, "--home", str(home), "--control")
+        with hubs.serving(home, "--home", str(home), "--control") as served:
+            yield served
 
 
 def call(hub: Hub, operation: str, **arguments: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """A hub with a pool: `lead` and its `kid`, and a `stranger`."""
-    for hub in serving(furnish(tmp_path_factory.mktemp("hub") / "home"), "--control"):
+    with serving(furnish(tmp_path_factory.mktemp("hub") / "home"), "--control") as hub:
         for agent_id, parent in (("lead", None), ("kid", "lead"), ("stranger", None)):
             url = f"{hub.url}/api/v1/control/operations/pool_create_agent"
             preset = "sandboxed" if parent else "trusted"
@@ -125,7 +125,7 @@ async def test_every_transport_gives_the_same_answers(hub: Hub, key: str) -> Non
 
 def test_a_process_without_a_pool_says_so(hub: Hub, tmp_path: Path) -> None:
     """The operations are there; the pool is not."""
-    for other in serving(tmp_path / "home"):
+    with serving(tmp_path / "home") as other:
         envelope = httpx.post(f"{other.url}/api/v1/control/operations/pool_list_agents", json={}).json()
         error = envelope["error"]
         assert error["code"] == "POOL_OFF" and "NEXUS_CONTROL=true" in error["message"]

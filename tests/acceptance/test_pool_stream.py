@@ -27,7 +27,8 @@ TURNS = 12  # of two entries each
 def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """A hub with a pool that rehearses."""
     home = furnish(tmp_path_factory.mktemp("pool") / "home")
-    yield from hubs.serving(home, "--home", str(home), "--control")
+    with hubs.serving(home, "--home", str(home), "--control") as served:
+        yield served
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[
     """A hub with a pool whose agents ask before they do anything."""
     home = furnish(tmp_path_factory.mktemp("pool") / "home")
     (home / "runners.toml").write_text(RUNNERS, encoding="utf-8")
-    yield from hubs.serving(home, "--home", str(home), "--control")
+    with hubs.serving(home, "--home", str(home), "--control") as served:
+        yield served
 
 
 @pytest.fixture

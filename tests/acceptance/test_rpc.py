@@ -55,7 +55,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[
     """A hub with a pool."""
     home = furnish(tmp_path_factory.mktemp("hub") / "home")
     (home / "runners.toml").write_text(SLOW)
-    yield from serving(home, "--control")
+    with serving(home, "--control") as served:
+        yield served
 
 
 def test_an_agent_is_created_sent_to_and_ended(hub: Hub, tmp_path: Path) -> None:
@@ -372,7 +373,7 @@ def test_the_published_clients_requests_with_curl_are_answered(home: Path) -> No
 
 
 def test_two_servers_are_found_each_with_its_token(hub: Hub, home: Path) -> None:
-    for other in serving(home, "--control"):
+    with serving(home, "--control") as other:
         rpc(home, "create", "ana")
         (found,) = rpc(hub.home, *DISCOVER, "--home", str(home))["servers"]
         assert (found["port"], found["auth"]) == (other.address[1], "ok"), "by its flag as by its variable"

@@ -64,7 +64,7 @@ def test_it_tells_what_is_wrong_with_an_address(hub: Hub, tmp_path: Path) -> Non
 
 
 def test_it_knows_the_project_it_was_given(home: Path, tmp_path: Path) -> None:
-    for hub in serving(home, "--project-root", str(tmp_path)):
+    with serving(home, "--project-root", str(tmp_path)) as hub:
         assert [row["root_realpath"] for row in hub.call("workspace_list")["workspaces"]] == [str(tmp_path)]
 
 
@@ -72,7 +72,7 @@ def test_it_takes_over_from_a_server_that_was_killed(home: Path) -> None:
     first = start(home)
     first.stop(signal.SIGKILL)
     assert running(home) is None
-    for second in serving(home):
+    with serving(home) as second:
         assert httpx.get(f"{second.url}/readyz").status_code == 200
 
 
@@ -83,7 +83,7 @@ def test_it_makes_one_signing_key_that_only_its_owner_reads(hub: Hub) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_path: Path, number: int) -> None:
-    for hub in serving(home, "--project-root", str(tmp_path)):
+    with serving(home, "--project-root", str(tmp_path)) as hub:
         answers: list[httpx.Response] = []
         wait = {"project_root": str(tmp_path), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
 

@@ -31,7 +31,8 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hub(command: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    yield from hubs.serving(tmp_path_factory.mktemp("home"), program=command)
+    with hubs.serving(tmp_path_factory.mktemp("home"), program=command) as served:
+        yield served
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 from websockets.sync.client import connect
 
 from benchmarks.follower import follow
-from tests.acceptance.hub import START_SECONDS, Hub, beside
+from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.acceptance.processes import nexus
 from tests.acceptance.test_crash import follow as read_stream
 from tests.acceptance.test_crash import send
@@ -53,7 +53,7 @@ def hubs(database: str, tmp_path: Path) -> Iterator[tuple[Hub, Hub]]:
     """Two hubs on it that reap."""
     with ExitStack() as stack:
         first, second = (
-            stack.enter_context(beside(tmp_path / name, *FLAGS, database=database)) for name in ("one", "two")
+            stack.enter_context(serving(tmp_path / name, *FLAGS, database=database)) for name in ("one", "two")
         )
         yield first, second
 

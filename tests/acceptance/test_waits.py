@@ -20,7 +20,8 @@ LONG = 600  # seconds that a wait may take here: no machine is so loaded that th
 def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """A hub on which a wait may take that long."""
     home = furnish(tmp_path_factory.mktemp("hub") / "home")
-    yield from serving(home, "--max-wait-timeout-seconds", str(LONG))
+    with serving(home, "--max-wait-timeout-seconds", str(LONG)) as served:
+        yield served
 
 
 def test_500_parked_waits_all_wake_when_their_event_comes_and_only_then(hub: Hub, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests.conftest import Furnish
 @pytest.fixture
 def hub(tmp_path: Path, furnish: Furnish) -> Iterator[Hub]:
     """A hub that trusts nobody without a login."""
-    yield from serving(furnish(tmp_path / "home"), "--host", "0.0.0.0")
+    with serving(furnish(tmp_path / "home"), "--host", "0.0.0.0") as served:
+        yield served
 
 
 def log_in(page: Page, hub: Hub) -> None:

@@ -35,7 +35,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, server: tupl
     """A hub with a pool over a model."""
     home = furnish(tmp_path_factory.mktemp("pool") / "home")
     (home / "runners.toml").write_text(RUNNERS.format(url=server[1]), encoding="utf-8")
-    yield from hubs.serving(home, "--home", str(home), "--control")
+    with hubs.serving(home, "--home", str(home), "--control") as served:
+        yield served
 
 
 def test_it_grows_while_it_is_written_and_gives_way_to_its_entry(
