@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -25,7 +26,6 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
 from httpx._transports import default as httpx_transport
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker, Settings
-from pytest_timeout import Settings as Timeout
 
 from coordination import renewal
 from coordination.models import Event, RetentionPass
@@ -44,7 +44,7 @@ LOCAL = Caller(transport="test")
 OPERATOR = Caller(transport="test", operator="olga")
 T = TypeVar("T")
 MIGRATED = {"auth_permission", "django_content_type"}  # the tables whose rows come with the schema
-HUNG_SECONDS = 600  # the longest test takes 180 on two cores
+HUNG_SECONDS, HUNG_AGAIN_SECONDS = 600, 10  # the longest test takes 180 on two cores
 REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
@@ -93,21 +93,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """End what hangs, with the stacks of all threads: the suite would tell nothing of it, not even which test it was.
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What hangs fails, with the stacks of all threads, and is the last: what it used may hang again.
 
-    Each part of a test has the whole time, for pytest-timeout's own clock stops for good at the first failure: what
-    tears a failed test down, and the test when it is run once more, would be without.
+    pytest-timeout would not do: its clock stops for good at a test's first failure, and what tears the test down, or
+    runs it once more, would have none.
     """
-    hook = item.config.hook
-    hook.pytest_timeout_set_timer(item=item, settings=Timeout(HUNG_SECONDS, "signal", False, False))
+
+    def hung(*_: object) -> None:
+        faulthandler.dump_traceback()
+        item.session.shouldstop = f"{item.nodeid} hangs"
+        pytest.fail(f"It hangs: it took longer than {HUNG_SECONDS} s.")
+
+    signal.signal(signal.SIGALRM, hung)
+    signal.setitimer(signal.ITIMER_REAL, HUNG_SECONDS, HUNG_AGAIN_SECONDS)
     try:
-        yield
+        return (yield)
     finally:
-        hook.pytest_timeout_cancel_timer(item=item)
-
-
-pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def pytest_collection_finish() -> None:
