@@ -6,6 +6,7 @@ The signature is that of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import http.client
@@ -111,15 +112,24 @@ class _Connection(http.client.HTTPConnection):
         self.allow_private = allow_private
 
     def connect(self) -> None:
-        found = self._looked_up()
-        allowed = [
-            str(place[0]) for *_, place in found if self.allow_private or is_public(ipaddress.ip_address(place[0]))
-        ]
+        allowed: dict[int, str] = {}  # the first of each family: a receiver may listen on one, or be reached by one
+        for family, *_, place in self._looked_up():
+            if self.allow_private or is_public(ipaddress.ip_address(place[0])):
+                allowed.setdefault(family, str(place[0]))
         if not allowed:
             raise OSError("the name leads to private addresses only")
-        self.sock = socket.create_connection((allowed[0], self.port), STEP_SECONDS)
+        self.sock = self._dialled(list(allowed.values()))
+        self.sock.settimeout(STEP_SECONDS)
         if self.tls:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def _dialled(self, addresses: list[str]) -> socket.socket:
+        """A connection to the first address that takes one, in STEP_SECONDS for all of them."""
+        *others, last = addresses
+        for address in others:
+            with contextlib.suppress(OSError):
+                return socket.create_connection((address, self.port), STEP_SECONDS / len(addresses))
+        return socket.create_connection((last, self.port), STEP_SECONDS / len(addresses))
 
     def _looked_up(self) -> list[Any]:
         """What the system knows of the name. Raises OSError, also when a name server does not answer in time."""

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -358,9 +359,19 @@ def test_it_connects_to_the_address_it_checked(receiver: Receiver, monkeypatch: 
     assert (asked, dialled) == (["rebind.example"], [("203.0.113.9", port)])
 
 
-def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
+def test_it_reaches_a_receiver_that_listens_on_one_family_alone(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(receiver.url.rpartition(":")[2])
+    both = [(socket.AF_INET6, 1, 6, "", ("::1", port, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", port))]
+    monkeypatch.setattr(
+        "socket.getaddrinfo", lambda host, *_, **__: [row for row in both if host in ("receiver.example", row[4][0])]
+    )
+    sender.post(f"http://receiver.example:{port}/", "{}", {}, allow_private=True)
+    assert receiver.got
 
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "TOTAL_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(sender.Undelivered):
         sender.post(f"http://127.0.0.1:{silent.getsockname()[1]}/", "{}", {}, allow_private=True)
