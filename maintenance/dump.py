@@ -65,9 +65,11 @@ def back_up(destination: Path) -> Backup:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_export_snapshot()")
             (moment,) = cursor.fetchone()
+            schema = connection.ops.quote_name(_schema())
             _run(
                 "pg_dump",
                 *("--format=custom", "--no-owner", "--no-privileges", f"--snapshot={moment}", f"--file={partial}"),
+                f"--schema={schema}",  # not what others keep in the same database, nor extensions
                 "--dbname",
                 _address(),
             )
@@ -127,14 +129,14 @@ def restore(path: Path, *, into_running: bool) -> Restored:
     kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone() as psql:
         back_up(kept)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT current_schema()")
-            schema = connection.ops.quote_name(cursor.fetchone()[0])
-            tables = [connection.ops.quote_name(name) for name in connection.introspection.django_table_names()]
+        name = _schema()
+        schema = connection.ops.quote_name(name)
+        tables = [connection.ops.quote_name(table) for table in connection.introspection.django_table_names()]
         head = max(made.given_out, store().given_out(Event))
         # What the dump does not know, because a later version made it, must go, too: the next start makes it again.
         psql.write("".join(f"DROP TABLE IF EXISTS {schema}.{table} CASCADE;\n" for table in tables).encode())
-        with _reading(path, "--clean", "--if-exists", "--no-owner", "--no-privileges") as lines:
+        # An older backup names extensions, too, which only their owner may drop.
+        with _reading(path, f"--schema={name}", "--clean", "--if-exists", "--no-owner", "--no-privileges") as lines:
             psql.writelines(lines)
         psql.write(_after(schema, made.given_out, head).encode())
     return Restored(made.rows, kept, True)
@@ -164,6 +166,13 @@ def _after(schema: str, restored_to: int, head: int) -> str:
         SELECT pg_notify('{CHANNEL}', '');
         COMMIT;
     """  # noqa: S608
+
+
+def _schema() -> str:
+    """The name of the schema that the store's tables are in."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_schema()")
+        return str(cursor.fetchone()[0])
 
 
 def _quoted(text: str) -> str:
@@ -234,7 +243,7 @@ def _run(program: str, *arguments: str) -> None:
 
 
 def _failed(program: str, said: str) -> NexusError:
-    first = next((line for line in said.splitlines() if "rror" in line), "").strip()
+    first = next((line for line in said.splitlines() if "error" in line.lower()), "").strip()
     return NexusError(Code.DB_ERROR, f"{program} failed, and nothing was changed. It says: {first[:300]}")
 
 

@@ -173,3 +173,38 @@ def test_it_mends_rows_triggers_and_indexes_and_names_what_a_file_alone_can_be_a
     assert rows(store, working) == [("events_refuse_delete",), ("events_refuse_update",)]
     salvaged = nexus("doctor", "--salvage", "/nowhere/saved.db")
     assert salvaged.returncode == 2 and "SQLite" in salvaged.stderr
+
+
+def test_it_leaves_alone_what_others_keep_in_the_same_database(
+    home: Home, nexus: Nexus, store: str, tmp_path: Path
+) -> None:
+    dump, older = tmp_path / "copy.dump", tmp_path / "older.dump"
+    kept = "SELECT (SELECT oid FROM pg_publication), (SELECT string_agg(role, ',') FROM other.agents)"
+    rows(store, "CREATE SCHEMA other")
+    rows(store, "CREATE TABLE other.agents (role text)")
+    rows(store, "CREATE TABLE other.theirs (role text)")
+    rows(store, "CREATE PUBLICATION theirs FOR ALL TABLES")
+    made = nexus("backup", str(dump))
+    assert made.returncode == 0, made.stderr
+    subprocess.run(["pg_dump", "--format=custom", f"--file={older}", f"--dbname={store}"], check=True)
+    rows(store, "INSERT INTO other.agents VALUES ('later')")
+    [there] = rows(store, kept)
+
+    for backup in (dump, older):
+        rows(store, "UPDATE agents SET role = 'later'")
+        done = nexus("restore", str(backup))
+        assert done.returncode == 0, done.stderr
+        assert rows(store, ROLES) == [(None,)]
+        assert rows(store, kept) == [there]
+
+
+def test_it_says_what_the_server_refused(nexus: Nexus, store: str, tmp_path: Path) -> None:
+    dump = tmp_path / "copy.dump"
+    assert nexus("backup", str(dump)).returncode == 0
+    rows(
+        store,
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$;"
+        "CREATE EVENT TRIGGER refuse ON sql_drop EXECUTE FUNCTION refuse()",
+    )
+    refused = nexus("restore", str(dump))
+    assert refused.returncode == 1 and "not today" in refused.stderr
