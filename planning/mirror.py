@@ -163,8 +163,18 @@ class _Look:
             content = self.directory.read(path)
             self.digests[path] = _digest(content)
             if content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
-                self.foreign[path] = None if content is None else kept.file.parse(content)
+                self.foreign[path] = None if content is None else self._parsed(kept, content, rows.get(path))
         self._rows = rows
+
+    def _parsed(self, kept: Kept, content: bytes, row: MirroredFile | None) -> Any:
+        """The document. One that breaks its schema is not taken in: who moves it away gets back what the rows say."""
+        try:
+            return kept.file.parse(content)
+        except NexusError:
+            if row is not None and not (row.behind and "" in row.ours):
+                with write():
+                    _keep_ours(row=row.pk, ours=["", _newest(row)], behind=True)
+            raise
 
     @property
     def in_step(self) -> bool:

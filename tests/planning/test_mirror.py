@@ -157,8 +157,32 @@ def test_it_leaves_a_file_that_breaks_its_schema_as_it_is(nexus: Project, name: 
         assert fault in message
     assert (nexus.root / ".nexus" / name).read_bytes() == before
     assert (Plan.objects.count(), Task.objects.count()) == (1, 1)
-    (nexus.root / ".nexus" / name).unlink()
-    assert nexus.call("task_list")
+    (nexus.root / ".nexus" / name).unlink()  # as the message says, which loses nothing
+    assert nexus.call("plan_status")["issues"][0]["title"] == "Which?"
+    assert nexus.call("task_list")["tasks"][0]["title"] == "Write"
+    assert len(nexus.read("state/plan.json")["issues"]) == len(nexus.read("state/tasks.json")["tasks"]) == 1
+    (nexus.state / "tasks.json").unlink()  # and another time it is meant
+    assert nexus.call("task_list") == {"exists": False}
+
+
+def test_a_history_that_broke_and_went_comes_back(nexus: Project) -> None:
+    nexus.plan("Which?")
+    nexus.call("task_close")
+    nexus.write("history.json", "{")
+    nexus.refused("history_search")
+    (nexus.root / ".nexus" / "history.json").unlink()
+    assert nexus.call("history_search")["total"] == 1
+    assert len(nexus.read("history.json")["cycles"]) == 1
+
+
+def test_a_file_that_was_broken_is_taken_in_once_it_is_right(nexus: Project) -> None:
+    nexus.task()
+    document = nexus.read("state/tasks.json")
+    nexus.write("state/tasks.json", "{")
+    nexus.refused("task_list")
+    document["tasks"][0]["title"] = "Corrected"
+    nexus.write("state/tasks.json", document)
+    assert nexus.call("task_list")["tasks"][0]["title"] == "Corrected"
 
 
 def test_it_heals_what_a_crash_between_commit_and_files_left(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,6 +345,22 @@ def test_it_keeps_two_worktrees_apart(nexus: Project, tmp_path: Path) -> None:
     assert there.call("task_list") == {"exists": False}
     there.plan("Which?")
     assert nexus.call("plan_status") == {"active": False}
+
+
+def test_it_tells_the_log_of_every_step(nexus: Project) -> None:
+    nexus.plan("Which?")
+    nexus.call("plan_update", action="add", title="How?")
+    for summary in ("This.", "That."):
+        nexus.call("plan_decide", issue_id=1, summary=summary)
+    nexus.call("plan_update", action="reopen", issue_id=1)
+    nexus.task()
+    for status in ("in_progress", "completed"):
+        nexus.call("task_update", id=1, status=status)
+    nexus.call("artifact_write", filename="notes.md", content="x")
+    nexus.call("task_close")
+    plan = ["plan.started", "plan.updated", "plan.decided", "plan.decided", "plan.reopened"]
+    tasks = ["task.added", "task.ready", "task.updated", "task.completed"]
+    assert types() == [*plan, *tasks, "artifact.written", "cycle.closed"]
 
 
 def test_it_tells_the_owner_that_a_task_is_ready(nexus: Project, call: Any) -> None:
