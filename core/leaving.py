@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_thread = threading.local()
+
+
+class Left(Exception):
+    """The client went away before what was done for it was committed: it is undone."""
+
+
+@contextmanager
+def for_client(left: threading.Event) -> Iterator[None]:
+    """Inside, this thread commits no transaction that began here once `left` is set; it raises Left instead."""
+    _thread.left = left
+    try:
+        yield
+    finally:
+        _thread.left = None
+
+
+def check_there() -> None:
+    """Raises Left where the client for whom this thread works went away."""
+    left: threading.Event | None = getattr(_thread, "left", None)
+    if left is not None and left.is_set():
+        raise Left
 
 
 async def while_there(receive: Any, work: Coroutine[Any, Any, T]) -> T | None:

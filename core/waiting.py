@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from django.db import DatabaseError
 
 from core.database import store
 from core.domain import domain
+from core.leaving import for_client
 from core.operations.errors import NexusError
 
 T = TypeVar("T")
@@ -47,6 +49,21 @@ OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`."""
     return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
+
+
+async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """`in_thread`, and what the thread has not committed when this is cancelled is undone."""
+    left = threading.Event()
+
+    def work() -> T:
+        with for_client(left):
+            return function()
+
+    try:
+        return await in_thread(pool, work)
+    except asyncio.CancelledError:
+        left.set()
+        raise
 
 
 def with_store(function: Callable[[], T]) -> T:

@@ -12,6 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, 
 
 from core.config import CoreSettings
 from core.database.base import Store
+from core.leaving import check_there
 
 OTHER = "other"  # the alias of a second store
 
@@ -43,6 +44,8 @@ def write() -> Iterator[None]:
         if outermost:
             transaction.on_commit(_count)
         yield
+        if outermost:
+            check_there()
 
 
 class unless_busy(AbstractContextManager[None, bool]):

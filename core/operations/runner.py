@@ -25,8 +25,9 @@ from core.config import CoreSettings
 from core.database import commits, store, unless_busy, write
 from core.database.place import moved
 from core.domain import domain
+from core.leaving import Left
 from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
+from core.operations.errors import Code, NexusError, invalid
 from core.operations.outside import reach, reach_from_thread
 from core.operations.parameters import Params
 from core.operations.registry import Operation, Toolset
@@ -94,7 +95,10 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
             permit(caller, operation, params)
             return _call(operation, params, caller)
 
-        calling = waiting.in_thread(pool_of(operation, params), partial(_outcome, call))
+        # An answer that moves a cursor reaches who asked, or has moved nothing.
+        answers = operation.wait is not None and operation.wait.finish is not None
+        in_thread = waiting.unless_left if answers else waiting.in_thread
+        calling = in_thread(pool_of(operation, params), partial(_outcome, call))
         if operation.wait is not None and operation.wait.abandoned is not None:
             return await _unless_abandoned(caller, operation, params, calling, place)
         return await _waited(caller, operation, params, await calling, place)
@@ -207,7 +211,7 @@ async def _wait(
             if wait.done(found):
                 if wait.finish is None:
                     return found
-                answer = await waiting.in_thread(waiting.WRITERS, partial(finished, data))
+                answer = await waiting.unless_left(waiting.WRITERS, partial(finished, data))
                 if wait.done(answer):
                     return answer
                 change = datetime.now(UTC)  # another was quicker, or holds the store
@@ -311,6 +315,8 @@ def documented(error: Exception) -> NexusError:
     """The documented error for any exception."""
     if isinstance(error, NexusError):
         return error
+    if isinstance(error, Left):
+        return invalid("The client went away before this was done.")  # which nobody reads
     known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
     if known is not None or isinstance(error, DatabaseError):
         if known is None or not (known.details.get("retryable") or moved(known)):  # of a moved one the log tells once

@@ -149,6 +149,39 @@ async def test_a_client_that_gave_up_while_its_answer_waited_for_its_turn_loses_
     assert await in_thread(cursor_of, "bob") == 0
 
 
+@pytest.mark.parametrize("came", ["before", "meanwhile"])
+async def test_a_client_that_gave_up_while_its_answer_was_written_loses_nothing(
+    room: tuple[Client, Client, str], came: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing takes longer than the client has patience for, as where another process holds the store."""
+    ann, bob, topic = room
+    really, writing, gate = services.sync, asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(**arguments: Any) -> Any:
+        if arguments["agent_name"] == "bob":
+            loop.call_soon_threadsafe(writing.set)
+            assert gate.wait(LONG)
+        return really(**arguments)
+
+    if came == "before":
+        await in_thread(ann.say, topic, "hello")
+        monkeypatch.setattr(services, "sync", slow)
+        waits = poll(bob, topic)
+    else:
+        waits = poll(bob, topic)
+        await parked()
+        monkeypatch.setattr(services, "sync", slow)
+        await in_thread(ann.say, topic, "hello")
+    await asyncio.wait_for(writing.wait(), LONG)
+    waits.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waits
+    gate.set()
+    assert await in_thread(cursor_of, "bob") == 0
+    assert texts(await in_thread(bob.look, topic)) == ["hello"]
+
+
 async def test_of_two_that_wait_under_one_name_one_gets_the_message_and_the_other_waits_on(
     room: tuple[Client, Client, str],
 ) -> None:
