@@ -6,12 +6,13 @@ Pipes of the event loop cost no thread hop per line and can be cancelled, so a s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import anyio
@@ -39,20 +40,22 @@ async def serve(server: Server[Any], reply: Reply) -> None:
     wire = os.dup(1)
     os.dup2(2, 1)  # stray output goes to stderr
     try:
-        async with stdio_server(await _lines(), await _output(wire)) as (read, write):
+        lines, end = await _lines()
+        async with stdio_server(lines, await _output(wire, end)) as (read, write):
             await server.run(cast(Any, _Answered(read, write, reply)), write, server.create_initialization_options())
     finally:
         os.dup2(wire, 1)
         os.close(wire)
 
 
-async def _lines() -> anyio.AsyncFile[str] | None:
-    """stdin as lines of the event loop; None (the SDK's own reader) when it is a file or a device."""
+async def _lines() -> tuple[anyio.AsyncFile[str] | None, Callable[[], None]]:
+    """stdin as lines of the event loop, and what ends them; no lines (the SDK reads) when it is a file or a device."""
     if not _is_pipe(0):
-        return None
+        return None, lambda: None
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return cast("anyio.AsyncFile[str]", _bounded(reader))
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return cast("anyio.AsyncFile[str]", _bounded(reader)), transport.close
 
 
 async def _bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
@@ -87,6 +90,18 @@ async def _skipped_line(reader: asyncio.StreamReader) -> bytes:
             return head
 
 
+class _Read(asyncio.streams.FlowControlMixin):
+    """stdout, for as long as it is read: a client that closes it gets no answer, and is served no longer."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        super().__init__()
+        self._end = end
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._end()
+
+
 class _Pipe:
     """The two methods of a text file that the SDK's writer calls."""
 
@@ -97,15 +112,16 @@ class _Pipe:
         self._writer.write(text.encode())
 
     async def flush(self) -> None:
-        await self._writer.drain()
+        with contextlib.suppress(ConnectionError):  # nobody reads it any more
+            await self._writer.drain()
 
 
-async def _output(wire: int) -> anyio.AsyncFile[str]:
+async def _output(wire: int, end: Callable[[], None]) -> anyio.AsyncFile[str]:
     if not _is_pipe(wire):
         return anyio.wrap_file(os.fdopen(os.dup(wire), "w", encoding="utf-8"))
     loop = asyncio.get_running_loop()
     file = os.fdopen(os.dup(wire), "wb")
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+    transport, protocol = await loop.connect_write_pipe(lambda: _Read(end), file)
     return cast("anyio.AsyncFile[str]", _Pipe(asyncio.StreamWriter(transport, protocol, None, loop)))
 
 

@@ -188,6 +188,25 @@ def test_a_poll_that_an_mcp_client_over_http_gave_up_loses_nothing(hub_beside: H
     assert [message["content_markdown"] for message in got["received"]] == ["hello"]
 
 
+def test_a_client_that_reads_no_answers_any_more_is_served_no_longer_and_loses_nothing(home: Path) -> None:
+    with Raw(home, "--toolsets", "topics") as ann:
+        ann.greet()
+        topic = ann.call("topic_create", {"name": "cache"})["topic_id"]
+        ann.call("topic_join", {"topic_id": topic, "agent_name": "ann"})
+        with Raw(home, "--toolsets", "topics") as bob:
+            bob.greet()
+            token = bob.call("topic_join", {"topic_id": topic, "agent_name": "bob"})["reclaim_token"]
+            polls = {"name": "sync", "arguments": {"topic_id": topic, "wait_seconds": 600}}
+            bob.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": polls}).encode())
+            assert bob.process.stdout is not None
+            bob.process.stdout.close()
+            assert bob.process.wait(START_SECONDS) == 0
+        ann.call("sync", {"topic_id": topic, "outbox": [{"content_markdown": "hello"}], "wait_seconds": 0})
+        ann.call("topic_join", {"topic_id": topic, "agent_name": "bob", "reclaim_token": token})
+        synced = ann.call("sync", {"topic_id": topic, "wait_seconds": 0})
+        assert [message["content_markdown"] for message in synced["received"]] == ["hello"]
+
+
 def test_a_person_watches_a_topic_from_a_shell(home: Path) -> None:
     with Raw(home, "--toolsets", "topics") as raw:
         raw.greet()
