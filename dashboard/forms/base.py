@@ -73,7 +73,7 @@ class KnownField(forms.CharField):
     """A name as it is; the browser offers those that are known, and takes others."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(strip=False, required=False, widget=forms.TextInput(attrs={"autocomplete": "off"}), **options)
+        super().__init__(strip=False, required=False, **options)
         self.known: list[str] = []
 
     def offer(self, name: str, known: Iterable[str]) -> None:

@@ -94,6 +94,9 @@ class SpeakForm(OperationForm):
     def clean(self) -> None:
         if self.cleaned_data.get("what") == "handoff" and not self.cleaned_data.get("payload", "").strip():
             self.add_error("payload", "Say what the work is: whoever takes it reads this.")
+        _, field = CHOSEN.get(self.cleaned_data.get("strategy", ""), ("", ""))
+        if field and not self.cleaned_data.get(field, "").strip():
+            self.add_error(field, "Say who it is for.")
 
     def field_of(self, name: str) -> str:
         """What is wrong with a target is shown where its agent, role or capability is typed."""

@@ -378,6 +378,19 @@ def test_it_sends_once_what_is_sent_twice(page: Page, team: Ids, do: Does) -> No
     assert subjects.count("Only once") == 1
 
 
+def test_it_keeps_a_typed_letter_over_a_step_back(page: Page, team: Ids) -> None:
+    page.goto("/admin/speak/")
+    typed = {"Agent": "reviewer", "Subject": "Once more", "Message (Markdown)": "As before."}
+    page.locator("select[name=workspace]").select_option("parser")
+    for label, text in typed.items():
+        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("article", name="Message").get_by_role("heading", name="Once more")).to_be_visible()
+    page.go_back()
+    for label, text in typed.items():
+        expect(page.get_by_label(label, exact=True)).to_have_value(text)
+
+
 def test_it_shows_at_once_what_can_be_done_with_what_is_chosen(page: Page, team: Ids, do: Does) -> None:
     work = {"from_agent_id": "planner", "visibility": "public", "target": {"strategy": "role", "role": "sweeper"}}
     for number in range(20):

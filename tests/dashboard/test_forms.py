@@ -65,6 +65,13 @@ def test_it_gives_a_handoff_a_title_that_its_page_shows_as_text(team: Ids, brows
     assert Handoff.objects.latest("created_event_id").title == "dig"
 
 
+@pytest.mark.parametrize(("strategy", "field"), [("direct", "to"), ("role", "role"), ("capability", "capability")])
+def test_it_asks_whom_a_letter_is_for(team: Ids, browser: Client, strategy: str, field: str) -> None:
+    assert told(browser.post("/admin/speak/", letter(team, strategy=strategy, **{field: " "}))) == {
+        field: "Say who it is for."
+    }
+
+
 @given(st.text(st.sampled_from("a\r\n ")))
 def test_it_keeps_every_line_of_a_text(text: str) -> None:
     kept = LinesField(required=False).clean(text)
