@@ -35,6 +35,6 @@ def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
     if newer := {row for row in applied - shipped_migrations() if row[0] in own}:
         raise NexusError(
             Code.MIGRATION_ERROR,
-            f"The store at {where} was written by a newer version. Upgrade Nexus or choose another --db-path.",
+            f"The store at {where} was written by a newer version. Upgrade Nexus or choose another store.",
             {"unknown_migrations": sorted(".".join(row) for row in newer)},
         )

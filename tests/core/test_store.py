@@ -113,6 +113,17 @@ def test_it_refuses_a_file_that_is_no_store_and_leaves_it_alone(
     assert (tmp_path / "nexus.db").read_bytes() == content
 
 
+def test_it_refuses_the_database_of_another_program_and_leaves_it_alone(
+    configure: Callable[..., None], tmp_path: Path
+) -> None:
+    execute(tmp_path / "nexus.db", "CREATE TABLE bookmarks (url TEXT)")
+    content = (tmp_path / "nexus.db").read_bytes()
+    configure(home=tmp_path)
+    error = refusal()
+    assert error.code == Code.DB_ERROR and "is not a Nexus store" in error.message
+    assert (tmp_path / "nexus.db").read_bytes() == content
+
+
 def test_it_refuses_places_where_no_store_can_be(configure: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()

@@ -23,12 +23,7 @@ def refuse_damaged(database: Path) -> None:
         return
     start = first_bytes(database, len(HEADER))
     if start != HEADER and (start or beside(database, "-wal").exists()):
-        raise NexusError(
-            Code.DB_ERROR,
-            f"{database} is not a Nexus store, or its beginning was overwritten. It was left as it is. "
-            "Choose another --db-path, or run `nexus doctor`: it says what can be saved.",
-            {"cause": "damaged"},
-        )
+        raise not_a_store(database)
     if log_is_missing(database):
         raise NexusError(
             Code.DB_ERROR,
@@ -36,6 +31,16 @@ def refuse_damaged(database: Path) -> None:
             "commits. Put it back; or accept the loss with `nexus doctor --fix`; or use `nexus restore`.",
             {"cause": "damaged"},
         )
+
+
+def not_a_store(database: Path) -> NexusError:
+    """The refusal of a file that holds something else, or nothing that could be told."""
+    return NexusError(
+        Code.DB_ERROR,
+        f"{database} is not a Nexus store, or its beginning was overwritten. It was left as it is. "
+        "Choose another --db-path, or run `nexus doctor`: it says what can be saved.",
+        {"cause": "damaged"},
+    )
 
 
 def first_bytes(database: Path, count: int) -> bytes:

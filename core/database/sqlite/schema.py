@@ -17,7 +17,7 @@ from core.config import CoreSettings
 from core.database import place
 from core.database.migrations import refuse_newer, shipped_migrations
 from core.database.sqlite.errors import READ_ONLY, failure
-from core.database.sqlite.file import refuse_damaged
+from core.database.sqlite.file import not_a_store, refuse_damaged
 from core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,8 @@ LOCK_SECONDS = 120  # a migration by another process may take this long
 def prepare() -> None:
     """Create the home and bring the store to this version, once, however many processes start together.
 
-    Raises DB_ERROR when the file cannot be opened, MIGRATION_ERROR when it is newer than the code or a step failed.
+    Raises DB_ERROR when the file cannot be opened or is another program's, MIGRATION_ERROR when it is newer than the
+    code or a step failed.
     """
     database: Path = CoreSettings.current().database
     try:
@@ -58,6 +59,8 @@ def pending() -> bool:
         patience = CoreSettings.current().busy_timeout_ms / 1000
         with closing(sqlite3.connect(place.existing(database), timeout=patience, uri=True)) as store:
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
+            if not known and store.execute("SELECT 1 FROM sqlite_master WHERE type = 'table'").fetchone():
+                raise not_a_store(database)
             rows = store.execute("SELECT app, name FROM django_migrations").fetchall() if known else []
             incomplete = bool(absent(store, database_objects("sqlite")))
     except sqlite3.Error as error:
