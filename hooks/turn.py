@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -110,8 +111,8 @@ def _refresh(call: Call, start_django: Callable[[], None]) -> None:
 
 
 def _in_background(work: Callable[[], None]) -> None:
-    """Do what the harness need not wait for in a process of its own; at once where the system has none."""
-    if not hasattr(os, "fork"):
+    """Do what the harness need not wait for in a process of its own; at once where there can be none."""
+    if not hasattr(os, "fork") or "django" in sys.modules:  # no connection to the store survives a fork
         work()
     elif os.fork() == 0:
         try:

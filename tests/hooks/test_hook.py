@@ -200,6 +200,17 @@ def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:
     assert [agent["agent_id"] for agent in harness.call("agent_list", {})["agents"]] == ["builder"]
 
 
+def test_it_opens_the_session_at_a_call_that_has_used_the_store_already(harness: Harness) -> None:
+    """A prompt's tag is carried out first: a process forked after that would come with connections that are not its."""
+    root = str(harness.project)
+    harness.call("plan_start", {"project_root": root, "topic": "t", "issues": ["Which?"], "research_summary": "r"})
+    said = {"hook_event_name": "UserPromptSubmit", "cwd": root, "session_id": "one", "prompt": "[d] SQLite"}
+    told = harness.hook("--planning", "--client", "claude-code", "--agent-id", "builder", text=json.dumps(said))
+    assert "is decided as the user says" in told.stdout, told
+    kept = harness.until_session()
+    assert harness.call("session_heartbeat", {"session_id": kept["session_id"]})["status"] == "active"
+
+
 def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Any) -> None:
     kept = [*(fresh.home / "hooks").iterdir()]
     assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
