@@ -239,12 +239,12 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
             count = envelope["data"]["messages"]
             messages.success(request, f"Deleted: {count} message{'' if count == 1 else 's'}.")
         return _to(row.topic_id)
-    gone = administration.replies_of(row) - {row.message_id}
+    count = administration.with_replies(row).count() - 1
     answers = (
         monitoring.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("document")[: monitoring.ANSWERS]
     )
     return render(
-        request, "topic_delete", "Delete a message", topic=row.topic, message=row, count=len(gone), answers=answers
+        request, "topic_delete", "Delete a message", topic=row.topic, message=row, count=count, answers=answers
     )
 
 

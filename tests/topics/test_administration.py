@@ -18,6 +18,7 @@ import time_machine
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
 from maintenance import retention
@@ -161,6 +162,25 @@ def test_a_message_is_deleted_with_its_replies_and_its_number_stays_free(
     assert [message["seq"] for message in bob.look(topic)["received"]] == [4]
     assert ann.say(topic, "next")[0]["seq"] == 5
     assert olga.code("topic_message_delete", message_id=root["message_id"]) == "INVALID_ARGUMENT"
+
+
+def test_deleting_a_message_costs_as_many_queries_however_many_replies_it_has(
+    ann: Client, olga: Client, topic: str
+) -> None:
+    """A long chain of them, which comes back to its beginning as only an imported one can."""
+
+    def deleted(replies: int) -> int:
+        (first,) = ann.say(topic, "first")
+        last = first
+        for _ in range(replies):
+            (last,) = ann.say(topic, "reply @ann", reply_to=last["message_id"])
+        TopicMessage.objects.filter(message_id=first["message_id"]).update(reply_to=last["message_id"])
+        with CaptureQueriesContext(connection) as captured:
+            assert olga.call("topic_message_delete", message_id=first["message_id"])["messages"] == replies + 1
+        return len(captured)
+
+    assert deleted(20) == deleted(2)
+    assert not TopicMessage.objects.exists()
 
 
 def test_an_operator_sees_the_topics_and_their_messages_without_joining(ann: Client, olga: Client, topic: str) -> None:
