@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Iterator
 from io import BufferedReader
+from math import inf
 from typing import Self
 
 from core.operations.errors import NexusError
@@ -33,6 +34,7 @@ LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
 MAX_BYTES = 32 << 20  # of a file that is read
 ROOM = 1 << 20  # a disk with less of it is full
 PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
+_in_vain: dict[str, float] = {}  # by root, when a call last gave up after all that time: others do not wait in a row
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -158,16 +160,20 @@ class Directory:
 
     @contextlib.contextmanager
     def locked(self, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
-        """Inside, no other process of ours changes the files. Raises STATE_BUSY."""
+        """Inside, no other process of ours changes the files. Raises STATE_BUSY: after `patience` seconds, or at once
+        where a call just waited in vain for as long as calls do."""
         self.initialise()
         with self._told(LOCK):
             folder, name = self._at(LOCK, make=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
         try:
-            deadline = time.monotonic() + patience
+            began = time.monotonic()
+            waits = patience if began - _in_vain.get(self.root, -inf) >= PATIENCE_SECONDS else 0.0
             while not self._taken(descriptor):
-                if time.monotonic() >= deadline:
+                if time.monotonic() - began >= waits:
+                    if waits >= PATIENCE_SECONDS:
+                        _in_vain[self.root] = time.monotonic()
                     raise NexusError(
                         PlanningCode.STATE_BUSY,
                         "Another process works on this project's plan; send the same call again in a moment.",
@@ -175,6 +181,7 @@ class Directory:
                     )
                 time.sleep(0.002)
             self._lock = descriptor
+            _in_vain.pop(self.root, None)
             yield
         finally:
             os.close(descriptor)

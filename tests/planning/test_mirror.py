@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -326,6 +327,33 @@ def test_it_says_when_another_process_holds_the_plan(nexus: Project, monkeypatch
         assert (body["error"]["code"], body["error"]["details"]["retryable"]) == ("STATE_BUSY", True)
         assert len(nexus.call("task_list")["tasks"]) == 1  # who only reads does not wait
     assert len(nexus.call("task_list")["tasks"]) == 1
+
+
+def test_calls_do_not_wait_in_a_row_for_a_plan_that_is_held(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    moment = [100.0]
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        moment[0] += 1
+
+    monkeypatch.setattr(directory, "time", SimpleNamespace(monotonic=lambda: moment[0], sleep=sleep))
+
+    def waited() -> int:
+        before = len(waits)
+        assert nexus.refused("task_add", title="x", context="y")[0] == "STATE_BUSY"
+        return len(waits) - before
+
+    nexus.task()
+    with directory.Directory(str(nexus.root)) as held, held.locked():
+        with pytest.raises(NexusError), directory.Directory(str(nexus.root)) as hasty, hasty.locked(2):
+            pass
+        assert (waited(), waited(), waited()) == (5, 0, 0)
+        moment[0] += directory.PATIENCE_SECONDS
+        assert waited() == 5  # perhaps it is free by then
+    nexus.task("At once")
+    with directory.Directory(str(nexus.root)) as held, held.locked():
+        assert waited() == 5
 
 
 @pytest.mark.usefixtures("committed")
