@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from coordination.ids import new_id
-from core.database.prepared import Select, Slot, insert
+from core.database.prepared import Select, Slot, Update, insert
 from planning import notices, schemas
 from planning.models import Board, Cycle, Issue, Plan, Task
 from planning.notices import told
@@ -25,6 +25,7 @@ TASK_COLUMNS = {
     **{name: name for name in ("title", "context", "status", "deps", *TASK_FIELDS)},
     "created_at": "stamp",
 }
+CHANGED = ("position", "updated_at", *(column for column in TASK_COLUMNS.values() if column != "number"))
 
 _plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
 _issues = Select(
@@ -36,6 +37,9 @@ _issues = Select(
 )
 _board = Select(lambda: Board.objects.filter(pk=Slot("workspace_id")))
 _tasks = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list(*TASK_COLUMNS.values()))
+# A file may change thousands of tasks, and every writer waits for them: prepared.
+_change = Update(lambda: Task.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED})
+_end = Update(lambda: Task.objects.filter(pk=Slot("pk")), closed_at=Slot("moment"), updated_at=Slot("moment"))
 
 
 @dataclass(frozen=True)
@@ -175,10 +179,8 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
         )
     entries = {entry["id"]: entry for entry in document["tasks"]} if document else {}
     for number in known.keys() - entries.keys():
-        gone = known[number]
-        gone.closed_at = gone.updated_at = moment
-        gone.save(update_fields=["closed_at", "updated_at"])
-        told(workspace_id, "task.removed", None, moment, task=gone, source="file")
+        _end(pk=known[number].pk, moment=moment)
+        told(workspace_id, "task.removed", None, moment, task=known[number], source="file")
     for position, entry in enumerate(entries.values(), start=1):
         task = known.get(entry["id"])
         if task is not None and task_entry(task) == entry:
@@ -195,9 +197,9 @@ def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: da
             setattr(task, field, entry.get(field))
         task.updated_at = moment
         if new:
-            insert(task)  # a file may bring thousands, and every writer waits for them
+            insert(task)
         else:
-            task.save()
+            _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
         what = "task.added" if new else "task.completed" if before != task.status == "completed" else "task.updated"
         told(workspace_id, what, None, moment, task=task, source="file")
         if not new and before != task.status:
