@@ -15,10 +15,12 @@ from django.core.management import call_command
 from django.test import Client
 
 from coordination.models import AgentKey, Event
+from coordination.services import keys
 from coordination.toolset import run
 from core.apps import nexus_apps
 from core.cli import ago, columns, login, one_line, table
 from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
 from core.operations.registry import TOOLSETS
 from docs import make_reference, reference_pages
 from tests.conftest import Call
@@ -270,6 +272,20 @@ def test_it_issues_keys_to_the_agents_named() -> None:
     assert "nxs_" in nexus("issue_keys", "bob").out
     assert AgentKey.objects.get().agent_id == "bob"
     assert nexus("issue_keys", "bob") == (0, "Nobody needed a key.\n", "")
+
+
+def test_it_issues_no_key_that_it_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    issue = keys.issue
+
+    def fail_at_bob(*, agent_id: str, operator: str) -> str:
+        if agent_id == "bob":
+            raise NexusError(Code.DB_ERROR, "The store is busy.")
+        return issue(agent_id=agent_id, operator=operator)
+
+    monkeypatch.setattr(keys, "issue", fail_at_bob)
+    ran = nexus("issue_keys")
+    assert (ran.code, ran.out) == (1, "")
+    assert not AgentKey.objects.exists()
 
 
 def test_it_issues_no_key_when_one_of_the_agents_is_unknown() -> None:

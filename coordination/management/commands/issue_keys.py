@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import DatabaseError
 
 from coordination import selectors
 from core.cli import EXIT_CODES, Group, OperatorCommand
+from core.database import write
+from core.operations.replies import Data
+from core.operations.runner import documented
 
 
 class Command(OperatorCommand):
@@ -28,11 +32,11 @@ class Command(OperatorCommand):
         parser.add_argument("agents", nargs="*", metavar="AGENT", help="Only these agents.")
 
     def act(self, options: Mapping[str, Any]) -> int:
-        for agent_id in options["agents"]:
-            self.call("agent_get", agent_id=agent_id)  # all are known, or none gets a key
-        keyless = selectors.agents_without_key()
-        chosen = [agent_id for agent_id in keyless if not options["agents"] or agent_id in options["agents"]]
-        keys = [dict(self.call("agent_key_issue", agent_id=agent_id)) for agent_id in chosen]
+        try:
+            with write():  # all or none, and none twice: a key that is not shown, or replaced at once, is of no use
+                keys = self.issue(options["agents"])
+        except DatabaseError as error:
+            raise documented(error) from None
         if options["json"]:
             self.print_json({"keys": keys})
         elif keys:
@@ -40,3 +44,10 @@ class Command(OperatorCommand):
         else:
             self.stdout.write("Nobody needed a key.")
         return 0
+
+    def issue(self, agents: Sequence[str]) -> list[Data]:
+        """A key for each of these agents, or of all, that has none. Raises NOT_FOUND."""
+        for agent_id in agents:
+            self.call("agent_get", agent_id=agent_id)
+        keyless = selectors.agents_without_key()
+        return [self.call("agent_key_issue", agent_id=each) for each in keyless if not agents or each in agents]

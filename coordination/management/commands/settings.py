@@ -17,8 +17,8 @@ class Command(VerbsCommand):
     help = "List, store and take back settings of this hub. Without a verb it lists them."
     examples = f"""examples:
   nexus settings
-  nexus settings set message_lease_ttl_seconds 600
-  nexus settings unset message_lease_ttl_seconds
+  nexus settings set inbox_lease_ttl_seconds 600
+  nexus settings unset inbox_lease_ttl_seconds
 
 {EXIT_CODES}"""
 
@@ -27,9 +27,9 @@ class Command(VerbsCommand):
             Verb("list", "List the settings: value, where it comes from, bounds.", self.list,
                  examples=["nexus settings list", "nexus settings list --json | jq '.settings[] | select(.pinned)'"]),
             Verb("set", "Store a setting; it holds in every process within about a second.", self.set, _add_value,
-                 ["nexus settings set message_lease_ttl_seconds 600", "nexus settings set trust_mode strict"]),
+                 ["nexus settings set inbox_lease_ttl_seconds 600", "nexus settings set trust_mode strict"]),
             Verb("unset", "Take a stored setting back: its default holds again.", self.unset, SETTING,
-                 ["nexus settings unset message_lease_ttl_seconds"]),
+                 ["nexus settings unset inbox_lease_ttl_seconds"]),
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
