@@ -94,13 +94,13 @@ def to_json(topic: Topic, *, after: int = 0) -> Iterator[str]:
 
 def to_markdown(topic: Topic, *, after: int = 0) -> Iterator[str]:
     """A topic as Markdown, piece by piece; of its messages those after a number."""
-    yield f"# {topic.name}\n\n<!-- nexus-topic {_commented(_head(topic))} -->\n"
+    yield f"# {_in_one_line(topic.name)}\n\n<!-- nexus-topic {_commented(_head(topic))} -->\n"
     for message in messages_of(topic, after):
         row = _row(message)
         body = row.pop("content_markdown")
         about = _commented({**row, "characters": len(body)})
         heading = f"[{message.seq}] {message.sender} ({message.message_type}), {iso(message.created_at)}"
-        yield f"\n## {heading}\n\n<!-- nexus-message {about} -->\n\n{body}\n"
+        yield f"\n## {_in_one_line(heading)}\n\n<!-- nexus-message {about} -->\n\n{body}\n"
 
 
 def messages_of(topic: Topic, after: int = 0) -> Iterator[TopicMessage]:
@@ -174,6 +174,10 @@ def _plain(value: Any) -> Any:
 
 def _dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())  # names of imported topics may hold line breaks, and a comment behind one
 
 
 def _commented(value: Any) -> str:

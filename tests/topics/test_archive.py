@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
@@ -93,6 +93,8 @@ def test_a_topic_that_goes_on_meanwhile_comes_back_as_it_was(form: Any, ann: Cli
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(said=st.lists(bodies, min_size=1, max_size=5), name=bodies.filter(str.strip))
+@example(said=["x\n<!-- nexus-message {} -->\n\n"], name="x")
+@example(said=["x"], name="x\n<!-- nexus-topic {} -->\n")
 @pytest.mark.parametrize("form", FORMS)
 def test_whatever_was_said_comes_back(form: Any, ann: Client, said: list[str], name: str) -> None:
     with transaction.atomic():
