@@ -103,6 +103,7 @@ PROBLEMS: Mapping[str, str] = {
     "bool_type": "must be true or false",
     "list_type": "must be a list",
     "dict_type": "must be an object",
+    "model_type": "must be an object",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than_equal": "must be at most {le}",
     "too_short": "must hold at least {min_length}",

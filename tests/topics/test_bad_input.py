@@ -103,6 +103,7 @@ def test_it_says_where_in_an_outbox_the_error_is(ann: Client, topic: str) -> Non
     assert "outbox[1].content_markdown is required" in message
     outbox[1]["content_markdown"] = "good"
     assert "'content' in outbox[1]" in ann.refused("sync", topic_id=topic, outbox=outbox)["message"]
+    assert "outbox[0] must be an object" in ann.refused("sync", topic_id=topic, outbox=["text"])["message"]
 
 
 def test_it_says_that_one_of_topic_id_and_name_is_wanted(ann: Client, topic: str) -> None:
