@@ -32,6 +32,7 @@ ARTIFACTS = "state/artifacts"
 DECISIONS = "state/decisions.json"  # which some consumers write
 LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
 MAX_BYTES = 32 << 20  # of a file that is read
+REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
 ROOM = 1 << 20  # a disk with less of it is full
 PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
 _in_vain: dict[str, float] = {}  # by root, when a call last gave up after all that time: others do not wait in a row
@@ -241,7 +242,7 @@ class Directory:
         except TimeoutError:
             raise  # a hook's patience is over
         except OSError as error:
-            what = "it is a link" if error.errno in (errno.ELOOP, errno.ENOTDIR) else error.strerror
+            what = REASONS.get(error.errno or 0, error.strerror)
             raise NexusError(
                 PlanningCode.STATE_UNAVAILABLE,
                 f".nexus/{path} of this project cannot be used: {what}. Nothing outside .nexus was touched; make it a "

@@ -272,6 +272,15 @@ def test_it_follows_no_link(nexus: Project, tmp_path: Path, what: str) -> None:
     assert secret.read_text() == "{}"
 
 
+@pytest.mark.parametrize("what", [".nexus", ".nexus/state"])
+def test_it_says_that_a_file_stands_where_a_directory_should(nexus: Project, what: str) -> None:
+    (nexus.root / what).parent.mkdir(exist_ok=True)
+    (nexus.root / what).write_text("mine")
+    code, message = nexus.refused("plan_status")
+    assert (code, "no directory" in message) == ("STATE_UNAVAILABLE", True)
+    assert (nexus.root / what).read_text() == "mine"
+
+
 def test_it_writes_no_artifact_through_a_link(nexus: Project, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
