@@ -165,7 +165,7 @@ def test_it_offers_nothing_that_a_deleted_agent_cannot_have(team: Ids, browser: 
 def test_it_tells_by_whom_and_why_a_handoff_was_cancelled(team: Ids, browser: Client) -> None:
     page = shown(browser.post(f"/admin/board/{team['open']}/cancel/", {"reason": "not needed any more"}, follow=True))
     assert "None yet" not in page and "Reason: <bdi>not needed any more</bdi>" in page
-    assert re.search(r"Cancelled by operator <bdi[^>]*>local</bdi>", page)
+    assert re.search(r"Cancelled by operator <bdi[^>]*>local</bdi> – <time", page)
 
 
 def test_it_says_in_words_who_checks_a_handoff(team: Ids, browser: Client) -> None:
