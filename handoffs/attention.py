@@ -18,7 +18,7 @@ from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
-from handoffs.models import HELD, Handoff, HandoffQuerySet, HandoffStatus
+from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
 from handoffs.verification import OPERATOR
 from inbox.picture import Picture
 
@@ -59,7 +59,7 @@ def _lapsed(picture: Picture, each: int) -> Found:
         for row in _light(Handoff.objects.lapsed(picture.moment)).order_by("lease_expires_at")[:EXAMINED]
     ]
     came_back = [row for row in picture.once(_open) if row.updated_at > row.created_at]
-    events = Event.objects.filter(handoff_id__in=[row.pk for row in came_back]).order_by("event_id")
+    events = Event.objects.filter(handoff_id__in=[row.pk for row in came_back], stream=STREAM).order_by("event_id")
     last = {event.handoff_id: event for event in events} if came_back else {}
     recorded = [
         Need(row.title, f"the lease of {event.payload.get('claimed_by')} ran out", row.pk, since=event.created_at)

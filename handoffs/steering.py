@@ -19,7 +19,7 @@ from core.operations.caller import OPERATOR_AGENT
 from core.operations.errors import Code, NexusError
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.expiry import expire
-from handoffs.models import HELD, Handoff
+from handoffs.models import HELD, STREAM, Handoff
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle
 from handoffs.titles import in_quotes
 from handoffs.work import work
@@ -63,7 +63,7 @@ def undo_release(*, handoff_id: str, operator: str) -> Handoff:
     with write():
         handoff = selectors.found(handoff_id)
         lifecycle.step("restore", handoff.status, OPERATOR)
-        last = Event.objects.filter(handoff_id=handoff_id).order_by("-event_id").first()
+        last = Event.objects.filter(handoff_id=handoff_id, stream=STREAM).order_by("-event_id").first()
         released = last.payload if last is not None and last.type == "handoff.released" else {}
         if last is None or not released or last.created_at < moment - UNDONE_WITHIN:
             raise NexusError(

@@ -9,8 +9,12 @@ import pytest
 import time_machine
 
 from coordination.models import Event
+from coordination.toolset import run
+from core.apps import needs
+from core.clock import now
 from files.models import Reservation
-from tests.conftest import Call
+from inbox.picture import Picture
+from tests.conftest import LOCAL, Call, does
 from tests.files.conftest import Project
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -150,17 +154,17 @@ def claimed(shop: Project, call: Call, agent: str = "ann") -> str:
     return handoff
 
 
+def committing(name: str, /, **arguments: Any) -> dict[str, Any]:
+    """An operation of which others hear: in a transaction of its own."""
+    body = run(LOCAL, name, arguments)
+    assert body["ok"], body
+    return dict(body["data"])
+
+
 @pytest.mark.parametrize("ending", ["complete", "reject"])
 @pytest.mark.usefixtures("committed")
 def test_it_ends_with_the_handoff_that_it_is_for(shop: Project, ending: str) -> None:
-    from coordination.toolset import run
-    from tests.conftest import LOCAL
-
-    def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-        body = run(LOCAL, name, arguments)
-        assert body["ok"], body
-        return dict(body["data"])
-
+    call = committing
     handoff = claimed(shop, call)
     shop.reserve("ann", "src/", handoff_id=handoff)
     shop.reserve("ann", "/docs/")
@@ -169,6 +173,26 @@ def test_it_ends_with_the_handoff_that_it_is_for(shop: Project, ending: str) -> 
     assert shop.held() == [("ann", "/docs/")]
     assert shop.call("who", path="src/")["last"]["outcome"] == "settled"
     assert types()[-1] == "file.released"
+
+
+@pytest.mark.usefixtures("committed")
+def test_its_end_with_a_claim_lets_an_operator_take_the_release_back(shop: Project) -> None:
+    handoff = claimed(shop, committing)
+    shop.reserve("ann", "src/", handoff_id=handoff)
+    does("handoff_release", handoff_id=handoff)
+    assert types()[-1] == "file.released"
+    assert does("handoff_release_undo", handoff_id=handoff)["data"]["claimed_by"] == "ann"
+
+
+@pytest.mark.usefixtures("committed")
+def test_its_end_with_a_claim_leaves_in_sight_that_the_lease_ran_out(shop: Project, clock: Any) -> None:
+    handoff = claimed(shop, committing)
+    shop.reserve("ann", "src/", handoff_id=handoff, seconds=86_400)
+    at(clock, 7200)
+    committing("handoff_list_available", project_root=str(shop.root), agent_id="ann")  # which records it
+    assert types()[-1] == "file.released"
+    lapsed = {kind.name: found.needs for kind, found in needs(Picture(now()), 3)}["lapsed"]
+    assert [need.subject for need in lapsed] == [handoff]
 
 
 def test_it_counts_no_more_when_its_handoff_ended_and_nobody_recorded_that(
