@@ -59,8 +59,9 @@ def _lapsed(picture: Picture, each: int) -> Found:
         for row in _light(Handoff.objects.lapsed(picture.moment)).order_by("lease_expires_at")[:EXAMINED]
     ]
     came_back = [row for row in picture.once(_open) if row.updated_at > row.created_at]
-    events = Event.objects.filter(handoff_id__in=[row.pk for row in came_back], stream=STREAM).order_by("event_id")
-    last = {event.handoff_id: event for event in events} if came_back else {}
+    events = Event.objects.filter(handoff_id__in=[row.pk for row in came_back], stream=STREAM)
+    acts = events.exclude(type="handoff.remarked").order_by("event_id")  # what comes too late takes no work
+    last = {event.handoff_id: event for event in acts} if came_back else {}
     recorded = [
         Need(row.title, f"the lease of {event.payload.get('claimed_by')} ran out", row.pk, since=event.created_at)
         for row in came_back

@@ -15,7 +15,7 @@ from core.clock import now
 from core.contributions import Found
 from core.database import store
 from inbox.picture import Picture
-from tests.conftest import Call
+from tests.conftest import Call, does
 from tests.handoffs.conftest import TO_BOB, Clock, Offer
 
 RUST = {"strategy": "capability", "capability": "rust"}
@@ -125,6 +125,8 @@ def test_it_names_the_lease_that_ran_out_whether_or_not_that_was_recorded(
     assert "leases" not in found()
     call("handoff_list_available", project_root=project, agent_id="cleo")  # which records it
     assert (only("lapsed").subject, only("lapsed").detail) == (claimed, "the lease of bob ran out")
+    late = does("handoff_complete", project_root=project, handoff_id=claimed, agent_id="bob", result="half of it")
+    assert late["error"]["details"]["kept"] and only("lapsed").subject == claimed
     call("handoff_claim", project_root=project, handoff_id=claimed, agent_id="cleo")
     assert "lapsed" not in found()
 
