@@ -113,7 +113,7 @@ class Ending:
     def _end(self, *_: Any) -> None:
         self._wanted = True
         if not self._put_off:
-            sys.exit(0)
+            os._exit(0)  # an exception between two steps of the event loop could lose a task, for which the end waits
 
     def put_off(self) -> None:
         """Not now: what is written and not kept would be written again by the next follower."""
@@ -123,7 +123,7 @@ class Ending:
         """Now, if it was wanted meanwhile."""
         self._put_off = False
         if self._wanted:
-            sys.exit(0)
+            os._exit(0)
 
 
 def _filters(options: dict[str, Any]) -> Filters:
