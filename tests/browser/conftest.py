@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
-from tests.acceptance.hub import START_SECONDS, Hub, start
+from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.browser import scene
 from tests.conftest import Furnish
 from tests.outside import npm_packages, program
@@ -41,10 +41,8 @@ def browser(chromium: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
     """A hub for the tests of a module."""
-    hub = start(furnish(tmp_path_factory.mktemp("hub") / "home"))
-    yield hub
-    hub.process.kill()
-    hub.process.wait()
+    with serving(furnish(tmp_path_factory.mktemp("hub") / "home")) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")

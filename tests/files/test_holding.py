@@ -9,12 +9,11 @@ import pytest
 import time_machine
 
 from coordination.models import Event
-from coordination.toolset import run
 from core.apps import needs
 from core.clock import now
 from files.models import Reservation
 from inbox.picture import Picture
-from tests.conftest import LOCAL, Call, does
+from tests.conftest import Call, does
 from tests.files.conftest import Project
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -154,17 +153,9 @@ def claimed(shop: Project, call: Call, agent: str = "ann") -> str:
     return handoff
 
 
-def committing(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """An operation of which others hear: in a transaction of its own."""
-    body = run(LOCAL, name, arguments)
-    assert body["ok"], body
-    return dict(body["data"])
-
-
 @pytest.mark.parametrize("ending", ["complete", "reject"])
 @pytest.mark.usefixtures("committed")
-def test_it_ends_with_the_handoff_that_it_is_for(shop: Project, ending: str) -> None:
-    call = committing
+def test_it_ends_with_the_handoff_that_it_is_for(shop: Project, call: Call, ending: str) -> None:
     handoff = claimed(shop, call)
     shop.reserve("ann", "src/", handoff_id=handoff)
     shop.reserve("ann", "/docs/")
@@ -176,8 +167,8 @@ def test_it_ends_with_the_handoff_that_it_is_for(shop: Project, ending: str) -> 
 
 
 @pytest.mark.usefixtures("committed")
-def test_its_end_with_a_claim_lets_an_operator_take_the_release_back(shop: Project) -> None:
-    handoff = claimed(shop, committing)
+def test_its_end_with_a_claim_lets_an_operator_take_the_release_back(shop: Project, call: Call) -> None:
+    handoff = claimed(shop, call)
     shop.reserve("ann", "src/", handoff_id=handoff)
     does("handoff_release", handoff_id=handoff)
     assert types()[-1] == "file.released"
@@ -185,11 +176,11 @@ def test_its_end_with_a_claim_lets_an_operator_take_the_release_back(shop: Proje
 
 
 @pytest.mark.usefixtures("committed")
-def test_its_end_with_a_claim_leaves_in_sight_that_the_lease_ran_out(shop: Project, clock: Any) -> None:
-    handoff = claimed(shop, committing)
+def test_its_end_with_a_claim_leaves_in_sight_that_the_lease_ran_out(shop: Project, call: Call, clock: Any) -> None:
+    handoff = claimed(shop, call)
     shop.reserve("ann", "src/", handoff_id=handoff, seconds=86_400)
     at(clock, 7200)
-    committing("handoff_list_available", project_root=str(shop.root), agent_id="ann")  # which records it
+    call("handoff_list_available", project_root=str(shop.root), agent_id="ann")  # which records it
     assert types()[-1] == "file.released"
     lapsed = {kind.name: found.needs for kind, found in needs(Picture(now()), 3)}["lapsed"]
     assert [need.subject for need in lapsed] == [handoff]
