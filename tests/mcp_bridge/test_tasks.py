@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
-from unittest.mock import AsyncMock
 
 import pytest
 import time_machine
@@ -43,7 +42,7 @@ from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError
 from core.operations.registry import operations
 from core.operations.runner import arun as arun_of
-from core.waiting import READERS, WRITERS, in_thread, waiter
+from core.waiting import READERS, WRITERS, in_thread
 from mcp_bridge import history, metrics, tasks
 from mcp_bridge.models import Task
 from mcp_bridge.server import build_server
@@ -603,14 +602,20 @@ async def test_it_ends_the_stream_of_a_listener_whom_it_can_tell_no_more(
     key = (await arun(OPERATOR, "agent_key_issue", {"agent_id": "ana"}))["data"]["api_key"]
     bound = Caller("memory", agent_id="ana", connection=of_its_own("memory"), credential=hash_secret(key))
     heard: asyncio.Queue[tasking.Task] = asyncio.Queue()
+    really, looked = tasks.get, asyncio.Event()
+
+    async def get(task_id: str, caller: Caller) -> Task:
+        if why == "the store is away" and looked.is_set():
+            raise OperationalError("away")
+        found = await really(task_id, caller)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(tasks, "get", get)
     async with Client(build_server(lambda context: bound), extensions=[Tasks(heard)]) as client:
         listening = await listens(client, (await begun(client, "event_wait", **asked)).task_id)
-        async with asyncio.timeout(START_SECONDS):
-            while len(waiter().parked) < 2:  # the watch of all streams, and this task's
-                await asyncio.sleep(0)
-        if why == "the store is away":
-            monkeypatch.setattr(tasks, "get", AsyncMock(side_effect=OperationalError("away")))
-        else:
+        await asyncio.wait_for(looked.wait(), START_SECONDS)  # a look that is still on its way sees what is put
+        if why == "the key is good no more":
             assert (await arun(OPERATOR, "agent_key_set_active", {"agent_id": "ana", "active": False}))["ok"]
         await put(project)
         assert isinstance(await asyncio.wait_for(listening, START_SECONDS), SubscriptionsListenResult)
