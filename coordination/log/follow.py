@@ -141,6 +141,10 @@ class Follower:
 
     def change(self, filters: Filters | None, cursor: int | None) -> None:
         """Go on with other filters, or from another cursor; None keeps what there is. `follow` tells when it does."""
+        if self._wanted:  # what was asked for just before, and has not taken effect yet, is asked for still
+            earlier_filters, earlier_cursor = self._wanted
+            filters = earlier_filters if filters is None else filters
+            cursor = earlier_cursor if cursor is None else cursor
         self._wanted = filters, cursor
         self._wake()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from coordination.log.emit import emit
-from coordination.log.follow import Filters, read
+from coordination.log.follow import Filters, Follower, read
 from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.operations.events import EventCursor
@@ -150,3 +151,12 @@ def test_it_shows_an_agent_an_event_of_no_workspace_where_its_visibility_does(de
     told = emit(workspace_id=None, stream="agent", type="news", actor=None, payload={}, moment=now())
     seen = read(Caller("test", agent_id="bob"), Filters(), 0).events
     assert [event.event_id for event in seen] == [told.event_id]
+
+
+async def test_a_change_leaves_another_that_has_not_taken_effect_yet_as_it_is(committed: None) -> None:
+    follower = Follower(lambda: Caller("websocket", operator="olga"), Filters(), 0)
+    follower.change(Filters.parse({"type": ["toy.wound"]}), None)
+    follower.change(None, 7)
+    async with aclosing(follower.follow()) as items:
+        assert await anext(items) == Filters(type=frozenset({"toy.wound"}))
+    assert follower.cursor == 7
