@@ -85,6 +85,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["core.rest.formats.JsonObjectParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "core.rest.formats.OnlyJson",
     "DEFAULT_SCHEMA_CLASS": "core.rest.schema.EnvelopeSchema",
+    "DEFAULT_METADATA_CLASS": None,  # it asks for serializers, and there are none: OPTIONS is a method not taken
     "EXCEPTION_HANDLER": "core.rest.errors.on_error",
     "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `core.clock.iso` writes it
 }

@@ -54,6 +54,7 @@ class Endpoint(GenericViewSet[Any]):
     """Base of every path: the caller, and operations called as that caller."""
 
     toolset: ClassVar[Toolset]  # whose operations the path calls
+    http_method_names = ["get", "head", "post", "patch", "delete"]
     filter_backends: Sequence[Any] = []
     pagination_class: Any = None
 

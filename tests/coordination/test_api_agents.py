@@ -136,6 +136,8 @@ def test_it_keeps_operators_actions_from_an_agents_key(ana: str, method: str, pa
         ("DELETE", "events/1", 405, "VALIDATION_ERROR"),
         ("PATCH", "messages/msg_1", 405, "VALIDATION_ERROR"),
         ("TRACE", "agents", 405, "VALIDATION_ERROR"),
+        ("OPTIONS", "agents", 405, "VALIDATION_ERROR"),
+        ("OPTIONS", "messages", 405, "VALIDATION_ERROR"),
         ("GET", "operations/agent_list", 405, "VALIDATION_ERROR"),
         ("DELETE", "settings", 405, "VALIDATION_ERROR"),
         ("POST", "agents", 400, "VALIDATION_ERROR"),
@@ -160,7 +162,9 @@ def test_it_refuses_a_nul_in_every_path_and_every_query(db: None) -> None:
 
 
 def test_it_names_the_methods_that_a_path_takes(db: None) -> None:
-    assert {"GET", "PATCH"} <= set(send("DELETE", "settings")["Allow"].split(", "))
+    assert set(send("DELETE", "settings")["Allow"].split(", ")) == {"GET", "HEAD", "PATCH"}
+    assert set(local.get("/api/v1/settings")["Allow"].split(", ")) == {"GET", "HEAD", "PATCH"}
+    assert local.options("/api/v1/docs").status_code == 405
 
 
 @pytest.mark.parametrize("path", ["agents", "operations/agent_register"])
