@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.functional import cached_property
-from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter, NumberFilter
+from django_filters import CharFilter, ChoiceFilter, IsoDateTimeFilter, NumberFilter
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -15,6 +15,7 @@ from rest_framework.routers import SimpleRouter
 from coordination import selectors as agents_known
 from coordination.api import Resource, answer_of, body_of
 from core.clock import now
+from core.rest.viewsets import ListFilters
 from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, handoff_row
@@ -23,7 +24,7 @@ from handoffs.search import holding
 MOST_FOUND = 1_000  # handoffs, the newest, that other filters and the caller's eyes narrow down
 
 
-class HandoffFilters(FilterSet):
+class HandoffFilters(ListFilters):
     """The state that counts: claimed with a lapsed lease is open again."""
 
     status = ChoiceFilter(choices=HandoffStatus.choices, method="in_state")

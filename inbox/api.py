@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, Prefetch, Q
 from django.shortcuts import get_object_or_404
-from django_filters import CharFilter, ChoiceFilter, FilterSet, IsoDateTimeFilter
+from django_filters import CharFilter, ChoiceFilter, IsoDateTimeFilter
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -17,6 +17,7 @@ from coordination.api import Resource, answer_of, body_of
 from core.clock import iso, now
 from core.operations.shapes import Time
 from core.rest import schema
+from core.rest.viewsets import ListFilters
 from inbox import monitoring
 from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.rows import DeliveryRow, MessageRow, delivery_row, message_row
@@ -26,7 +27,7 @@ class WholeMessage(MessageRow):
     deliveries: list[DeliveryRow]
 
 
-class MessageFilters(FilterSet):
+class MessageFilters(ListFilters):
     workspace = CharFilter()
     channel = CharFilter()
     from_agent_id = CharFilter()
@@ -87,7 +88,7 @@ class DeliveryRecord(DeliveryRow):
     created_at: Time
 
 
-class DeliveryFilters(FilterSet):
+class DeliveryFilters(ListFilters):
     """The lane that counts: in flight with a lapsed lease is unread again."""
 
     status = ChoiceFilter(choices=DeliveryStatus.choices, method="in_lane")

@@ -6,6 +6,7 @@ Reads are querysets narrowed to what the caller may see; every write is an opera
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
 from django.db import models
@@ -27,13 +28,23 @@ from core.rest.pagination import Pages
 
 
 class ListFilters(FilterSet):
-    """Equality on ids is equality of text: an unknown id finds nothing, and asks the store nothing more."""
+    """Base of every list's filters. Equality on ids is equality of text: an unknown id finds nothing, and asks the store
+    nothing more."""
 
     class Meta:
         filter_overrides = {
             models.ForeignKey: {"filter_class": CharFilter},
             models.OneToOneField: {"filter_class": CharFilter},
         }
+
+    def filter_queryset(self, queryset: Any) -> Any:
+        for name, value in self.form.cleaned_data.items():
+            if isinstance(value, datetime):
+                try:
+                    value.astimezone(UTC)  # as the store is asked for it
+                except OverflowError:
+                    raise invalid(f"{name} lies outside of the years 1 to 9999, in UTC.", field=name) from None
+        return super().filter_queryset(queryset)
 
 
 class FilterBackend(DjangoFilterBackend):

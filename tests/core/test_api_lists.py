@@ -153,6 +153,19 @@ def test_it_refuses_a_query_out_of_its_vocabulary(five: None, query: str) -> Non
     assert (response.status_code, response.json()["error"]["code"]) == (400, "VALIDATION_ERROR")
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_it_refuses_a_moment_that_is_out_of_time_in_utc(db: None, moment: str) -> None:
+    asked = []
+    for path, methods in local.get("/api/v1/schema").json()["paths"].items():
+        for parameter in methods.get("get", {}).get("parameters", []):
+            if parameter["schema"].get("format") == "date-time":
+                answer = local.get(path, {parameter["name"]: moment})
+                assert (answer.status_code, answer.json()["error"]["code"]) == (400, "VALIDATION_ERROR")
+                assert answer.json()["error"]["details"] == {"field": parameter["name"]}
+                asked.append(path.removeprefix("/api/v1/"))
+    assert {*asked} == {*LISTS} - {"channels"}
+
+
 def test_it_pages_through_capabilities(call: Call) -> None:
     call("agent_register", agent_id="ana", capabilities=["a", "b", "c"])
     call("agent_register", agent_id="bo", capabilities=["b", "d"])
