@@ -28,8 +28,7 @@ from core.rest.pagination import Pages
 
 
 class ListFilters(FilterSet):
-    """Base of every list's filters. Equality on ids is equality of text: an unknown id finds nothing, and asks the store
-    nothing more."""
+    """Equality on ids is equality of text: an unknown id finds nothing, and asks the store nothing more."""
 
     class Meta:
         filter_overrides = {
