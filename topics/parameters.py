@@ -42,7 +42,7 @@ def _listed(given: Any) -> Any:
     if isinstance(given, str):
         try:
             given = from_json(given, allow_inf_nan=False)
-        except ValueError:
+        except (ValueError, TypeError):  # a TypeError is told of text that UTF-8 cannot hold
             raise ValueError("must be a list of messages; this text is no JSON") from None
         if problem := unstorable({"outbox": given}, lambda name: MAX_NODES):
             raise ValueError(problem.message.removeprefix("'outbox' ").removesuffix("."))

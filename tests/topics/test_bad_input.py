@@ -65,6 +65,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
         {"auto_advance": None},
         {"outbox": "no JSON"},
         {"outbox": "7"},
+        {"outbox": "\ud800"},
         {"outbox": "[" * 100_000},
         {"outbox": '[{"content_markdown": "a\\u0000b"}]'},
         {"outbox": '[{"content_markdown": NaN}]'},
