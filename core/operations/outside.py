@@ -72,7 +72,7 @@ def _touches(params: Params) -> Iterator[_Touch]:
 def _touch(mark: Outside, value: Any) -> None:
     try:
         mark.touch(value)
-    except NexusError:
+    except (NexusError, OSError):
         return  # the call itself tells it
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,16 @@ def test_a_ceiling_is_asked_before_the_disk(rpc: Wire, family: Path) -> None:
     assert all(data == {"code": "NOT_PERMITTED", "details": {"rule": "cwd"}} for data in told), told
     within = rpc.refused("create_agent", as_agent="narrow", cwd=str(family / "sub" / "not-there"))["data"]
     assert within["code"] == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("worktree", [False, True])
+def test_a_directory_that_cannot_be_looked_at_is_none_and_no_fault_of_the_servers(
+    rpc: Wire, caplog: pytest.LogCaptureFixture, worktree: bool
+) -> None:
+    error = rpc.refused("create_agent", cwd="/" + "a" * 300, worktree=worktree)["data"]
+    assert (error["code"], error["details"]) == ("VALIDATION_ERROR", {"field": "cwd"})
+    gc.collect()  # asyncio tells then of what nobody asked for
+    assert caplog.messages == []
 
 
 def test_a_server_whose_own_directory_is_gone_asks_for_another(
