@@ -401,6 +401,13 @@ def test_it_says_that_an_inbox_or_a_message_is_unknown(call: Call, mail: str) ->
     assert nexus("inbox").code == 3  # the operator's own, before its first message
 
 
+@pytest.mark.parametrize("command", ["dead_letters", "questions", "figures"])
+def test_it_says_that_an_agent_is_unknown_where_there_is_nothing_of_it(mail: str, command: str) -> None:
+    unknown = nexus(command, "--agent", "typo")
+    assert unknown == (1, "", "[nexus] NOT_FOUND: No such agent: 'typo'.\n")
+    assert "none" in nexus(command, "--agent", "cleo").out
+
+
 # handoffs
 
 
@@ -594,4 +601,4 @@ def test_it_tells_figures_as_tables_and_as_the_operation_does(
     data = nexus("figures", "--hours", "1", "--agent", "bob", "--json").json
     done = {figure["name"]: figure for figure in data["figures"]}["handoff_done_seconds"]
     assert done["all"]["count"] == 1 and list(done["by_kind"]) == ["capability"]
-    assert all(figure["all"] is None for figure in nexus("figures", "--agent", "cyd", "--json").json["figures"])
+    assert all(figure["all"] is None for figure in nexus("figures", "--agent", "cleo", "--json").json["figures"])

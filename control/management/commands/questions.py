@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from coordination import selectors
 from core.cli import EXIT_CODES, NOTHING, ago, positive
 from core.verbs import Verb, VerbsCommand, named, several
 
@@ -48,6 +49,8 @@ class Command(VerbsCommand):
         """Questions, one a row."""
         asked = {"which": options["which"], "agent_id": options["agent"], "limit": options["limit"]}
         data = self.call("pool_list_questions", **asked)
+        if options["agent"] is not None and not data["questions"]:
+            selectors.found(options["agent"])  # a name that was mistyped is no agent that asks nothing
         if options["json"]:
             self.print_json(data)
         else:

@@ -29,6 +29,8 @@ class Command(OperatorCommand):
     def act(self, options: Mapping[str, Any]) -> int:
         """A table of every figure: in all, by kind, by agent."""
         data = self.call("figures", window_seconds=options["hours"] * 3600, agent_id=options["agent"])
+        if options["agent"] is not None and not any(figure["all"] for figure in data["figures"]):
+            self.call("agent_get", agent_id=options["agent"])  # a name that was mistyped is no agent that did nothing
         if options["json"]:
             self.print_json(data)
             return 0

@@ -48,6 +48,8 @@ class Command(VerbsCommand):
     def list(self, options: Mapping[str, Any]) -> int:
         """Dead letters, one a row."""
         data = self.call("dead_letter_list", agent_id=options["agent"], limit=options["limit"])
+        if options["agent"] is not None and not data["dead_letters"]:
+            self.call("agent_get", agent_id=options["agent"])  # a name that was mistyped is no inbox without any
         if options["json"]:
             self.print_json(data)
         else:
