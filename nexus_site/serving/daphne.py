@@ -250,6 +250,9 @@ class HubServer(Server):  # type: ignore[misc]
         """Send, and return when the client has taken enough of it: nothing is buffered without bound."""
         if message["type"] == "http.response.body" and protocol.method == b"HEAD":
             message = {**message, "body": b""}  # Twisted drops the first piece of it alone, as Daphne hands it over
+        if message["type"] == "http.response.start" and self.stopping.is_set() and protocol.channel is not None:
+            protocol.channel.persistent = False  # else who goes on calling keeps the end waiting
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         with contextlib.suppress(Disconnected):  # it is just leaving
             await super().handle_reply(protocol, message)
         await protocol.flow.open.wait()

@@ -97,6 +97,7 @@ def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_pa
         assert hub.stop(number) == 0
         parking.join()
         assert answers[0].json()["data"]["timed_out"] is True
+        assert answers[0].headers["connection"] == "close"
         assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line]
 
 
