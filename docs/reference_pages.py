@@ -270,13 +270,14 @@ def rest(schema: Schema, views: Mapping[str, str]) -> str:
     return page(
         "REST",
         "Paths of the hub below `/api/v1`. The full schema, with every field, is `/api/v1/schema`, and "
-        "`/api/v1/docs` shows it. Every answer is the envelope. Lists answer "
+        "`/api/v1/docs` shows it. Unless told otherwise, an answer is the envelope. Lists answer "
         '`{"results": […], "next_cursor": …, "has_more": …}`; pass `next_cursor` back as `cursor` for the next page. '
         "How to authenticate and to follow events is told in [a client of your own](../how-to/write-a-client.md).",
         [
             f"Beside the statuses listed, every call may answer {listed(sorted(always))}.",
             *(_resource(tag, list(group), always) for tag, group in resources),
-            "## operations\n\n`POST /api/v1/operations/{name}` calls any of the [operations](operations.md).",
+            "## operations\n\n`POST /api/v1/{toolset}/operations/{name}` calls any of the [operations](operations.md) "
+            "and answers in its toolset's form; `POST /api/v1/operations/{name}` calls one of `coordination`.",
             "## Beside the schema\n\n"
             + table(["call", "what it does"], [[code(path), told(text)] for path, text in views.items()]),
             f"## Statuses\n\n{table(['status', 'meaning'], _statuses(call for *_, call in calls))}",
