@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, get_args
+from types import NoneType, UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from core.operations.errors import NexusError, invalid
@@ -118,11 +120,16 @@ def refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _place(name: str, loc: Sequence[int | str]) -> str:
-    """Where an error is; in a list, by the number of the item: `outbox[0].reply_to`."""
-    if len(loc) < 2 or not isinstance(loc[1], int):
-        return name
-    return name + "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in loc[1:])
+def _place(name: str, loc: Sequence[int | str], info: FieldInfo | None) -> str:
+    """Where an error is, by key and by the number of the item: `filters.type`, `outbox[0].reply_to`."""
+    inside = loc[2:] if info and _is_choice(info.annotation) else loc[1:]  # which type was tried is pydantic's own
+    return name + "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in inside)
+
+
+def _is_choice(annotation: Any) -> bool:
+    """Whether a parameter may be of several types, null aside."""
+    types = [each for each in get_args(annotation) if each is not NoneType]
+    return get_origin(annotation) in (Union, UnionType) and len(types) > 1
 
 
 def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, NexusError]:
@@ -132,7 +139,7 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     declared = next((mark for mark in info.metadata if isinstance(mark, FieldErrors)), None) if info else None
     declared = declared or FieldErrors()
     if detail["type"] == "extra_forbidden" and len(detail["loc"]) > 1:
-        place = _place(name, detail["loc"][:-1])
+        place = _place(name, detail["loc"][:-1], info)
         return declared.rank, invalid(f"Unknown key {str(detail['loc'][-1])[:200]!r} in {place}.", field=name)
     if detail["type"] == "extra_forbidden":
         takes = ", ".join(operation.params.model_fields) or "no arguments"
@@ -143,6 +150,6 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     said = PROBLEMS.get("missing" if given is None else detail["type"], "is not valid")
     return declared.rank, NexusError(
         declared.absent if absent else declared.malformed,
-        f"{_place(name, detail['loc'])} {said.format_map(detail.get('ctx', {}))}.",
+        f"{_place(name, detail['loc'], info)} {said.format_map(detail.get('ctx', {}))}.",
         {"field": name},
     )

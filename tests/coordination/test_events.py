@@ -234,6 +234,11 @@ def test_it_refuses_malformed_paging_and_filters(refused: Call, project: str, ba
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", next(iter(bad)))
 
 
+def test_it_names_the_filter_that_is_wrong(refused: Call, project: str) -> None:
+    arguments = {"project_root": project, "agent_id": "ann", "stream": "workspace", "filters": {"type": 7}}
+    assert refused("event_get", **arguments)["message"] == "filters.type must be a string."
+
+
 def test_it_gives_the_cursor_to_follow_from_now(log: Any, call: Call, read: Read, project: str) -> None:
     where = {"project_root": project, "agent_id": "ann", "stream": "workspace"}
     assert call("event_cursor", **where) == {"cursor": 0}
