@@ -10,12 +10,12 @@ from django.db import OperationalError
 
 from coordination import renewal
 from coordination.models import Agent
-from coordination.routing import capability_set
+from coordination.routing import MAX_NAME, capability_set
 from core.clock import now
 from core.database import store, write
 from core.database.prepared import Select, Slot, Update
 from core.limits import json_within_limit
-from core.operations.errors import Code, NexusError
+from core.operations.errors import Code, NexusError, invalid
 from core.operations.toolsets import choose
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
@@ -54,9 +54,11 @@ def check_profile(given: dict[str, Any]) -> None:
     capabilities or metadata, CONFIG_ERROR for toolsets that clash."""
     if given.get("toolsets"):
         choose(given["toolsets"], unknown=Code.VALIDATION_ERROR)
-    capability_set(given.get("capabilities"))
+    named = capability_set(given.get("capabilities"))
     for field in ("capabilities", "metadata"):
         json_within_limit(given.get(field), field)
+    if any(len(name) > MAX_NAME for name in named):  # no target could address it
+        raise invalid(f"capabilities must have at most {MAX_NAME} characters each.", field="capabilities")
 
 
 def touch(agent_id: str, moment: datetime) -> None:

@@ -62,7 +62,9 @@ def test_it_wants_an_agent_id(refused: Call, name: str, arguments: dict[str, Any
     assert (error["code"], error["details"]) == ("VALIDATION_ERROR", {"field": "agent_id"})
 
 
-@pytest.mark.parametrize("capabilities", [7, True, [1], [None], [["py"]], ["py", 1]])
+@pytest.mark.parametrize(
+    "capabilities", [7, True, [1], [None], [["py"]], ["py", 1], "p" * 256, ["py", "p" * 256], {"p" * 256: True}]
+)
 def test_it_refuses_capabilities_that_nobody_could_address(refused: Call, call: Call, capabilities: Any) -> None:
     assert refused("agent_register", agent_id="ann", capabilities=capabilities)["code"] == "VALIDATION_ERROR"
     assert call("agent_list")["agents"] == []
