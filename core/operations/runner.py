@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from asgiref.sync import async_to_sync
 from django.db import DatabaseError, connection
 
 from core import waiting
@@ -67,7 +66,8 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
             reach_from_thread(params)
         permit(caller, operation, params)
         data = _call(operation, params, caller)
-        return async_to_sync(_wait)(caller, operation, params, data) if operation.wait else data
+        # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
+        return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
 
     started = time.perf_counter()
     return observed(toolset, name, started, _outcome(call))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -182,6 +183,24 @@ async def test_it_changes_nothing_after_a_client_gave_up_waiting(toys: Toys) -> 
     await given_up(call)
     await nothing_more_happens(toys)
     assert await said("asked") == 1
+
+
+def test_it_changes_nothing_after_a_command_was_interrupted(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    really = waiting.Parked.wait
+
+    async def wait(parked: waiting.Parked, seconds: float) -> bool:
+        signal.raise_signal(signal.SIGINT)  # as Ctrl-C does
+        try:
+            return await really(parked, seconds)
+        except asyncio.CancelledError:
+            ended.append(True)
+            raise
+
+    monkeypatch.setattr(waiting.Parked, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(toys.toolset, LOCAL, "ask", {"timeout_seconds": 5})
+    assert ended, "the wait ends with the command, and not with its time"
 
 
 async def test_it_changes_nothing_after_an_http_client_hung_up(toys: Toys) -> None:
