@@ -56,7 +56,9 @@ def _settings_help() -> str:
     shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
     settings = shown.add_argument_group("settings (flag over environment over stored over default)")
     for name, declared in TABLE.items():
-        settings.add_argument(flag(name), help=f"{declared.help} [{variable(name)}; {declared.default}]")
+        default = str(declared.default).lower() if isinstance(declared.default, bool) else declared.default
+        told = "" if default in (None, "") else f"; {default}"
+        settings.add_argument(flag(name), help=f"{declared.help} [{variable(name)}{told}]")
     return shown.format_help()
 
 

@@ -211,4 +211,5 @@ def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
         assert flag(name) in ended.stdout
         assert variable(name) in ended.stdout.replace("\n", "")
         assert field.help.split()[0] in ended.stdout
+    assert not {"None]", "]", "True]", "False]"} & set(ended.stdout.split()), "Python's words are nobody's defaults"
     assert list(tmp_path.iterdir()) == []
