@@ -148,7 +148,9 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     given = detail["input"]
     absent = detail["type"] == "missing" or given is None or (isinstance(given, str) and not given.strip())
     said = PROBLEMS.get("missing" if given is None else detail["type"], "is not valid")
-    return declared.rank, NexusError(
+    # Of several types one that does not fit says less than what is wrong with the one that was meant.
+    another = info is not None and _is_choice(info.annotation) and len(detail["loc"]) == 2
+    return declared.rank + (another and detail["type"].endswith("_type")), NexusError(
         declared.absent if absent else declared.malformed,
         f"{_place(name, detail['loc'], info)} {said.format_map(detail.get('ctx', {}))}.",
         {"field": name},

@@ -88,6 +88,20 @@ def test_it_names_each_argument_that_is_missing(name: str) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        ([], "message_ids must hold at least 1."),
+        (["m", 5], "message_ids[1] must be a string."),
+        ("", "message_ids must not be empty."),
+        (5, "message_ids must be a string."),
+    ],
+)
+def test_it_tells_what_is_wrong_with_the_type_that_was_meant(refused: Call, ids: Any, told: str) -> None:
+    assert refused("inbox_extend", agent_id="a", message_ids=ids, extend_seconds=60)["message"] == told
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("name", sorted(STRICT))
 def test_it_refuses_an_unknown_argument_by_name(name: str) -> None:
     error = run(LOCAL, name, arguments(STRICT[name], bogus=None))["error"]
