@@ -89,6 +89,14 @@ class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
         self.unregisterProducer()
         super().finish()
 
+    def handle_exception(self, exception: BaseException) -> None:
+        """An answer that has begun becomes no error any more: it is cut off. Who raised here would end the server's
+        look after every application, and each that fails later would leave its client waiting."""
+        if not self._response_started:
+            super().handle_exception(exception)
+        elif not self.finished and self.channel is not None:
+            self.channel.forceAbortClient()
+
     def connectionLost(self, reason: Any) -> None:
         self._arrived()
         self.flow.open.set()

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
+import httpx
+import pytest
 import time_machine
 
 from nexus_site.serving.daphne import reactor
+from tests.acceptance.hub import START_SECONDS, start
+
+FAILING = """
+import socket
+from nexus_site.serving.daphne import HubServer
+
+async def application(scope, receive, send):
+    if scope["type"] == "lifespan":
+        for step in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{step}.complete"})
+        return
+    if scope["path"] != "/not-begun":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a part", "more_body": scope["path"] == "/begun"})
+    raise RuntimeError("of the application")
+
+listening = socket.create_server(("127.0.0.1", 0))
+listening.setblocking(False)
+port = listening.getsockname()[1]
+HubServer(application, [listening], lambda: print("on", port, flush=True)).run()
+"""
 
 
 def test_it_keeps_its_timers_when_the_clock_is_moved() -> None:
@@ -16,3 +42,18 @@ def test_it_keeps_its_timers_when_the_clock_is_moved() -> None:
             clock.shift(hours * 3600)
             assert 50 < reactor.timeout() <= 60
             timer.cancel()
+
+
+def test_it_ends_an_answer_whose_application_fails_and_so_the_next(tmp_path: Path) -> None:
+    hub = start(tmp_path, command=[sys.executable, "-c", FAILING], ready="on ")
+    url = f"http://127.0.0.1:{next(line for line in hub.lines if line.startswith('on ')).split()[-1]}"
+    try:
+        for _ in range(2):
+            with pytest.raises(httpx.TransportError) as cut:
+                httpx.get(f"{url}/begun", timeout=START_SECONDS)
+            assert not isinstance(cut.value, httpx.TimeoutException)
+            assert httpx.get(f"{url}/done", timeout=START_SECONDS).text == "a part"
+            assert httpx.get(f"{url}/not-begun", timeout=START_SECONDS).status_code == 500
+    finally:
+        hub.process.kill()
+        hub.process.wait()
