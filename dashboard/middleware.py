@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import Any
 
@@ -45,13 +44,18 @@ class LocalOperator(MiddlewareMixin):
     for having been here. CSRF protection stays.
     """
 
-    def process_request(self, request: HttpRequest) -> None:
-        if not settings.NEXUS_TRUSTS_LOCAL or not request.path.startswith("/admin/") or request.user.is_authenticated:
-            return
-        with contextlib.suppress(Refused):
-            if identify(ConnectionInfo.of_request(request), transport="admin").operator == LOCAL_OPERATOR:
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        if not settings.NEXUS_TRUSTS_LOCAL or not request.path.startswith("/admin/"):
+            return None
+        try:
+            if not request.user.is_authenticated and _is_local(request):
                 request.user = _local_user(request)
                 request.is_local_operator = True  # type: ignore[attr-defined]
+        except (DatabaseError, NexusError) as error:  # both may ask the store, and no process_exception hears of it
+            if (page := _page_of(request, error)) is None:
+                raise
+            return page
+        return None
 
 
 class StoreTrouble(MiddlewareMixin):
@@ -62,12 +66,7 @@ class StoreTrouble(MiddlewareMixin):
             messages.warning(request, f"You can look, and change nothing now. {problem}")
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        known = store().failure(exception) if isinstance(exception, DatabaseError) else exception
-        if not isinstance(known, NexusError) or not request.path.startswith("/admin/"):
-            return None
-        log.warning("%s could not be made: %s", request.path, known.message)
-        page = loader.render_to_string("500.html", {"problem": known.message})
-        return HttpResponse(page, status=known.code.status)
+        return _page_of(request, exception)
 
 
 class ContentSecurityPolicy(MiddlewareMixin):
@@ -76,6 +75,23 @@ class ContentSecurityPolicy(MiddlewareMixin):
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         response.headers.setdefault("Content-Security-Policy", POLICY)
         return response
+
+
+def _page_of(request: HttpRequest, exception: Exception) -> HttpResponse | None:
+    """The page that says what a documented error says; None for another error, and beside the dashboard."""
+    known = store().failure(exception) if isinstance(exception, DatabaseError) else exception
+    if not isinstance(known, NexusError) or not request.path.startswith("/admin/"):
+        return None
+    log.warning("%s could not be made: %s", request.path, known.message)
+    page = loader.render_to_string("500.html", {"problem": known.message})
+    return HttpResponse(page, status=known.code.status)
+
+
+def _is_local(request: HttpRequest) -> bool:
+    try:
+        return identify(ConnectionInfo.of_request(request), transport="admin").operator == LOCAL_OPERATOR
+    except Refused:
+        return False
 
 
 def _local_user(request: HttpRequest) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib import admin
 from django.db import connection
 from django.test import Client
@@ -96,9 +98,15 @@ def told(kind: Failure) -> str:
     return known.message.partition(":")[0].partition(";")[0]
 
 
+@pytest.mark.parametrize("who", ["who sits here", "who has a session", "who runs a pool"])
 def test_it_says_what_is_wrong_with_the_store_where_that_is_the_cause(
-    committed: None, browser: Client, monkeypatch: pytest.MonkeyPatch
+    committed: None, browser: Client, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], who: str
 ) -> None:
+    if who == "who has a session":
+        browser.cookies[settings.SESSION_COOKIE_NAME] = "s" * 32
+    elif who == "who runs a pool":
+        configure(control=True)
+
     def away() -> None:
         raise failing("away")
 
