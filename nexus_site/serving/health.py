@@ -40,20 +40,23 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
 
 async def measured(request: HttpRequest) -> HttpResponseBase:
     """The metrics, for whoever may use REST."""
-    user = await request.auser()
-    info = ConnectionInfo.of_request(request, user)
     metrics.PARKED.set(len(waiting.waiter().parked))
 
-    def text() -> bytes:
-        identify(info, transport="http")
-        return metrics.exposition()
-
     try:
+        info = ConnectionInfo.of_request(request, await request.auser())
+
+        def text() -> bytes:
+            identify(info, transport="http")
+            return metrics.exposition()
+
         content = await waiting.in_thread(MEASURING, text)
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
-    except NexusError as error:
-        return JsonResponse(failure(error), status=error.code.status)
+    except (NexusError, DatabaseError) as error:  # who asks is looked up in the store, too
+        known = store().failure(error) if isinstance(error, DatabaseError) else error
+        if known is None:
+            raise
+        return JsonResponse(failure(known), status=known.code.status)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)
 
 

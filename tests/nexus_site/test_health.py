@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
@@ -13,6 +15,7 @@ from coordination.toolset import run
 from core.operations.caller import Caller
 from core.operations.runner import observers
 from nexus_site.serving import health, metrics
+from tests.store import failing
 
 pytestmark = pytest.mark.usefixtures("committed")  # the views use connections of their own
 
@@ -104,3 +107,20 @@ def test_it_counts_agents_by_presence(client: Client) -> None:
 def test_a_stranger_reads_no_metrics(client: Client) -> None:
     assert client.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 401
     assert client.get("/metrics", headers={"Origin": "http://evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("who", ["who has a session", "who runs a pool"])
+def test_it_says_that_the_store_is_away_to_whoever_measures(
+    client: Client, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], who: str
+) -> None:
+    def away(connection: Any) -> None:
+        raise failing("away")
+
+    if who == "who has a session":
+        client.cookies[settings.SESSION_COOKIE_NAME] = "s" * 32
+    else:
+        configure(control=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseDatabaseWrapper, "ensure_connection", away)
+        answer = client.get("/metrics")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "DB_ERROR")
