@@ -42,11 +42,12 @@ class EventsConsumer(Listener):
         try:
             await in_thread(AUTHENTICATION, who)
             filters, cursor = asked(parse_qs(info.query))
+            start = await in_thread(READERS, newest_event_id) if cursor is None else cursor
         except NexusError:
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()
-        self.follower = Follower(who, filters, await in_thread(READERS, newest_event_id) if cursor is None else cursor)
+        self.follower = Follower(who, filters, start)
         self.follow(self.follower.follow())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
-from tests.acceptance.hub import Hub, start
+from tests.acceptance.hub import START_SECONDS, Hub, start
 from tests.acceptance.processes import Raw, nexus
 
 pytestmark = pytest.mark.sqlite  # a file moves; a database has a name
@@ -63,4 +66,19 @@ def test_it_serves_no_store_that_nobody_else_finds_and_goes_on_when_it_is_back(h
     with closing(sqlite3.connect(hub.home / "nexus.db")) as store:
         assert store.execute("SELECT agent_id FROM agents ORDER BY 1").fetchall() == [("after",), ("before",)]
     assert sum("no longer at" in line and "place: " in line for line in hub.lines) == 1
+    assert not [line for line in hub.lines if "Traceback" in line], "\n".join(hub.lines)
+
+
+def test_it_says_so_from_threads_that_never_used_the_store(hub: Hub) -> None:
+    """Each opens a connection of its own, and what is not there cannot be opened."""
+    hub.home.rename(hub.home.with_name("away"))
+    assert answers(hub) == {503}
+    nobody = httpx.post(f"{hub.url}/mcp", headers={"x-api-key": f"nxs_{'0' * 48}"})
+    assert (nobody.status_code, nobody.json()["error"]["details"]) == (503, {"cause": "moved"})
+    stream = httpx.get(f"{hub.url}/api/v1/stream?cursor=0", timeout=START_SECONDS)
+    assert (stream.status_code, stream.text) == (200, ": here\nid: 0\n\n")
+    with pytest.raises(InvalidStatus, match="403"):
+        connect(f"ws://{hub.authority}/ws/events/")
+    with connect(f"ws://{hub.authority}/ws/events/?cursor=0") as listener:
+        assert "no longer at" in json.loads(listener.recv(timeout=START_SECONDS))["reason"]
     assert not [line for line in hub.lines if "Traceback" in line], "\n".join(hub.lines)

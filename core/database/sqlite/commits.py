@@ -6,11 +6,14 @@ import sqlite3
 
 from django.db import connection
 
+from core.database import place
+
 
 class Watch:
     """`PRAGMA data_version` on a connection of its own: it changes when another connection commits."""
 
     def __init__(self) -> None:
+        place.check()
         with connection.wrap_database_errors:
             self._probe = sqlite3.connect(
                 connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True

@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db.backends.sqlite3 import base, operations
 
+from core.database import place
+
 
 class Cursor(base.SQLiteCursorWrapper):
     """Remembers the statements that it put into SQLite's way of writing parameters."""
@@ -33,6 +35,10 @@ class DatabaseOperations(operations.DatabaseOperations):
 
 class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
+
+    def get_new_connection(self, conn_params: Any) -> Any:
+        place.check()  # of a file that is gone SQLite says only that it cannot be opened
+        return super().get_new_connection(conn_params)
 
     def create_cursor(self, name: str | None = None) -> Any:
         return self.connection.cursor(factory=Cursor)
