@@ -184,15 +184,15 @@ from pathlib import Path
 import django
 django.setup()
 from django.conf import settings
-from django.db import OperationalError, connection
+from django.db import connection
 from core.database import store
-from core.operations.runner import documented
+from core.operations.errors import NexusError
 
 def open_one():
     try:
         connection.ensure_connection()
-    except OperationalError as error:
-        print(documented(error).details["cause"])
+    except NexusError as error:
+        print(error.details["cause"])
 
 store().prepare()
 store().guard()

@@ -37,8 +37,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        place.check()  # of a file that is gone SQLite says only that it cannot be opened
-        return super().get_new_connection(conn_params)
+        try:
+            return super().get_new_connection(conn_params)
+        except base.Database.OperationalError:
+            place.check()  # of a file that is gone SQLite says only that it cannot be opened
+            raise
 
     def create_cursor(self, name: str | None = None) -> Any:
         return self.connection.cursor(factory=Cursor)
