@@ -24,8 +24,9 @@ from core import waiting
 from core.access import ConnectionInfo, aidentify
 from core.operations import toolsets
 from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError, invalid
+from core.operations.errors import Code, invalid
 from core.operations.replies import Outcome, failure
+from core.operations.runner import documented
 from core.operations.toolsets import Choice
 from mcp_bridge import choices
 from mcp_bridge.config import names
@@ -83,13 +84,14 @@ class McpEndpoint:
             assert caller.agent_id is not None
             named = _named(scope)
             choice = named or await _stored(caller.agent_id)
-        except NexusError as error:
-            outcome = Outcome(error=error)
+        except Exception as error:
+            refusal = documented(error)
+            outcome = Outcome(error=refusal)
             if outcome.status == 401 and _is_browser(scope):
                 await Response(PAGE, media_type="text/html")(scope, receive, send)
                 return
             headers = {"www-authenticate": "Bearer"} if outcome.status == 401 else None
-            body = json.dumps(failure(error))
+            body = json.dumps(failure(refusal))
             await Response(body, outcome.status, headers, "application/json")(scope, receive, send)
             return
         await self.start()
