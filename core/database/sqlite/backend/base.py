@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -39,7 +40,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: Any) -> Any:
         try:
             return super().get_new_connection(conn_params)
-        except base.Database.OperationalError:
+        except sqlite3.OperationalError:
             place.check()  # of a file that is gone SQLite says only that it cannot be opened
             raise
 
