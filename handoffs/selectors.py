@@ -13,6 +13,7 @@ from coordination import selectors as agents_known
 from coordination.models import Event
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from core.clock import iso, now
+from core.config import CoreSettings
 from core.operations.errors import not_found
 from core.operations.shapes import Time
 from handoffs import lifecycle, verification
@@ -21,6 +22,7 @@ from handoffs.work import work
 
 READ_AT_ONCE = 200
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
+LARGEST_AT_ONCE = 32  # so many of the largest payloads fit a page: to write it holds up everybody on the event loop
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,12 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
     """The open handoffs that an agent may see and may claim, oldest first; `ready_only` leaves out those that carry a
     task whose dependencies are not met.
 
-    A look that ended before the list did has a next_cursor, too, even where it found nothing.
+    A look that ended before the list did has a next_cursor, too, even where it found nothing, and so has a page that is
+    full of text before it has `limit` of them.
     """
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
-    examined, left = after, EXAMINED_AT_ONCE
+    examined, left, room = after, EXAMINED_AT_ONCE, LARGEST_AT_ONCE * CoreSettings.current().max_inline_bytes
     open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(workspace_id=workspace_id)
     open_ones = open_ones.order_by("created_event_id")
     if ready_only and open_ones.filter(task_key__isnull=False).exists():
@@ -47,7 +50,8 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
     while batch := list(open_ones.filter(created_event_id__gt=examined)[:READ_AT_ONCE]):
         for handoff in batch:
             if visible(handoff, agent, moment) and eligible(handoff, agent, moment):
-                if len(found) == limit:
+                room -= len(handoff.payload or "")
+                if len(found) == limit or (found and room < 0):
                     return Page(found, str(examined))
                 found.append(handoff)
             examined = handoff.created_event_id

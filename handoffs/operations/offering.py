@@ -123,7 +123,10 @@ class HandoffListAvailable(Params):
     project_root: ProjectRoot
     agent_id: Id
     cursor: Annotated[str | int | None, Field(description="next_cursor of the page before.")] = None
-    limit: Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")] = None
+    limit: Annotated[
+        Limit | None,
+        Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most; fewer where payloads are large."),
+    ] = None
     timeout_seconds: Annotated[
         float | None, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
     ] = None

@@ -55,6 +55,20 @@ def test_it_lists_what_one_may_see_and_claim_the_oldest_first(listed: Call, offe
     assert (page["next_cursor"], page["has_more"], page["timed_out"]) == (None, False, False)
 
 
+def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(
+    listed: Call, offer: Offer, configure: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = [offer(payload=text) for text in ("x" * 20, "x" * 5, "x" * 5, "x")]
+    monkeypatch.setattr(selectors, "LARGEST_AT_ONCE", 2)
+    configure(max_inline_bytes=5)
+
+    pages = [listed("bob")]
+    while pages[-1]["has_more"]:
+        pages.append(listed("bob", cursor=pages[-1]["next_cursor"]))
+
+    assert [ids(page) for page in pages] == [offered[:1], offered[1:3], offered[3:]]
+
+
 @pytest.mark.parametrize(
     ("target", "workers"),
     [
