@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 
 from coordination.log.follow import FILTERS, Follower, allowed, asked
@@ -15,6 +16,7 @@ from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
 from core.access import ConnectionInfo, Refused, identify
+from core.database import store
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
@@ -31,14 +33,13 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     if request.method != "GET":
         error = invalid("The stream is read with GET.")
         return JsonResponse(failure(error), status=405, headers={"Allow": "GET"})
-    info = ConnectionInfo.of_request(request, await request.auser())
-
     connection = of_its_own("sse")
 
     def who() -> Caller:
         return allowed(identify(info, transport="sse", connection=connection))
 
     try:
+        info = ConnectionInfo.of_request(request, await request.auser())
         await in_thread(AUTHENTICATION, who)
         filters, cursor = asked(dict(request.GET.lists()))
         if resumed := request.headers.get("Last-Event-ID"):
@@ -47,8 +48,11 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             cursor = await in_thread(READERS, newest_event_id)
     except Refused as refusal:
         return JsonResponse(failure(refusal), status=refusal.status)
-    except NexusError as error:
-        return JsonResponse(failure(error), status=error.code.status)
+    except (NexusError, DatabaseError) as error:  # who asks is looked up in the store, too
+        known = store().failure(error) if isinstance(error, DatabaseError) else error
+        if known is None:
+            raise
+        return JsonResponse(failure(known), status=known.code.status)
     return StreamingHttpResponse(
         _messages(Follower(who, filters, cursor)),
         content_type="text/event-stream",

@@ -109,9 +109,10 @@ def test_a_stranger_reads_no_metrics(client: Client) -> None:
     assert client.get("/metrics", headers={"Origin": "http://evil.example"}).status_code == 403
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/stream"])
 @pytest.mark.parametrize("who", ["who has a session", "who runs a pool"])
-def test_it_says_that_the_store_is_away_to_whoever_measures(
-    client: Client, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], who: str
+def test_it_says_that_the_store_is_away_to_whoever_measures_or_listens(
+    client: Client, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], who: str, path: str
 ) -> None:
     def away(connection: Any) -> None:
         raise failing("away")
@@ -122,5 +123,5 @@ def test_it_says_that_the_store_is_away_to_whoever_measures(
         configure(control=True)
     with monkeypatch.context() as patch:
         patch.setattr(BaseDatabaseWrapper, "ensure_connection", away)
-        answer = client.get("/metrics")
+        answer = client.get(path)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "DB_ERROR")
