@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, TypeVar
 
 from core.config import CoreSettings
 from core.operations.errors import Code, NexusError
+
+T = TypeVar("T")
+
+LARGEST_AT_ONCE = 50  # so many of the largest texts are answered at once: to write more holds up everybody
 
 
 def within_limit(text: str | None, field: str) -> str | None:
@@ -21,6 +27,13 @@ def within_limit(text: str | None, field: str) -> str | None:
             {"field": field, "size": size, "limit": ceiling},
         )
     return text
+
+
+def fitting(rows: list[T], size: Callable[[T], int]) -> list[T]:
+    """The first of `rows`, by the characters of their text: as many as one answer may hold, one at least."""
+    room = LARGEST_AT_ONCE * CoreSettings.current().max_inline_bytes
+    count = sum(total <= room for total in accumulate(map(size, rows)))
+    return rows[: max(count, 1)]
 
 
 class TooMuch(Exception):

@@ -13,7 +13,7 @@ from coordination import selectors as agents_known
 from coordination.models import Event
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from core.clock import iso, now
-from core.config import CoreSettings
+from core.limits import fitting
 from core.operations.errors import not_found
 from core.operations.shapes import Time
 from handoffs import lifecycle, verification
@@ -22,7 +22,6 @@ from handoffs.work import work
 
 READ_AT_ONCE = 200
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
-LARGEST_AT_ONCE = 32  # so many of the largest payloads fit a page: to write it holds up everybody on the event loop
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
     """
     agent, moment = agents_known.profile_of(agent_id), now()
     found: list[Handoff] = []
-    examined, left, room = after, EXAMINED_AT_ONCE, LARGEST_AT_ONCE * CoreSettings.current().max_inline_bytes
+    examined, left = after, EXAMINED_AT_ONCE
     open_ones = Handoff.objects.in_state(HandoffStatus.OPEN, moment).filter(workspace_id=workspace_id)
     open_ones = open_ones.order_by("created_event_id")
     if ready_only and open_ones.filter(task_key__isnull=False).exists():
@@ -50,17 +49,21 @@ def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready
     while batch := list(open_ones.filter(created_event_id__gt=examined)[:READ_AT_ONCE]):
         for handoff in batch:
             if visible(handoff, agent, moment) and eligible(handoff, agent, moment):
-                room -= len(handoff.payload or "")
-                if len(found) == limit or (found and room < 0):
-                    return Page(found, str(examined))
+                if len(found) == limit:
+                    return _page(found, str(examined))
                 found.append(handoff)
             examined = handoff.created_event_id
         left -= len(batch)
         if len(batch) < READ_AT_ONCE:
             break
         if left <= 0:
-            return Page(found, str(examined))
-    return Page(found, None)
+            return _page(found, str(examined))
+    return _page(found, None)
+
+
+def _page(found: list[Handoff], next_cursor: str | None) -> Page:
+    page = fitting(found, lambda handoff: len(handoff.payload or ""))
+    return Page(page, next_cursor if len(page) == len(found) else str(page[-1].created_event_id))
 
 
 def visible(handoff: Handoff, agent: Profile, moment: datetime) -> bool:

@@ -28,7 +28,9 @@ TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)
 SomeIds = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
 AnyIds = Annotated[list[Id], Field(max_length=MAX_IDS_A_CALL)]
 IDS = Field(description="One message_id or a list of them.")
-PageSize = Annotated[Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most.")]
+PageSize = Annotated[
+    Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most; fewer where texts are large.")
+]
 
 COORDINATION.administered_in("inbox.administration")
 

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from core import cursors
 from core.database.prepared import Select, Slot
+from core.limits import fitting
 from core.operations.errors import invalid, not_found
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
@@ -50,24 +51,27 @@ def _in_flight_and(**lease: Slot) -> Q:
 
 
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
-    """The oldest deliveries that a pull may claim, with their messages."""
-    heads = _unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment)
-    return sorted(heads, key=lambda row: row.delivery_id)[:limit]
+    """The oldest deliveries that a pull may claim, with their messages; fewer where these are large."""
+    return _oldest(_unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment), limit)
 
 
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
-    """The oldest deliveries not yet acknowledged, with their messages."""
+    """The oldest deliveries not yet acknowledged, with their messages; fewer where these are large."""
     mine = Delivery.objects.of(agent_id)
     lanes = [mine.unread(), mine.filter(status=DeliveryStatus.DELIVERED)]
     if include_parked:
         lanes.append(mine.filter(status=DeliveryStatus.PARKED))
-    return _oldest(lanes, limit)
-
-
-def _oldest(lanes: list[DeliveryQuerySet], limit: int) -> list[Delivery]:
-    """The oldest of several lanes: each is read along its index, whatever its length, and the heads are merged."""
     heads = [row for lane in lanes for row in lane.select_related("message__workspace").order_by("delivery_id")[:limit]]
-    return sorted(heads, key=lambda row: row.delivery_id)[:limit]
+    return _oldest(heads, limit)
+
+
+def _oldest(heads: list[Delivery], limit: int) -> list[Delivery]:
+    """The oldest of several lanes: each was read along its index, whatever its length, and the heads are merged."""
+    return fitting(sorted(heads, key=lambda row: row.delivery_id)[:limit], _length)
+
+
+def _length(delivery: Delivery) -> int:
+    return len(delivery.message.subject) + len(delivery.message.body)
 
 
 class LaneSizes(TypedDict):
@@ -90,14 +94,15 @@ class History(NamedTuple):
 
 
 def history(agent_id: str, limit: int, cursor: str | None) -> History:
-    """A page of the read archive. Raises VALIDATION_ERROR for a cursor not of its making."""
+    """A page of the read archive, shorter where messages are large. Raises VALIDATION_ERROR for a cursor not of its
+    making."""
     rows = Delivery.objects.of(agent_id).filter(status=DeliveryStatus.READ).select_related("message__workspace")
     if cursor is not None:
         read_at, delivery_id = _decode(cursor)
         rows = rows.filter(read_at__lte=read_at).exclude(read_at=read_at, delivery_id__gte=delivery_id)
-    page = list(rows.order_by("-read_at", "-delivery_id")[: limit + 1])
-    more = len(page) > limit
-    return History(page[:limit], _encode(page[limit - 1]) if more else None)
+    found = list(rows.order_by("-read_at", "-delivery_id")[: limit + 1])
+    page = fitting(found[:limit], _length)
+    return History(page, _encode(page[-1]) if len(page) < len(found) else None)
 
 
 def _encode(last: Delivery) -> str:

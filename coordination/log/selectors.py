@@ -14,6 +14,7 @@ from coordination.routing import Profile, is_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
 from core.database.prepared import Select, Slot
+from core.limits import fitting
 
 EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
@@ -65,8 +66,17 @@ def event_page(
     """The events after `cursor` that match the filters and that `agent_id` may see.
 
     next_cursor passes every event examined, so that none is examined twice. has_more tells of a visible one beyond, or
-    that the look ended before the log did: a reader of 200,000 invisible events holds up nobody, it goes on from there.
+    that the look ended before the log did: a reader of 200,000 invisible events holds up nobody, it goes on from there,
+    as does one of large events from what fits its page.
     """
+    found = _look(workspace_id, agent_id, stream, cursor, limit, filters)
+    page = fitting(found.events, lambda event: len(str(event.payload)))
+    return found if len(page) == len(found.events) else EventPage(page, page[-1].event_id, has_more=True)
+
+
+def _look(
+    workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
+) -> EventPage:
     agent, moment = profile_of(agent_id), now()
     # The head bounds the scan: what is committed meanwhile is the next page's.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)

@@ -84,6 +84,17 @@ def test_it_pages_through_the_log_without_gap_or_repeat(log: Any, read: Read) ->
     assert read(cursor=cursor) == {"events": [], "next_cursor": cursor, "has_more": False, "timed_out": False}
 
 
+def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(log: Any, read: Read, configure: Any) -> None:
+    events = [log(payload={"subject": "x" * length}) for length in (2000, 400, 400, 1)]
+    configure(max_inline_bytes=18)  # 50 of these hold two of 400
+
+    pages = [read()]
+    while pages[-1]["has_more"]:
+        pages.append(read(cursor=pages[-1]["next_cursor"]))
+
+    assert [ids(page) for page in pages] == [[event.event_id for event in part] for part in (events[:1], events[1:])]
+
+
 def test_it_sees_no_more_when_a_full_page_was_the_last(log: Any, read: Read) -> None:
     for _ in range(2):
         log()

@@ -56,11 +56,10 @@ def test_it_lists_what_one_may_see_and_claim_the_oldest_first(listed: Call, offe
 
 
 def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(
-    listed: Call, offer: Offer, configure: Call, monkeypatch: pytest.MonkeyPatch
+    listed: Call, offer: Offer, configure: Call
 ) -> None:
-    offered = [offer(payload=text) for text in ("x" * 20, "x" * 5, "x" * 5, "x")]
-    monkeypatch.setattr(selectors, "LARGEST_AT_ONCE", 2)
-    configure(max_inline_bytes=5)
+    offered = [offer(payload="x" * length) for length in (300, 100, 100, 100)]
+    configure(max_inline_bytes=5)  # 50 of these hold two payloads of 100
 
     pages = [listed("bob")]
     while pages[-1]["has_more"]:

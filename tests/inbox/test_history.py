@@ -43,6 +43,18 @@ def test_it_pages_from_the_newest_to_the_oldest(call: Call, read: Post, clock: C
     assert cursor is None
 
 
+def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(call: Call, read: Post, configure: Call) -> None:
+    for subject in ("x" * 1000, "x" * 200, "y" * 200, "z" * 100):
+        read(subject)
+    configure(max_inline_bytes=18)  # 50 of these hold two messages whose bodies repeat their subjects
+
+    pages = [call("inbox_history", agent_id="bob")]
+    while pages[-1]["has_more"]:
+        pages.append(call("inbox_history", agent_id="bob", cursor=pages[-1]["next_cursor"]))
+
+    assert [[subject[0] for subject in subjects(page)] for page in pages] == [["z", "y"], ["x"], ["x"]]
+
+
 def test_it_tells_of_no_next_page_when_the_last_one_is_full(call: Call, read: Post) -> None:
     read("0")
     read("1")
