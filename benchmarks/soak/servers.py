@@ -122,8 +122,9 @@ class Servers:
                     yield process, key
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill what still runs; who plays this may have children of its own."""
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                process.kill()
+                if process.environ().get("NEXUS_HOME") == str(self.home):
+                    process.kill()
         self.log.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,15 @@ async def test_a_killed_hub_keeps_what_it_answered_and_its_clients_resume(tmp_pa
     finally:
         servers.close()
     assert ledger.cut, "clients met the kill"
+
+
+def test_a_soak_ends_what_it_started_and_nothing_else(tmp_path: Path) -> None:
+    servers = Servers(tmp_path)
+    mine = subprocess.Popen(["sleep", "600"], env=servers.environ)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        servers.close()
+        try:
+            assert mine.wait(START_SECONDS) == -signal.SIGKILL
+            assert other.poll() is None
+        finally:
+            other.kill()
