@@ -59,7 +59,8 @@ def test_it_tells_what_is_wrong_with_an_address(hub: Hub, tmp_path: Path) -> Non
         "--port", str(hub.address[1]), "--home", str(tmp_path)
     )
     assert "nowhere.invalid" in refused("--host", "nowhere.invalid", "--home", str(tmp_path))
-    assert "CONFIG_ERROR" in refused("--port", "65536", "--home", str(tmp_path))
+    for port in ("65536", "abc"):
+        assert "CONFIG_ERROR: argument --port: use a whole" in refused("--port", port, "--home", str(tmp_path))
     assert "WORKSPACE_UNRESOLVED" in refused("--home", str(tmp_path), "--project-root", str(tmp_path / "none"))
 
 

@@ -71,7 +71,7 @@ def test_it_prefers_the_flag_to_the_environment_to_the_default() -> None:
     assert resolved.sources["poll_interval_ms"] == "default"
 
 
-def test_it_does_not_let_a_good_flag_excuse_what_it_overrides() -> None:
+def test_a_flag_overrides_its_variable_and_is_not_excused_by_it() -> None:
     assert resolved({"NEXUS_MAX_EVENT_LIMIT": "7"}, {"max_event_limit": "9"}).max_event_limit == 9
     assert "--max-event-limit" in refusal({"NEXUS_MAX_EVENT_LIMIT": "7"}, {"max_event_limit": "x"})
 

@@ -127,15 +127,18 @@ def test_it_refuses_the_database_of_another_program_and_leaves_it_alone(
 def test_it_refuses_places_where_no_store_can_be(configure: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     for home, db_path in (
         (tmp_path / "file", None),
         (tmp_path / "file" / "below", None),
         (tmp_path, tmp_path / "directory"),
+        (tmp_path, tmp_path / "pipe"),
+        (tmp_path, Path(os.devnull)),
         (tmp_path, tmp_path / "missing" / "nexus.db"),
     ):
         configure(home=home, db_path=db_path)
         assert refusal().code == Code.DB_ERROR
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "file", "pipe"]
 
 
 def test_it_does_not_wait_for_a_migration_for_ever(

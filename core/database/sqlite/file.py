@@ -17,10 +17,13 @@ _kept_open: dict[tuple[int, int], FileIO] = {}  # by device and inode
 def refuse_damaged(database: Path) -> None:
     """Look at a store before SQLite does, which would take a lost log or an emptied file for a new store.
 
-    Raises DB_ERROR for a file that is no SQLite database or whose write-ahead log is gone. A missing file passes.
+    Raises DB_ERROR for what is no file, for a file that is no SQLite database, and for one whose write-ahead log is
+    gone. A missing file passes.
     """
     if not database.exists():
         return
+    if not database.is_file():  # a pipe would never answer
+        raise not_a_store(database)
     start = first_bytes(database, len(HEADER))
     if start != HEADER and (start or beside(database, "-wal").exists()):
         raise not_a_store(database)

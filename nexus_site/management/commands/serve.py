@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import os
@@ -87,7 +88,7 @@ def _lock_nobody_out() -> None:
 def _port(text: str) -> int:
     port = whole_number(text, 65_535)
     if port is None:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError("use a whole number from 0 to 65535")
     return port
 
 
