@@ -8,19 +8,18 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 
 from coordination.log.follow import FILTERS, Follower, allowed, asked
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
-from core.access import ConnectionInfo, Refused, identify
-from core.database import store
+from core.access import ConnectionInfo, identify
 from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
+from core.rest.errors import refusal
 from core.waiting import AUTHENTICATION, READERS, in_thread
 
 
@@ -46,13 +45,8 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
             cursor = parse_cursor(resumed)
         if cursor is None:
             cursor = await in_thread(READERS, newest_event_id)
-    except Refused as refusal:
-        return JsonResponse(failure(refusal), status=refusal.status)
-    except (NexusError, DatabaseError) as error:  # who asks is looked up in the store, too
-        known = store().failure(error) if isinstance(error, DatabaseError) else error
-        if known is None:
-            raise
-        return JsonResponse(failure(known), status=known.code.status)
+    except Exception as error:  # of the store's, too, where who asks is looked up
+        return refusal(error)
     return StreamingHttpResponse(
         _messages(Follower(who, filters, cursor)),
         content_type="text/event-stream",

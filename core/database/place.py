@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,16 @@ def check() -> None:
     if path in _told:
         _told.discard(path)
         log.warning("The store is back at %s.", path)
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """While a connection is opened: of a file that is gone SQLite says only that it cannot be. Raises as `check`."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        check()
+        raise
 
 
 def is_ours() -> bool:

@@ -37,6 +37,12 @@ def explain(exception: Exception, reply: Reply = ENVELOPE) -> tuple[dict[str, An
     return reply.body(Outcome(error=error)), status
 
 
+def refusal(exception: Exception) -> JsonResponse:
+    """The answer of a view that is not DRF's."""
+    body, status = explain(exception)
+    return JsonResponse(body, status=status, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
+
+
 def _documented(exception: Exception) -> tuple[NexusError, int]:
     if isinstance(exception, Http404):
         exception = NexusError(Code.NOT_FOUND, "No such resource, or none that you may see.")

@@ -11,11 +11,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from coordination.models import RetentionPass
 from core import waiting
-from core.access import ConnectionInfo, Refused, identify
+from core.access import ConnectionInfo, identify
 from core.config import CoreSettings
 from core.database import store
 from core.operations.errors import NexusError
-from core.operations.replies import failure, ok
+from core.operations.replies import ok
+from core.rest.errors import refusal
 from nexus_site.serving import metrics
 
 # Asked while everything else may be at its limit: behind no page, scan or writer of this process.
@@ -42,21 +43,15 @@ async def measured(request: HttpRequest) -> HttpResponseBase:
     """The metrics, for whoever may use REST."""
     metrics.PARKED.set(len(waiting.waiter().parked))
 
+    def text() -> bytes:
+        identify(info, transport="http")
+        return metrics.exposition()
+
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
-
-        def text() -> bytes:
-            identify(info, transport="http")
-            return metrics.exposition()
-
         content = await waiting.in_thread(MEASURING, text)
-    except Refused as refusal:
-        return JsonResponse(failure(refusal), status=refusal.status)
-    except (NexusError, DatabaseError) as error:  # who asks is looked up in the store, too
-        known = store().failure(error) if isinstance(error, DatabaseError) else error
-        if known is None:
-            raise
-        return JsonResponse(failure(known), status=known.code.status)
+    except Exception as error:  # of the store's, too, where who asks is looked up
+        return refusal(error)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)
 
 

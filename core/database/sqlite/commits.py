@@ -13,14 +13,10 @@ class Watch:
     """`PRAGMA data_version` on a connection of its own: it changes when another connection commits."""
 
     def __init__(self) -> None:
-        with connection.wrap_database_errors:
-            try:
-                self._probe = sqlite3.connect(
-                    connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True
-                )
-            except sqlite3.OperationalError:
-                place.check()
-                raise
+        with connection.wrap_database_errors, place.opening():
+            self._probe = sqlite3.connect(
+                connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True
+            )
         self._version = self._read()
 
     def changed(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -38,11 +37,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        try:
+        with place.opening():
             return super().get_new_connection(conn_params)
-        except sqlite3.OperationalError:
-            place.check()  # of a file that is gone SQLite says only that it cannot be opened
-            raise
 
     def create_cursor(self, name: str | None = None) -> Any:
         return self.connection.cursor(factory=Cursor)
