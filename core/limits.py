@@ -12,7 +12,7 @@ from core.operations.errors import Code, NexusError
 
 T = TypeVar("T")
 
-LARGEST_AT_ONCE = 50  # so many of the largest texts are answered at once: to write more holds up everybody
+LARGEST_AT_ONCE = 64  # so many of the largest texts are answered at once: to write more holds up everybody
 
 
 def within_limit(text: str | None, field: str) -> str | None:

@@ -86,7 +86,7 @@ def test_it_pages_through_the_log_without_gap_or_repeat(log: Any, read: Read) ->
 
 def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(log: Any, read: Read, configure: Any) -> None:
     events = [log(payload={"subject": "x" * length}) for length in (2000, 400, 400, 1)]
-    configure(max_inline_bytes=18)  # 50 of these hold two of 400
+    configure(max_inline_bytes=14)  # 64 of these hold two of 400
 
     pages = [read()]
     while pages[-1]["has_more"]:

@@ -59,7 +59,7 @@ def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(
     listed: Call, offer: Offer, configure: Call
 ) -> None:
     offered = [offer(payload="x" * length) for length in (300, 100, 100, 100)]
-    configure(max_inline_bytes=5)  # 50 of these hold two payloads of 100
+    configure(max_inline_bytes=4)  # 64 of these hold two payloads of 100
 
     pages = [listed("bob")]
     while pages[-1]["has_more"]:

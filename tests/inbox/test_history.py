@@ -46,7 +46,7 @@ def test_it_pages_from_the_newest_to_the_oldest(call: Call, read: Post, clock: C
 def test_it_ends_a_page_that_is_full_of_text_and_goes_on_from_there(call: Call, read: Post, configure: Call) -> None:
     for subject in ("x" * 1000, "x" * 200, "y" * 200, "z" * 100):
         read(subject)
-    configure(max_inline_bytes=18)  # 50 of these hold two messages whose bodies repeat their subjects
+    configure(max_inline_bytes=14)  # 64 of these hold two messages whose bodies repeat their subjects
 
     pages = [call("inbox_history", agent_id="bob")]
     while pages[-1]["has_more"]:

@@ -81,12 +81,21 @@ class TestPull:
         self, call: Call, post: Post, configure: Call
     ) -> None:
         large, *others, last = [post(subject) for subject in ("x" * 1000, "x" * 200, "y" * 200, "z" * 100)]
-        configure(max_inline_bytes=18)  # 50 of these hold two messages whose bodies repeat their subjects
+        configure(max_inline_bytes=14)  # 64 of these hold two messages whose bodies repeat their subjects
 
         assert [row["message_id"] for row in call("inbox_peek", agent_id="bob")["messages"]] == [large]
         pulled = [call("inbox_pull", agent_id="bob")["messages"] for _ in range(4)]
         pages = [[row["message_id"] for row in page] for page in pulled]
         assert pages == [[large], others, [last], []]
+
+    def test_it_takes_as_many_of_the_largest_as_it_takes_by_default(
+        self, call: Call, post: Post, configure: Call
+    ) -> None:
+        for _ in range(51):
+            post("s")
+        configure(max_inline_bytes=len("body of s"))
+
+        assert call("inbox_pull", agent_id="bob")["count"] == 50
 
     def test_it_pins_the_limit_to_200_and_defaults_to_50(self, call: Call, post: Post) -> None:
         for number in range(201 + 50):
