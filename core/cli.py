@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from core.apps import as_commands, nexus_apps
 from core.clock import now
-from core.config import TABLE, flag, variable
+from core.config import TABLE, flag, variable, written
 from core.database import store
 from core.operations import runner
 from core.operations.caller import LOCAL_OPERATOR, Caller, of_process
@@ -56,9 +56,8 @@ def _settings_help() -> str:
     shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
     settings = shown.add_argument_group("settings (flag over environment over stored over default)")
     for name, declared in TABLE.items():
-        default = str(declared.default).lower() if isinstance(declared.default, bool) else declared.default
-        told = "" if default in (None, "") else f"; {default}"
-        settings.add_argument(flag(name), help=f"{declared.help} [{variable(name)}{told}]")
+        told = "; ".join(filter(None, [variable(name), written(declared.default)]))
+        settings.add_argument(flag(name), help=f"{declared.help} [{told}]")
     return shown.format_help()
 
 

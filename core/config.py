@@ -222,6 +222,11 @@ def parse(name: str, text: str, origin: str) -> Any:
         raise refuse("the home directory of that user is unknown") from None
 
 
+def written(value: Any) -> str:
+    """A setting's value as one writes it, for `parse` to read; nothing for none."""
+    return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
+
+
 def _out_of_bounds(number: int, minimum: int, maximum: int) -> str:
     """What to write instead; where the machine alone sets a bound, the bound itself tells nobody anything."""
     if maximum < LARGEST:

@@ -25,9 +25,8 @@ from core.access import ConnectionInfo, aidentify
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, invalid
-from core.operations.replies import Outcome, failure
-from core.operations.runner import documented
 from core.operations.toolsets import Choice
+from core.rest.errors import explain
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.context import Context
@@ -85,14 +84,12 @@ class McpEndpoint:
             named = _named(scope)
             choice = named or await _stored(caller.agent_id)
         except Exception as error:
-            refusal = documented(error)
-            outcome = Outcome(error=refusal)
-            if outcome.status == 401 and _is_browser(scope):
+            body, status = explain(error)
+            if status == 401 and _is_browser(scope):
                 await Response(PAGE, media_type="text/html")(scope, receive, send)
                 return
-            headers = {"www-authenticate": "Bearer"} if outcome.status == 401 else None
-            body = json.dumps(failure(refusal))
-            await Response(body, outcome.status, headers, "application/json")(scope, receive, send)
+            headers = {"www-authenticate": "Bearer"} if status == 401 else None
+            await Response(json.dumps(body), status, headers, "application/json")(scope, receive, send)
             return
         await self.start()
         assert self._manager is not None and self._streaming is not None

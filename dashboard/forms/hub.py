@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from core.config import written
 from dashboard.forms.base import NumberField, OperationForm
 
 
@@ -26,7 +27,7 @@ class SettingField(forms.CharField):
         else:
             bounds = {name[:3]: setting[name] for name in ("minimum", "maximum") if setting[name] is not None}
             widget = forms.NumberInput(attrs={**described, **bounds, "step": 1, "required": True})
-        shown = _spelled(setting["value"])
+        shown = written(setting["value"])
         super().__init__(required=False, widget=widget, initial=shown, show_hidden_initial=True, label=setting["name"])
 
     def clean(self, value: Any) -> Any:
@@ -40,10 +41,6 @@ class SettingField(forms.CharField):
                 raise ValidationError("Use a whole number.")
             return int(text)
         return text
-
-
-def _spelled(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
 
 
 class SettingsForm(OperationForm):
