@@ -77,8 +77,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse two tests with one id: a parallel run deals them out by id, and would play one of them only.
 
-    What is marked as SQLite's alone is skipped on PostgreSQL. What drives real processes, on a machine that others
-    load, is run once more when it fails: the summary tells, and it is a fault to find. It comes first, for there the
+    What is marked as SQLite's alone is skipped on PostgreSQL. What drives real processes comes first, for there the
     long files are: pytest-django has put what needs no database last, where one alone keeps the other cores idle.
     """
     twice = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
@@ -87,8 +86,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER and item.get_closest_marker("sqlite"):
             item.add_marker(pytest.mark.skip("on SQLite alone"))
-        if item.path.parent.name in REAL_PROCESSES:
-            item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: item.path.parent.name not in REAL_PROCESSES)
 
 
@@ -96,8 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """What hangs fails, with the stacks of all threads, and is the last: what it used may hang again.
 
-    pytest-timeout would not do: its clock stops for good at a test's first failure, and what tears the test down, or
-    runs it once more, would have none.
+    pytest-timeout would not do: its clock stops for good at a test's first failure, and what tears the test down would
+    have none.
     """
 
     def hung(*_: object) -> None:
