@@ -153,6 +153,20 @@ def test_many_vectors_are_compared_a_piece_at_a_time(ann: Client, cars: str, mon
     assert at_once[0][0] == "a feline, and a payment"
 
 
+@pytest.mark.parametrize("at_once", [3, 7])
+def test_equal_scores_are_listed_newest_first(
+    ann: Client, topic: str, tmp_path: Path, configure: Configure, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    configure(embedding_model=small_model.make(tmp_path / "wide", ["cat kitten", "money", "car"], width=384))
+    ann.say(topic, *("a kitten for money" for _ in range(20)))
+    work_once(EMBEDDING)
+    monkeypatch.setattr(vectors, "AT_ONCE", at_once)
+    results = answered(ann, "cat car money", limit=50)["results"]
+    assert len({row["semantic_score"] for row in results}) == 1
+    assert [row["seq"] for row in results] == sorted((row["seq"] for row in results), reverse=True)
+    assert len(results) == 20
+
+
 def test_a_message_that_changed_is_found_by_what_it_says_now(ann: Client, cars: str) -> None:
     TopicMessage.objects.filter(content_markdown="the car is broken").update(content_markdown="the kitten sleeps")
     assert found(ann, "vehicle") == []

@@ -42,12 +42,15 @@ def size(dimension: int) -> int:
 
 
 def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -> tuple[dict[int, float], bool]:
-    """The nearest documents, nearest first, with their cosines; and whether there may be older ones behind those that
-    were compared, which are the newest COMPARED of the topic, or of all."""
+    """The nearest documents with their cosines, nearest first and of equal ones the newest; and whether there may be
+    older ones behind those that were compared, which are the newest COMPARED of the topic, or of all."""
     rows, bytes_each = Embedding.objects.order_by("-message_id"), size(len(vector))
     if topic_id is not None:
         rows = Embedding.objects.filter(message__topic=topic_id).order_by("-message__seq")  # as their index is
     documents, cosines, compared = np.empty(0, np.int64), np.empty(0, np.float32), 0
+    # In double precision, rounded afterwards: in single precision the last bit of a product depends on its place in
+    # the matrix, and so would the order of equal vectors.
+    precise = vector.astype(np.float64)
     # The model is compared here: asked for it, SQLite reads the index of models, whatever the topic.
     read = rows.values_list("message_id", "model", "vector")[:COMPARED].iterator(chunk_size=AT_ONCE)
     while chunk := list(islice(read, AT_ONCE)):
@@ -55,7 +58,7 @@ def nearest(vector: Array, *, identity: str, topic_id: str | None, limit: int) -
         fitting = {document: blob for document, model, blob in chunk if model == identity and len(blob) == bytes_each}
         halves = np.frombuffer(b"".join(fitting.values()), STORED).reshape(-1, len(vector))
         documents = np.append(documents, np.fromiter(fitting, np.int64))
-        cosines = np.append(cosines, halves.astype(np.float32) @ vector)
-        best = np.argsort(-cosines, kind="stable")[:limit]
+        cosines = np.append(cosines, (halves.astype(np.float64) @ precise).astype(np.float32))
+        best = np.lexsort((-documents, -cosines))[:limit]
         documents, cosines = documents[best], cosines[best]
     return dict(zip(documents.tolist(), cosines.tolist(), strict=True)), compared == COMPARED
