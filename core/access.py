@@ -21,17 +21,19 @@ from django.http.request import split_domain_port, validate_host
 
 from core import waiting
 from core.apps import nexus_apps
+from core.config import CoreSettings
 from core.domain import domain
 from core.operations.caller import LOCAL_OPERATOR, Caller, of_operator
 from core.operations.errors import Code, NexusError
 
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
-# Headers that proxies, balancers and content networks add, and no client by itself: whoever is behind is not at hand.
-FORWARDING = re.compile(
-    r"via|cdn-loop|max-forwards|x-(real|host|scheme|port|ip|url|uri|nginx|haproxy|traefik|varnish|lb|via|request-start)(-.*)?"
-    r"|(x-)?(cf|fly|fastly|akamai|cloudfront|incap|sucuri|vercel|nf|azure|arr|appengine|amzn?|gfe|goog|ms|envoy|cluster"
-    r"|original|remote|rewrite|auth-request|authentik|tailscale|wl|ssl|tls|client-cert|b3|cloud-trace)-.*"
-    r"|(.*[-_])?((client|source|socket|user)?ip|addr|address|from)|.*(forward|prox|client-?ip|remote[-_]user|gateway).*"
+# Headers that browsers, command-line clients and SDKs send by themselves. Any other one comes from a proxy or a tunnel,
+# as far as can be told: no list of what those add is ever complete.
+CLIENTS_OWN = re.compile(
+    r"(accept|access-control-request|content|if|mcp|sec|x-stainless)(-.*)?|authorization|baggage|cache-control|connection"
+    r"|cookie|date|device-memory|dnt|downlink|dpr|ect|expect|host|idempotency-key|keep-alive|last-event-id|origin|pragma"
+    r"|priority|purpose|range|referer|rtt|save-data|te|traceparent|tracestate|trailer|transfer-encoding|upgrade"
+    r"|upgrade-insecure-requests|user-agent|(viewport-)?width|x-(api-key|csrftoken|requested-with|request-id)"
 )
 KEY = re.compile(r"nxs_[0-9a-f]{48}")
 
@@ -46,29 +48,35 @@ class Refused(NexusError):
 
 @dataclass(frozen=True)
 class ConnectionInfo:
-    """What a connection shows of itself. `staff` names the operator who is logged in to the admin, if one is, and
-    `session` is the key of that login."""
+    """What a connection shows of itself.
+
+    `peer` is the client's address: behind a trusted proxy the one that the proxy names, None where it names none.
+    `staff` names the operator who is logged in to the admin, if one is, and `session` is the key of that login.
+    """
 
     peer: str | None
     headers: tuple[tuple[str, str], ...]  # names in lower case
     query: str
     staff: str | None = None
     session: str | None = None
+    http_version: str = "1.1"
 
     @classmethod
     def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> ConnectionInfo:
         """From an ASGI scope of type http or websocket."""
         headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         peer, query, session = scope.get("client"), scope["query_string"].decode("latin-1"), scope.get("session")
-        return cls(peer[0] if peer else None, tuple(headers), query, staff_name(user), _key_of(session))
+        version = scope.get("http_version", "1.1")
+        return cls(peer[0] if peer else None, tuple(headers), query, staff_name(user), _key_of(session), version)
 
     @classmethod
     def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:
         """From a Django request; `user` where it is known already, else the session's."""
         headers = tuple((name.lower(), value) for name, value in request.headers.items())
         user = getattr(request, "user", None) if user is None else user
-        peer, query = request.META.get("REMOTE_ADDR"), request.META.get("QUERY_STRING", "")
-        return cls(peer, headers, query, staff_name(user), _key_of(getattr(request, "session", None)))
+        peer, query = request.META.get("REMOTE_ADDR") or None, request.META.get("QUERY_STRING", "")
+        version = getattr(request, "scope", {}).get("http_version", "1.1")
+        return cls(peer, headers, query, staff_name(user), _key_of(getattr(request, "session", None)), version)
 
     def values(self, name: str) -> list[str]:
         """Every value of a header, in order."""
@@ -88,6 +96,7 @@ def identify(
     meanwhile, and logins end.
     """
     host = check_place(info)
+    forwarded_by = ""
     keys = presented_keys(info)
     if not key_required and len(keys) == 1 and is_operators_token(min(keys)):
         return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
@@ -98,12 +107,15 @@ def identify(
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
             return Caller(transport, operator=info.staff, connection=connection or of_operator(info.staff))
-        if settings.NEXUS_TRUSTS_LOCAL and _is_local(info, host) and not runs_others_programs():
-            return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
+        if settings.NEXUS_TRUSTS_LOCAL and _is_from_here(info, host) and not runs_others_programs():
+            forwarded_by = _sign_of_a_proxy(info)
+            if not forwarded_by:
+                return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
     raise Refused(
         401,
         "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it, and "
-        "shows a login, or the token of this run, where to be on this machine is not enough.",
+        "shows a login, or the token of this run, where to be on this machine is not enough."
+        + (f" This request came from this machine, but {forwarded_by}, as if through a proxy." if forwarded_by else ""),
     )
 
 
@@ -160,9 +172,10 @@ def presented_keys(info: ConnectionInfo) -> set[str]:
 def allowed_hosts(bind: str) -> list[str]:
     """Django's ALLOWED_HOSTS for a server bound to `bind`.
 
-    A wildcard bind cannot know its names, so any is taken; nothing is open there without a key or a login.
+    A wildcard bind cannot know its names, nor can a server behind a proxy, so any is taken: under a name that is not
+    loopback's, nothing is open without a key or a login.
     """
-    if bind in ("0.0.0.0", "::", ""):  # noqa: S104  # compared with, not bound to
+    if bind in ("0.0.0.0", "::", "") or CoreSettings.current().trusted_proxies:  # noqa: S104  # compared with, not bound to
         return ["*"]
     return [*LOOPBACK_NAMES, f"[{bind}]" if ":" in bind else bind]
 
@@ -200,10 +213,18 @@ def _authority(origin: str) -> str | None:
     return parts.netloc.lower() if parts.scheme in ("http", "https") else None
 
 
-def _is_local(info: ConnectionInfo, host: str) -> bool:
-    forwarded = any(FORWARDING.fullmatch(name) for name, _ in info.headers)
+def _is_from_here(info: ConnectionInfo, host: str) -> bool:
+    """Whether a request comes from this machine, and to a loopback name."""
     name = split_domain_port(host)[0]
-    return not forwarded and is_loopback(info.peer) and (name == "localhost" or is_loopback(name.strip("[]")))
+    return is_loopback(info.peer) and (name == "localhost" or is_loopback(name.strip("[]")))
+
+
+def _sign_of_a_proxy(info: ConnectionInfo) -> str:
+    """What shows that somebody between forwarded a request, in words; empty where nothing does."""
+    if info.http_version == "1.0":  # nginx's default towards what it serves; clients have spoken 1.1 for decades
+        return "speaks HTTP/1.0"
+    header = next((name for name, _ in info.headers if not CLIENTS_OWN.fullmatch(name)), None)
+    return f"carries the header {header[:100]!r}" if header else ""
 
 
 def _holder(keys: set[str]) -> str:

@@ -119,6 +119,17 @@ def check_url(text: str) -> None:
         raise ValueError(f"use an address of the form {form}, with libpq's parameters after a ?") from None
 
 
+def check_networks(text: str) -> None:
+    """Raises ValueError for a list of addresses and networks that is none."""
+    from ipaddress import ip_network
+
+    for each in text.split(","):
+        try:
+            ip_network(each.strip())
+        except ValueError:
+            raise ValueError("use addresses or networks, separated by commas, such as 127.0.0.1,10.0.0.0/8") from None
+
+
 def without_password(url: str) -> str:
     """A database URL as it may be shown: who, where, which database and how, but for what is secret."""
     parts = urlsplit(url)
@@ -156,6 +167,13 @@ class CoreSettings(Settings):
         "Ceiling (s) for every blocking wait, except where an operation tells a bound of its own.",
         minimum=0,
         maximum=86_400,
+    )
+    trusted_proxies: str | None = setting(
+        None,
+        "Addresses or networks of reverse proxies, separated by commas. Who comes through one has the address that its "
+        "X-Forwarded-For names, and is never local. Any Host is served then.",
+        check=check_networks,
+        live=False,
     )
     max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
 

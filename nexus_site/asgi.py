@@ -32,6 +32,7 @@ from core.database import store  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
+from nexus_site.serving.proxies import BehindProxies  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -138,4 +139,4 @@ def _tell_of_failure(task: asyncio.Task[None]) -> None:
 
 
 metrics.observe_calls()
-application = Bounded(Hub())
+application = BehindProxies(Bounded(Hub()))

@@ -95,6 +95,8 @@ PROXIED = """
     x-azure-socketip x-arr-log-id x-vercel-id x-nf-client-connection-ip x-remote-ip x-remote-addr remote-user
     x-proxy-id x-proxyuser-ip proxy-connection wl-proxy-client-ip x-gateway-request x-host x-scheme x-nginx-proxy
     x-request-start x-auth-request-email tailscale-user-login x-source-ip x-user-ip x-originating-ip x-haproxy-id
+    x-ingress-path x-hass-source x-remote-user-display-name x-tunnel-authorization tunnel-id ngrok-auth-user-email
+    front-end-https x-https x-amzn-mtls-clientcert-leaf x-sent-by-some-proxy-of-tomorrow
 """.split()
 DIRECT = """
     accept accept-encoding accept-language cache-control connection content-length content-type cookie dnt if-none-match
@@ -111,7 +113,15 @@ def test_it_takes_what_clients_send_by_themselves_for_local(header: str) -> None
 
 @pytest.mark.parametrize("header", PROXIED)
 def test_it_takes_no_forwarded_request_for_local(header: str) -> None:
-    assert status(info(**{header: "127.0.0.1"})) == 401
+    with pytest.raises(Refused) as refusal:
+        who(info(**{header: "127.0.0.1"}))
+    assert refusal.value.status == 401
+    assert header in refusal.value.message
+
+
+def test_it_takes_no_request_for_local_that_speaks_as_nginx_does_by_default() -> None:
+    """It adds no header, and names itself as the Host: its HTTP/1.0 is all that shows."""
+    assert status(replace(info(connection="close"), http_version="1.0")) == 401
 
 
 @pytest.mark.parametrize("peer", ["192.168.1.7", "8.8.8.8", "::2", "", None, "localhost", "::ffff:10.0.0.1"])

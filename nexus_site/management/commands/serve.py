@@ -71,7 +71,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             settings.NEXUS_REAPER = options["reaper"]
             settings.ALLOWED_HOSTS = [*allowed_hosts(host), *allowed_hosts(address)]  # a name, and what it means
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
-            if not settings.NEXUS_TRUSTS_LOCAL:
+            if not settings.NEXUS_TRUSTS_LOCAL or CoreSettings.current().trusted_proxies:
                 _lock_nobody_out()
             _serve([listening, *alone], local_url(address, port), places)
         waiting.WRITERS.shutdown()  # what was begun is written
