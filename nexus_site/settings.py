@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     *launch.APPS,
     "dashboard",
 ]
+LOGIN_REDIRECT_URL = "admin:index"  # where a login leads whose `next` is of another host
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "dashboard.login.ByToken"]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -150,6 +150,15 @@ def test_it_asks_for_a_login_when_a_request_is_not_direct(db: None, header: dict
     assert answer.status_code == 302
 
 
+@pytest.mark.parametrize("url", ["https://evil.test/", "//evil.test", "javascript:alert(1)"])
+def test_a_login_with_a_refused_next_leads_to_the_first_page(team: Ids, settings: Any, url: str) -> None:
+    settings.NEXUS_TRUSTS_LOCAL = False
+    User.objects.create_superuser("ada", password="correct horse")
+    form = {"username": "ada", "password": "correct horse", "next": url}
+    answer = Client(headers=LOCAL).post(f"/admin/login/?next={url}", form, follow=True)
+    assert (answer.redirect_chain, answer.status_code) == ([("/admin/", 302)], 200)
+
+
 def test_it_opens_to_an_operator_who_logs_in(team: Ids, settings: Any) -> None:
     settings.NEXUS_TRUSTS_LOCAL = False
     User.objects.create_superuser("ada", password="correct horse")
