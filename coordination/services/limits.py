@@ -8,6 +8,7 @@ A process keeps what is stored: at once where it was changed, elsewhere with the
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,14 +37,16 @@ class Kept(NamedTuple):
     refused: Sequence[str] | None
 
 
+_applying = threading.Lock()  # an older reading must not replace a newer one
 _kept: dict[tuple[str, str], Kept] = {}  # by scope and its name, as this process last saw it
 
 
 def apply() -> None:
     """Take over what is stored now."""
     global _kept
-    rows = AgentLimits.objects.values_list("scope", "name", "values", "allowed", "refused")
-    _kept = {(scope, name): Kept(*kept) for scope, name, *kept in rows}
+    with _applying:
+        rows = AgentLimits.objects.values_list("scope", "name", "values", "allowed", "refused")
+        _kept = {(scope, name): Kept(*kept) for scope, name, *kept in rows}
 
 
 def names() -> list[str]:

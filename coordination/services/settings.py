@@ -6,6 +6,7 @@ change was made, elsewhere with the first call a second later.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from core.operations.shapes import one_of
 
 REFRESH_SECONDS = 1.0
 
+_applying = threading.Lock()  # an older reading must not replace a newer one
 _applied: dict[str, str] = {}  # what is stored, as this process last saw it
 _looked = 0.0  # when it did, in seconds since the epoch
 
@@ -41,13 +43,14 @@ def refresh() -> None:
 def apply() -> None:
     """Bring `settings.NEXUS` to what is stored now."""
     global _applied
-    stored = dict(StoredSetting.objects.values_list("name", "value"))
-    if stored == _applied:
-        return
-    changed = {name for name, _ in stored.items() ^ _applied.items() if name in TABLE and source(name, {}) == "default"}
-    values = {name: _value(name, stored) for name in changed}
-    settings.NEXUS = settings.NEXUS.replaced(**values)
-    _applied = stored
+    with _applying:
+        stored = dict(StoredSetting.objects.values_list("name", "value"))
+        if stored == _applied:
+            return
+        differing = {name for name, _ in stored.items() ^ _applied.items() if name in TABLE}
+        values = {name: _value(name, stored) for name in differing if source(name, {}) == "default"}
+        settings.NEXUS = settings.NEXUS.replaced(**values)
+        _applied = stored
 
 
 def update(*, values: Mapping[str, Any], operator: str) -> None:

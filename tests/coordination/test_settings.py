@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +14,13 @@ from coordination.config import CoordinationSettings
 from coordination.models import Event, StoredSetting
 from coordination.services import settings as stored
 from coordination.toolset import run
+from core.clock import now
 from core.config import TABLE
 from core.operations.caller import Caller
+from core.waiting import with_store
+from inbox.config import InboxSettings
 from tests.conftest import Call
+from tests.core.waiting import LONG
 
 OLGA = Caller("rest", operator="olga")
 
@@ -136,3 +141,27 @@ def test_it_passes_over_what_it_does_not_understand() -> None:
         StoredSetting.objects.create(name=name, value=value, updated_at="2026-01-01T00:00Z", updated_by="olga")
     stored.apply()
     assert CoordinationSettings.current().max_event_limit == TABLE["max_event_limit"].default
+
+
+def test_an_older_reading_does_not_replace_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    StoredSetting.objects.create(name="inbox_lease_ttl_seconds", value="5", updated_at=now(), updated_by="ada")
+    as_value, read, changed = stored._value, threading.Event(), threading.Event()
+
+    def slow(name: str, values: Any) -> Any:
+        if threading.current_thread() is first:
+            read.set()
+            assert changed.wait(LONG)
+            second.join(0.5)  # which has to wait for the first
+        return as_value(name, values)
+
+    monkeypatch.setattr(stored, "_value", slow)
+    first = threading.Thread(target=with_store, args=(stored.apply,))
+    second = threading.Thread(target=with_store, args=(stored.apply,))
+    first.start()
+    assert read.wait(LONG)
+    StoredSetting.objects.update(value="6")
+    second.start()
+    changed.set()
+    for thread in (first, second):
+        thread.join(LONG)
+    assert InboxSettings.current().inbox_lease_ttl_seconds == 6
