@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -67,6 +67,34 @@ def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
     return outcomes
 
 
+class Failures:
+    """Log a failure that repeats: its traceback once, then how often it came."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._seen: dict[Hashable, tuple[Hashable, int]] = {}  # by subject: the failure, and how often it came in a row
+
+    def failed(self, subject: Hashable, message: str, error: Exception) -> None:
+        """Log `message` with the traceback where this failure is new to `subject`, else with the count at each power of
+        two."""
+        step = error.__traceback__
+        while step is not None and step.tb_next is not None:
+            step = step.tb_next
+        failure = (type(error), step and (step.tb_frame.f_code.co_filename, step.tb_lineno))  # texts may differ
+        former, count = self._seen.get(subject, (None, 0))
+        count = count + 1 if former == failure else 1
+        self._seen[subject] = failure, count
+        if count == 1:
+            self._logger.warning("%s (%s); it is tried again.", message, error, exc_info=error)
+        elif count & (count - 1) == 0:
+            self._logger.warning("%s (%s), %d times in a row by now.", message, error, count)
+
+    def succeeded(self, subject: Hashable, message: str) -> None:
+        """Log the end of the failures of `subject`, if it had any."""
+        if (last := self._seen.pop(subject, None)) is not None:
+            self._logger.warning("%s again, after %d failures.", message, last[1])
+
+
 async def work_forever(work: Work[Any, Any]) -> None:
     """Do what becomes due until cancelled; a failure of the store is logged, and the next round tries again."""
     await _Worker(work).work()
@@ -79,6 +107,7 @@ class _Worker(Generic[Item, Outcome]):
         self.kind = work
         self.threads = ThreadPoolExecutor(work.threads, thread_name_prefix=f"nexus-{work.name}")
         self.busy: set[str] = set()
+        self._failures = Failures(log)
 
     async def work(self) -> None:
         try:
@@ -86,9 +115,10 @@ class _Worker(Generic[Item, Outcome]):
                 while True:
                     try:
                         await self._round(tasks)
+                        self._failures.succeeded(None, f"{self.kind.name} is looked after")
                     except Exception as error:
                         if not moved(error):  # that is in the log already
-                            log.warning("%s could not be looked after (%s); it is tried again.", self.kind.name, error)
+                            self._failures.failed(None, f"{self.kind.name} could not be looked after", error)
                         await asyncio.sleep(self.kind.tick_seconds)
                     await asyncio.sleep(PACE_SECONDS)
         finally:
@@ -118,7 +148,8 @@ class _Worker(Generic[Item, Outcome]):
             while going and (item := await in_thread(WRITERS, partial(self.kind.claim, lane))) is not None:
                 outcome = await in_thread(self.threads, partial(self.kind.act, item))
                 going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+            self._failures.succeeded(lane, f"{self.kind.name}: {lane} goes on")
         except Exception as error:
-            log.warning("%s: %s was not finished (%s); it is tried again.", self.kind.name, lane, error)
+            self._failures.failed(lane, f"{self.kind.name}: {lane} was not finished", error)
         finally:
             self.busy.discard(lane)

@@ -152,6 +152,40 @@ async def test_it_goes_on_after_a_failure(
     assert "tried again" in caplog.text
 
 
+async def test_it_logs_the_traceback_of_a_failure_once_and_then_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    work, failures = Toys(bears=["a"]), iter(range(9))
+
+    def failing(item: str) -> str:
+        if (number := next(failures, None)) is not None:
+            raise ValueError(f"failure {number}, made by the test")
+        return "made"
+
+    work.act = failing  # type: ignore[method-assign]
+    async with at_work(work):
+        await until(lambda: work.settled == ["made"] and "again, after" in caplog.text)
+    assert caplog.text.count("Traceback") == 1
+    told = [record.getMessage() for record in caplog.records if record.name == "core.work"]
+    assert len(told) == 5
+    assert [line.partition("), ")[2] for line in told[1:4]] == [
+        f"{times} times in a row by now." for times in (2, 4, 8)
+    ]
+    assert told[4] == "toys: bears goes on again, after 9 failures."
+
+
+async def test_it_logs_the_traceback_of_each_other_failure(caplog: pytest.LogCaptureFixture) -> None:
+    work, failures = Toys(bears=["a"]), [ValueError("one"), ValueError("one"), KeyError("two")]
+
+    def failing(item: str) -> str:
+        if failures:
+            raise failures.pop(0)
+        return "made"
+
+    work.act = failing  # type: ignore[method-assign]
+    async with at_work(work):
+        await until(lambda: work.settled == ["made"])
+    assert caplog.text.count("Traceback") == 2
+
+
 async def test_it_finds_lanes_that_come_later() -> None:
     work = Toys()
     async with at_work(work):
