@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
+
+from django.db import transaction
 
 from control import hidden, rules
 from control.config import ControlSettings
@@ -26,6 +30,8 @@ from core.clock import now
 from core.database import write
 from core.limits import within_limit
 from core.operations.errors import NexusError, invalid
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,8 @@ def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None
     agent.ended_at = moment
     agent.save(update_fields=["ended_at"])
     tell("pool.ended", by, agent, moment, why=why)
+    if by is None:  # by itself: nobody else is told
+        transaction.on_commit(partial(log.warning, "The agent %r of the pool ended: %s.", agent.agent_id, why))
 
 
 def shut_down(actor: Actor, agent_id: str) -> PoolAgent:

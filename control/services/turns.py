@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Exists, Min, OuterRef
 from django.dispatch import Signal
 
@@ -25,6 +28,8 @@ from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
 from core.limits import within_limit
 from core.operations.errors import NexusError, invalid
+
+log = logging.getLogger(__name__)
 
 _waiting = Select(
     lambda: (
@@ -286,3 +291,6 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
         roster.leave(agent_id=agent.agent_id, moment=moment)
     told = {"why": ended.why[:200]} if ended.why else {}
     tell_turn(f"turn.{ended.status}", agent.agent_id, turn, moment, **told)
+    if ended.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
+        line = "A turn of %r %s: %s."
+        transaction.on_commit(partial(log.warning, line, agent.agent_id, ended.status, ended.why or "nobody said why"))

@@ -10,6 +10,7 @@ from typing import Any
 from control.services import turns
 from control.waking import kinds, services
 from core.waiting import READERS, WRITERS, in_thread, waiter
+from core.work import Failures
 from inbox.models import ARRIVALS
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ class Watch:
     def __init__(self) -> None:
         self._stirred = set(kinds.declared())
         self._looked = -RENEW_SECONDS
+        self._failures = Failures(log)
 
     def may_wake(self, event: Any) -> bool:
         """Whether an event may be one that wakes; remembers which kind."""
@@ -39,9 +41,10 @@ class Watch:
                 async with waiter().park(self.may_wake) as parked:  # first: what comes from here on wakes
                     while True:
                         await self.look()
+                        self._failures.succeeded(None, "agents are woken")
                         await parked.wait(LOOK_SECONDS)
             except Exception as error:
-                log.warning("No agents could be woken (%s); it is tried again.", error)
+                self._failures.failed(None, "no agents could be woken", error)
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:

@@ -27,6 +27,7 @@ from coordination.models import Event
 from core.clock import now
 from core.operations.errors import NexusError
 from core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
+from core.work import Failures
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Worker:
         self._claims: Parked | None = None
         self._stopping, self._patient = asyncio.Event(), True
         self._hub_ended: datetime | None = None
+        self._failures = Failures(log)
 
     def stop(self, at_once: bool = False) -> None:
         """Take no more turns; those under way get `pool_stop_seconds`, or no time at all."""
@@ -76,12 +78,13 @@ class Worker:
             await stored(self._begin, math.inf, twice=True)
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
+            tidying = (partial(in_thread, SLOW, leftovers.clear), partial(in_thread, SLOW, folding.fold_full))
             loops = [
                 asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
                 asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
                 asyncio.create_task(self._stay_alone(only)),
-                asyncio.create_task(self._end_idle()),
-                asyncio.create_task(self._tidy()),
+                asyncio.create_task(self._now_and_then("ending idle agents", LOOK_SECONDS, self._end_idle)),
+                asyncio.create_task(self._now_and_then("tidying up the pool", TIDY_SECONDS, *tidying)),
                 asyncio.create_task(Watch().work()),
             ]
             await self._stopping.wait()
@@ -116,9 +119,10 @@ class Worker:
                         self._claims = parked
                     while True:
                         await look()
+                        self._failures.succeeded(look, "the pool is looked after")
                         await parked.wait(LOOK_SECONDS)
             except Exception as error:
-                log.warning("The pool could not be looked after (%s); it is tried again.", error)
+                self._failures.failed(look, "the pool could not be looked after", error)
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _stay_alone(self, only: Alone) -> None:
@@ -132,23 +136,20 @@ class Worker:
         """On the thread that claims: what is taken by then, and not here, nobody is at."""
         turns.interrupt(KILLED, but=list(self.taking))
 
-    async def _end_idle(self) -> None:
+    async def _now_and_then(self, what: str, seconds: float, *steps: Callable[[], Awaitable[object]]) -> None:
+        """Take the steps every `seconds`; one that fails ends neither the others nor the loop."""
         while True:
-            if seconds := ControlSettings.current().pool_idle_seconds:
+            for number, step in enumerate(steps):
                 try:
-                    await in_thread(WRITERS, partial(pool.end_idle, seconds))
-                except (DatabaseError, NexusError) as error:
-                    log.warning("Idle agents could not be ended (%s); it is tried again.", error)
-            await asyncio.sleep(LOOK_SECONDS)
+                    await step()
+                    self._failures.succeeded((what, number), what)
+                except Exception as error:
+                    self._failures.failed((what, number), f"{what} failed", error)
+            await asyncio.sleep(seconds)
 
-    async def _tidy(self) -> None:
-        while True:
-            for tidy in (leftovers.clear, folding.fold_full):
-                try:
-                    await in_thread(SLOW, tidy)
-                except (DatabaseError, NexusError) as error:
-                    log.warning("The pool could not be tidied up (%s); it is tried again.", error)
-            await asyncio.sleep(TIDY_SECONDS)
+    async def _end_idle(self) -> None:
+        if seconds := ControlSettings.current().pool_idle_seconds:
+            await in_thread(WRITERS, partial(pool.end_idle, seconds))
 
     async def _claim(self) -> None:
         while await in_thread(WRITERS, self._claim_next):
@@ -237,7 +238,7 @@ class Worker:
             ended = await taking.take()
             await stored(partial(turns.settle, taking.turn, ended), STORE_SECONDS, twice=True)
         except Exception as error:
-            log.error("A turn's end could not be stored (%s); it counts as interrupted.", error)
+            log.error("A turn's end could not be stored (%s); it counts as interrupted.", error, exc_info=error)
             self._unsure.add(taking.turn.pk)
         finally:
             await taking.gone()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.db import OperationalError
+from django.test import TestCase
 
 from control import selectors
 from control.models import Entry, PoolAgent, Role, TurnStatus
@@ -56,6 +57,23 @@ def test_an_agent_with_nothing_to_do_ends() -> None:
         turns.settle(turn, Ended(TurnStatus.DONE, "done"))
         pool.end_idle(60)
     assert living() == {"parent", "child", "busy", "recent"}
+
+
+def test_the_log_says_why_one_ended_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    create("idle")
+    with time_machine.travel(now() + timedelta(seconds=100)), TestCase.captureOnCommitCallbacks(execute=True):
+        pool.end_idle(60)
+    assert "The agent 'idle' of the pool ended: it had nothing to do for 60 s." in caplog.text
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_the_log_says_why_a_turn_failed(status: TurnStatus, caplog: pytest.LogCaptureFixture) -> None:
+    create("ann")
+    turn = turns.claim(send("ann").pk)
+    assert turn
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        turns.settle(turn, Ended(TurnStatus(status), why="the model is away"))
+    assert f"A turn of 'ann' {status}: the model is away." in caplog.text
 
 
 def test_one_that_waits_to_be_woken_is_not_idle() -> None:

@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from control import following, monitoring, selectors
 from control.models import PoolAgent, Role, Turn, TurnStatus
 from control.runners.base import RunnerFailed, Scene
-from control.services import transcript, turns
+from control.services import pool, transcript, turns
 from control.services.turns import Ended
 from control.waking import bounds, services
 from control.worker import turn as taking
@@ -678,3 +678,29 @@ def plan(look: str) -> list[str]:
     """How the database goes about a query."""
     with connection.cursor() as cursor:
         return [row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {look}").fetchall()]
+
+
+async def test_what_fails_beside_the_turns_is_logged_once_and_tried_again(
+    committed: None, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries, done = [], asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def failing(*_: Any) -> None:
+        tries.append(1)
+        if len(tries) == 6:
+            loop.call_soon_threadsafe(done.set)
+        if len(tries) < 6:
+            raise ValueError("made by the test")
+
+    monkeypatch.setattr(pool, "end_idle", failing)
+    monkeypatch.setattr(work, "LOOK_SECONDS", 0.01)
+    configure(control=True, pool_idle_seconds=60)
+    worker = Worker(now())
+    at_it = asyncio.create_task(worker.work())
+    async with asyncio.timeout(LONG):
+        await done.wait()
+    worker.stop()
+    await at_it
+    assert caplog.text.count("Traceback") == 1
+    assert "ending idle agents failed (made by the test); it is tried again." in caplog.text
