@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ from coordination.models import Agent
 from core.apps import own_labels
 from core.database import store
 from core.database.migrations import shipped_migrations
-from core.database.sqlite import schema
-from core.database.sqlite.file import beside, refuse_damaged
+from core.database.sqlite import file, schema
+from core.database.sqlite.file import beside, first_bytes, refuse_damaged
 from core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.processes import environment
 from tests.conftest import Call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +70,81 @@ def test_it_makes_one_store_when_several_processes_start_on_a_fresh_home(tmp_pat
     assert execute(home / "nexus.db", "PRAGMA integrity_check") == [("ok",)]
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "nexus.db").stat().st_mode) == 0o600
+
+
+class Meddled(sqlite3.Connection):
+    """A connection after whose look for the migrations' table another process makes it."""
+
+    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+        rows = super().execute(sql, *parameters)
+        if "name = 'django_migrations'" in sql:
+            database = super().execute("PRAGMA database_list").fetchone()[2]
+            with closing(sqlite3.connect(database, factory=sqlite3.Connection)) as other, other:
+                other.execute("CREATE TABLE IF NOT EXISTS django_migrations (id INTEGER, app TEXT, name TEXT)")
+        return rows
+
+
+@pytest.mark.sqlite
+def test_it_takes_no_store_that_another_process_is_making_for_another_programs(
+    configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(tmp_path / "nexus.db", "PRAGMA journal_mode = WAL")
+    configure(home=tmp_path)
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Meddled))
+    assert store().pending()
+
+
+@pytest.mark.sqlite
+def test_it_takes_no_store_whose_header_has_just_been_written_for_an_emptied_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "nexus.db"
+    database.touch()
+    looked: list[Path] = []
+
+    def make_after_the_first_look(path: Path, count: int) -> bytes:
+        found = first_bytes(path, count)
+        if not looked:
+            looked.append(path)
+            other.execute("PRAGMA journal_mode = WAL")
+            other.execute("CREATE TABLE t (x)")
+        return found
+
+    monkeypatch.setattr(file, "first_bytes", make_after_the_first_look)
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        refuse_damaged(database)
+        assert beside(database, "-wal").exists()
+
+
+STARTED_TOGETHER = """
+import os, sys, threading
+import django
+django.setup()
+from coordination.models import Agent
+from core.database import store
+import core.database.sqlite.schema, filelock
+
+go, gone = os.pipe()
+children = []
+for _ in range(20):
+    if not (child := os.fork()):
+        os.close(gone)
+        os.read(go, 1)  # until the parent lets all go
+        store().prepare()
+        os._exit(Agent.objects.count())
+    children.append(child)
+os.close(gone)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+
+def test_twenty_that_start_together_on_a_fresh_home_all_use_one_store(tmp_path: Path) -> None:
+    environ = {**environment(tmp_path / "home"), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
+    said = subprocess.run(
+        [sys.executable, "-c", STARTED_TOGETHER], env=environ, cwd=ROOT, capture_output=True, text=True
+    )
+    assert said.stdout == f"{[0] * 20}\n", said.stderr
+    assert said.stderr == ""
 
 
 def test_it_ends_with_code_1_on_a_store_it_must_not_touch(tmp_path: Path) -> None:

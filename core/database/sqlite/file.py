@@ -25,7 +25,11 @@ def refuse_damaged(database: Path) -> None:
     if not database.is_file():  # a pipe would never answer
         raise not_a_store(database)
     start = first_bytes(database, len(HEADER))
-    if start != HEADER and (start or beside(database, "-wal").exists()):
+    if not start and beside(database, "-wal").exists():
+        start = first_bytes(database, len(HEADER))  # again: who makes a store writes its header, then begins a log
+        if not start:
+            raise not_a_store(database)
+    if start and start != HEADER:
         raise not_a_store(database)
     if log_is_missing(database):
         raise NexusError(

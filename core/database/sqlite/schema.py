@@ -58,6 +58,7 @@ def pending() -> bool:
     try:
         patience = CoreSettings.current().busy_timeout_ms / 1000
         with closing(sqlite3.connect(place.existing(database), timeout=patience, uri=True)) as store:
+            store.execute("BEGIN")  # one state: another process may be making the store, and its first table is ours
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             if not known and store.execute("SELECT 1 FROM sqlite_master WHERE type = 'table'").fetchone():
                 raise not_a_store(database)
