@@ -13,7 +13,7 @@ from coordination.models import RetentionPass
 from core import waiting
 from core.access import ConnectionInfo, identify
 from core.config import CoreSettings
-from core.database import store
+from core.database import store, write
 from core.operations.errors import NexusError
 from core.operations.replies import ok
 from core.rest.errors import refusal
@@ -67,7 +67,7 @@ def _checks() -> tuple[dict[str, bool], str | None]:
 def _writable() -> bool:
     """A write that is taken back: nothing else tells a read-only file or a full disk."""
     try:
-        with transaction.atomic():
+        with write():  # a writer like any other: who asks past the queue finds the store busy while others write
             RetentionPass.objects.create()
             transaction.set_rollback(True)
     except (DatabaseError, NexusError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 from coordination.toolset import run
+from core.database.sqlite.queue import WriterQueue
 from core.operations.caller import Caller
 from core.operations.runner import observers
 from nexus_site.serving import health, metrics
@@ -59,6 +61,21 @@ def test_it_is_not_ready_while_a_migration_is_missing(client: Client) -> None:
         assert ready(client) == (503, {"database": True, "migrations": False, "disk": True})
     finally:
         last.save()
+
+
+@pytest.mark.sqlite  # PostgreSQL has no queue of writers
+def test_it_asks_in_the_queue_of_the_writers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    first = WriterQueue.first
+
+    def counted(queue: WriterQueue, deadline: float) -> Any:
+        asked.append(threading.current_thread().name)
+        return first(queue, deadline)
+
+    monkeypatch.setattr(WriterQueue, "first", counted)
+    monkeypatch.setattr(WriterQueue, "in_burst", lambda queue: False)
+    assert ready(client)[0] == 200
+    assert [name for name in asked if name.startswith("nexus-readyz")] == asked[:1] != []
 
 
 @pytest.mark.sqlite  # how full the disk of a server is cannot be asked
