@@ -43,9 +43,9 @@ class Subscribers:
         await _check_own(self._choices.of(ctx), [uri], caller)
         connection = ctx.session._connection
         key = (id(connection), uri)
-        if key in self._subscribed:
-            return EmptyResult()
         await self._started()
+        if key in self._subscribed:  # asked behind the last await: the same request may have come twice at once
+            return EmptyResult()
 
         def notify(event: ServerEvent) -> None:
             if isinstance(event, ResourceUpdated):

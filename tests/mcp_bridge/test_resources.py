@@ -168,3 +168,14 @@ async def test_it_says_that_the_store_cannot_be_watched(
                     pass
     assert refusal.value.error.data["code"] == "DB_ERROR"
     assert refusal.value.error.data["cause"] == "cannot_open"
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")  # clients of before have it alone
+async def test_it_takes_the_same_subscription_once_however_often_it_comes_at_once(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_OF_AGENT", 1)
+    async with asyncio.timeout(START_SECONDS), connect("ann", mode="legacy") as client:
+        await asyncio.gather(*(client.subscribe_resource("nexus://inbox/ann") for _ in range(8)))
+        await client.unsubscribe_resource("nexus://inbox/ann")
+        await client.subscribe_resource("nexus://inbox/ann")  # which finds a place: nothing of the former is left
