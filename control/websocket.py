@@ -19,7 +19,8 @@ from control.rpc.endpoint import ENDPOINT
 from core.access import ConnectionInfo
 from core.listener import Listener
 from core.operations.caller import Caller, of_its_own
-from core.operations.errors import Code, NexusError
+from core.operations.errors import Code
+from core.operations.runner import documented
 from core.waiting import AUTHENTICATION, READERS, in_thread
 
 ENDED = 1000  # RFC 6455: what it was for is done
@@ -48,7 +49,8 @@ class AgentConsumer(Listener):
                 return start
 
             self.follower = Follower(who, await in_thread(READERS, begin))
-        except NexusError:
+        except Exception as failure:
+            documented(failure)  # the log has what nobody expects
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()

@@ -5,16 +5,16 @@ Checked in this order: HTTP's limits, the method, who calls, the route, JSON, JS
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from channels.auth import AuthMiddlewareStack
+from django.db import DatabaseError
 
 from control.members import find
 from control.naming import is_valid
 from control.rpc import stream
-from control.rpc.methods import code_of, operation_of
+from control.rpc.methods import error_response, operation_of
 from control.toolset import CONTROL
 from core.access import ConnectionInfo, Refused, check_place, identify
 from core.leaving import while_there
@@ -76,17 +76,20 @@ class Endpoint:
             await send({"type": "websocket.close"})
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if stream.asks(scope["path"]):
-            await STREAM(scope, receive, send)
-            return
         headers: list[tuple[bytes, bytes]] = []
         try:
+            if stream.asks(scope["path"]):
+                await STREAM(scope, receive, send)
+                return
             status, content = 200, await self._answer(scope, receive)
         except Failed as failed:
             status = failed.status
             content = serialize_response(make_error_response(None, failed.code, str(failed)))
             if status in (401, 405):
                 headers = [(b"www-authenticate", b"Bearer") if status == 401 else (b"allow", b"POST")]
+        except (DatabaseError, NexusError) as failure:  # where the caller, the agent or a login is looked up
+            error = runner.documented(failure)
+            status, content = error.code.status, serialize_response(error_response(None, error))
         body = content.encode()
         headers += [(b"content-type", b"application/json")] if body else []  # an empty one is no JSON
         headers += [(b"content-length", str(len(body)).encode())]
@@ -198,16 +201,11 @@ async def _dispatched(request: Request, agent_id: str | None, caller: Caller, in
     try:
         caller = await in_thread(AUTHENTICATION, lambda: _narrowed(caller, info))
     except NexusError as error:
-        return _error(request, error)
+        return error_response(request.id, error)
     outcome = await runner.aperform(CONTROL, caller, name, arguments)
     if outcome.error is not None:
-        return _error(request, outcome.error)
+        return error_response(request.id, outcome.error)
     return make_success_response(request.id, outcome.data)
-
-
-def _error(request: Request, error: NexusError) -> Response:
-    data = {"code": error.code.value, **({"details": error.details} if error.details else {})}
-    return make_error_response(request.id, code_of(error), error.message, json.loads(json.dumps(data, default=str)))
 
 
 def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 from control.errors import ControlCode
 from control.toolset import PREFIX
 from core.operations.errors import Code, NexusError
-from nexus_client.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, SERVER_ERROR
+from nexus_client.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    SERVER_ERROR,
+    Id,
+    Response,
+    make_error_response,
+)
 
 GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_server"))
 OF_AGENT = frozenset(("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "shutdown"))
@@ -35,3 +44,9 @@ def operation_of(method: str, of_agent: bool) -> str | None:
 def code_of(error: NexusError) -> int:
     """JSON-RPC's code for a documented error."""
     return CODES.get(error.code, SERVER_ERROR)
+
+
+def error_response(request_id: Id, error: NexusError) -> Response:
+    """JSON-RPC's answer for a documented error; `data` holds its own code, and its details where there are any."""
+    data = {"code": error.code.value, **({"details": error.details} if error.details else {})}
+    return make_error_response(request_id, code_of(error), error.message, json.loads(json.dumps(data, default=str)))

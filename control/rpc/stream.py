@@ -20,11 +20,11 @@ from django.core.serializers.json import DjangoJSONEncoder
 from control.drafts import Piece
 from control.following import Follower, Place, State, entry_told, is_over, may_follow, place
 from control.models import Entry
-from control.rpc.methods import code_of
+from control.rpc.methods import error_response
 from core.access import ConnectionInfo, Refused
 from core.leaving import while_there
 from core.operations.caller import Caller, of_its_own
-from core.operations.errors import Code, NexusError
+from core.operations.runner import documented
 from core.waiting import AUTHENTICATION, READERS, in_thread
 from nexus_client.jsonrpc import INVALID_REQUEST, make_error_response, serialize_response
 
@@ -81,11 +81,10 @@ class Stream:
             return
         try:
             follower = await self._begun(scope)
-        except NexusError as error:
+        except Exception as failure:  # of the store's driver, too
+            error = documented(failure)
             status = error.status if isinstance(error, Refused) else error.code.status
-            if error.code == Code.VALIDATION_ERROR:
-                status = 400
-            await _answer(send, status, serialize_response(make_error_response(None, code_of(error), error.message)))
+            await _answer(send, status, serialize_response(error_response(None, error)))
             return
         if follower is None:
             await _answer(send, 204, "")
@@ -128,7 +127,8 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
         async with aclosing(follower.follow()) as items:
             async for item in items:
                 yield _message(follower.place, item)
-    except NexusError as error:  # refused from here on, or the store is away: connecting again tells
+    except Exception as failure:  # refused from here on, or the store is away: connecting again tells
+        error = documented(failure)
         yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
 
 

@@ -23,6 +23,7 @@ from core.operations.caller import Caller, of_its_own
 from core.operations.errors import NexusError, invalid
 from core.operations.parameters import parse_cursor
 from core.operations.replies import failure
+from core.operations.runner import documented
 from core.waiting import AUTHENTICATION, READERS, in_thread
 
 
@@ -43,7 +44,8 @@ class EventsConsumer(Listener):
             await in_thread(AUTHENTICATION, who)
             filters, cursor = asked(parse_qs(info.query))
             start = await in_thread(READERS, newest_event_id) if cursor is None else cursor
-        except NexusError:
+        except Exception as error:
+            documented(error)  # the log has what nobody expects
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()

@@ -6,11 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.db.models import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.models import PoolAgent
 from control.rpc import methods
+from coordination.models import AgentKey
 from nexus_client.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -19,7 +23,7 @@ from nexus_client.jsonrpc import (
     PARSE_ERROR,
     SERVER_ERROR,
 )
-from tests.control.wire import Wire, request
+from tests.control.wire import TOKEN, Wire, request
 
 MAX_BODY = 1_048_576
 LIST = json.dumps(request("list_agents")).encode()
@@ -358,3 +362,27 @@ def test_it_answers_anything_with_a_documented_status_and_code(rpc: Wire, body: 
     if "error" in told:
         assert told["error"]["code"] in (PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS)
         assert (answer.status == 400) == (told["error"]["code"] == PARSE_ERROR)
+
+
+@pytest.mark.parametrize(
+    "method, path, shown, table",
+    [
+        ("POST", "/rpc", ("Authorization", f"Bearer nxs_{'0' * 48}"), AgentKey),
+        ("POST", "/agent/lead", ("Authorization", f"Bearer {TOKEN}"), PoolAgent),
+        ("GET", "/agent/lead/stream", ("Authorization", f"Bearer {TOKEN}"), PoolAgent),
+        ("GET", "/agent/lead/stream", ("Cookie", f"sessionid={'s' * 32}"), Session),
+    ],
+    ids=["a key", "an agent", "a stream", "a login"],
+)
+def test_it_answers_the_documented_error_where_the_store_fails_before_the_call(
+    rpc: Wire, method: str, path: str, shown: tuple[str, str], table: type[Model]
+) -> None:
+    name = table._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {name} RENAME TO away")
+        try:
+            answer = rpc.raw(path, method=method, token=None, headers=[shown])
+        finally:
+            cursor.execute(f"ALTER TABLE away RENAME TO {name}")
+    assert (answer.status, answer.json["id"], answer.code) == (503, None, -32004)
+    assert answer.json["error"]["data"]["code"] == "DB_ERROR"
