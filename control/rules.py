@@ -103,7 +103,22 @@ def may_read(permissions: Permissions, path: str) -> bool:
 
 def may_write(permissions: Permissions, path: str) -> bool:
     """Whether it writes at this path, resolved."""
-    return bool(WRITING & USES[permissions.preset]) and within(path, permissions.write_paths)
+    may = bool(WRITING & USES[permissions.preset]) and within(path, permissions.write_paths)
+    return may and not is_gits(path, permissions.write_paths)
+
+
+def is_gits(path: str, write_paths: Iterable[str]) -> bool:
+    """Whether a path lies in a `.git` that no write path names: what is written there, git may run."""
+    return _in_git(path) and not any(_in_git(root) and within(path, (root,)) for root in write_paths)
+
+
+def opens_git(write_paths: Iterable[str]) -> list[str]:
+    """The write paths that name a `.git`."""
+    return [path for path in write_paths if _in_git(path)]
+
+
+def _in_git(path: str) -> bool:
+    return any(part.lower() == ".git" for part in PurePath(path).parts)
 
 
 def may_create(permissions: Permissions) -> bool:
