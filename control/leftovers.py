@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from control.models import PoolAgent
-from control.runners.sandbox import HOMES
+from control.runners.confinement import HOMES
 from control.runners.traffic import DIRECTORY as LOGS
 from core.config import CoreSettings
 from core.contributions import DoctorCheck, Finding

@@ -111,6 +111,7 @@ class PoolWorktree(models.Model):
     base = models.CharField(max_length=64)  # the commit that it began at
     origin = models.CharField(max_length=PATH_LENGTH)  # the work tree that it was made from, and merges into
     origin_git_dir = models.CharField(max_length=PATH_LENGTH)
+    borrowed = models.JSONField(default=list)  # the directories of git's objects that it borrows from
     state = models.CharField(max_length=16, choices=WorktreeState, default=WorktreeState.OPEN)
     created_at = models.DateTimeField()
     merged_at = models.DateTimeField(null=True)  # last

@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from control import rules
 from control.models import Entry, Role, TurnStatus
-from control.runners import bus, processes, sandbox
+from control.runners import bus, confinement, processes, sandbox
 from control.runners.acp_client import PoolClient, storable
 from control.runners.acp_transport import BoundedLines
 from control.runners.base import Decision, RunnerFailed, Scene
@@ -65,14 +65,16 @@ class Place:
         """The command line, in the sandbox where there is one. Raises RunnerFailed."""
         if not self.is_confined:
             return list(command)
-        return sandbox.confined(command, self.runner, self.scene.agent, cwd=cwd, reading=[self.scratch, str(bus.RELAY)])
+        return confinement.confined(
+            command, self.runner, self.scene.agent, cwd=cwd, reading=[self.scratch, str(bus.RELAY)]
+        )
 
 
 async def take(runner: Acp, scene: Scene) -> Ended:
     """Take a turn. Raises RunnerFailed, and NOT_PERMITTED where a sandbox is required and there is none."""
     state = await in_thread(OUTSIDE, sandbox.state)
     sandbox.check(runner)
-    home = await in_thread(OUTSIDE, partial(sandbox.home_of, scene.agent)) if state.works else str(Path.home())
+    home = await in_thread(OUTSIDE, partial(confinement.home_of, scene.agent)) if state.works else str(Path.home())
     async with bus.key_of(scene.agent.agent_id) as key:
         with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
             given = (os.environ.get(name, "") for name in runner.env_from)

@@ -11,7 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -19,10 +19,9 @@ from pathlib import Path, PurePath
 from control import hidden
 from control.config import ControlSettings
 from control.members import refused
-from control.models import PoolAgent
 from control.rules import Permissions, within
 from control.runners.base import RunnerFailed
-from control.runners.configuration import Acp, Programs, Rehearsal, Runner
+from control.runners.configuration import Acp, Rehearsal, Runner
 from control.runners.programs import having
 
 PROGRAM = "bwrap"
@@ -40,7 +39,6 @@ ALONE = (
 )
 MOST_PROCESSES = 4_096  # of one sandbox
 INSIDE = Path(__file__).parent / "programs" / "inside.py"
-HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
 TRIAL_SECONDS = 10
 
 ENFORCED = "enforced by bubblewrap: its process sees programs and its directory, writes in its write paths alone, "
@@ -105,30 +103,6 @@ def check_programs(runner: Runner) -> None:
         raise refused("sandbox", f"`pool_sandbox` is required, and {state().why}; runner {runner.name!r} needs one.")
 
 
-def home_of(agent: PoolAgent) -> str:
-    """The agent's HOME in the sandbox, made where it is not; it lasts, for what an agent keeps of its sessions."""
-    home = Path(hidden.home()) / HOMES / agent.pk
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return str(home)
-
-
-def confined(
-    command: Sequence[str], runner: Runner, agent: PoolAgent, *, cwd: str, reading: Sequence[str] = ()
-) -> list[str]:
-    """The command line that runs a command as this agent, inside. Raises RunnerFailed."""
-    its_own = [str(Path(path).expanduser()) for path in runner.read_paths] if isinstance(runner, Programs) else []
-    if isinstance(runner, Acp):
-        its_own += _program(runner.command[0], (agent.permissions.cwd, *its_own))
-    return wrap(
-        command,
-        agent.permissions,
-        network=isinstance(runner, Programs) and runner.network,
-        cwd=cwd,
-        reading=[*its_own, *reading],
-        writing=[home_of(agent)],
-    )
-
-
 def wrap(
     command: Sequence[str],
     permissions: Permissions,
@@ -137,12 +111,59 @@ def wrap(
     cwd: str,
     reading: Sequence[str] = (),
     writing: Sequence[str] = (),
+    fixed: Mapping[str, list[str]] | None = None,
 ) -> list[str]:
     """The command line that runs a command inside.
 
-    It reads below the agent's directory and writes in its write paths. `reading` and `writing` are what it needs
-    besides; `cwd` is where it starts. Raises RunnerFailed for a directory that is not where it was when it was granted.
+    It reads below the agent's directory and writes in its write paths, but for the mounts `fixed`, by their place.
+    `reading` and `writing` are what it needs besides; `cwd` is where it starts. Raises RunnerFailed for a directory
+    that is not where it was when it was granted.
     """
+    mounts = _system()
+    for path in reading:
+        mounts[path] = ["--ro-bind-try", path, path]
+    granted = {permissions.cwd: "--ro-bind", **dict.fromkeys(permissions.write_paths, "--bind")}
+    meant = {path: there for path in granted if (there := found(path)) is not None}
+    if permissions.cwd not in meant:
+        raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
+    for path in meant:
+        mounts[path] = [granted[path], path, path]
+    mounts = {**(fixed or {}), **mounts}
+    home = hidden.home()
+    mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
+    for path in writing:
+        mounts[path] = ["--bind", path, path]
+    return _line(command, mounts, meant, network=network, cwd=cwd, hiding=home)
+
+
+def enclose(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    reading: Sequence[str] = (),
+    writing: Sequence[str] = (),
+    files: Sequence[str] = (),
+) -> list[str]:
+    """The command line that runs a command with the system's programs and these directories alone, without a network.
+
+    `files` are of the operator's own, read where they are there. Raises RunnerFailed for a directory that is not there,
+    or that a symlink leads to.
+    """
+    mounts: dict[str, list[str]] = _system()
+    meant: dict[str, os.stat_result] = {}
+    for path in files:
+        mounts[path] = ["--ro-bind-try", path, path]
+    for path, how in {**dict.fromkeys(reading, "--ro-bind"), **dict.fromkeys(writing, "--bind")}.items():
+        there = found(path)
+        if there is None:
+            raise RunnerFailed(f"there is no directory {path}")
+        meant[path] = there
+        mounts[path] = [how, path, path]
+    return _line(command, mounts, meant, network=False, cwd=cwd)
+
+
+def _system() -> dict[str, list[str]]:
+    """What every sandbox has, by the place: programs, private memory, devices."""
     mounts: dict[str, list[str]] = {}
     for path in SYSTEM:
         mounts[path] = ["--ro-bind-try", path, path]
@@ -151,33 +172,35 @@ def wrap(
     size = ["--size", str(MOST_PRIVATE)] if state().bounds_memory else []
     for path in PRIVATE:
         mounts[path] = [*size, "--tmpfs", path]
-    for path in (*_python(), *reading, str(INSIDE), having.__file__):
+    for path in (*python(), str(INSIDE), having.__file__):
         mounts[path] = ["--ro-bind-try", path, path]
     mounts["/proc"], mounts["/dev"] = ["--proc", "/proc"], ["--dev", "/dev"]
     mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # which root writes without any capability
-    granted = {permissions.cwd: "--ro-bind", **dict.fromkeys(permissions.write_paths, "--bind")}
-    meant = {path: found for path in granted if (found := _found(path)) is not None}
-    if permissions.cwd not in meant:
-        raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
-    for path in meant:
-        mounts[path] = [granted[path], path, path]
-    home = hidden.home()
-    mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
-    for path in writing:
-        mounts[path] = ["--bind", path, path]
+    return mounts
+
+
+def _line(
+    command: Sequence[str],
+    mounts: Mapping[str, list[str]],
+    meant: Mapping[str, os.stat_result],
+    *,
+    network: bool,
+    cwd: str,
+    hiding: str | None = None,
+) -> list[str]:
     ordered = sorted(mounts, key=lambda path: len(PurePath(path).parts))
     return [
         *(shutil.which(PROGRAM) or PROGRAM, *ALONE, *(() if network else ("--unshare-net",))),
         *(word for path in ordered for word in mounts[path]),
-        *_hidden_store(ordered, home),
+        *(() if hiding is None else _hidden_store(ordered, hiding)),
         *("--remount-ro", "/dev"),  # it is memory, too
         *("--chdir", cwd, "--", sys.executable, "-I", "-S", str(INSIDE), str(MOST_PROCESSES)),
-        *(f"{found.st_dev}:{found.st_ino}:{path}" for path, found in meant.items()),
+        *(f"{there.st_dev}:{there.st_ino}:{path}" for path, there in meant.items()),
         *("--", *command),
     ]
 
 
-def _found(path: str) -> os.stat_result | None:
+def found(path: str) -> os.stat_result | None:
     """What is at a granted path, None where nothing is. Raises RunnerFailed for what a symlink leads to: somebody who
     may write above it put that there since it was granted."""
     at = os.open("/", os.O_PATH | os.O_CLOEXEC)
@@ -198,16 +221,9 @@ def _found(path: str) -> os.stat_result | None:
     return found
 
 
-def _python() -> list[str]:
+def python() -> list[str]:
     """Where Python is, which the bus needs."""
     return [path for path in (sys.prefix, sys.base_prefix) if not within(path, SYSTEM)]
-
-
-def _program(name: str, seen: Sequence[str]) -> list[str]:
-    """The runner's own program, where what is `seen` does not hold it."""
-    found = shutil.which(name)
-    links = [] if found is None else [found, os.path.realpath(found)]
-    return [path for path in links if not within(path, (*SYSTEM, *_python(), *seen))]
 
 
 def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:

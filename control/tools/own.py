@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from control.runners import processes, sandbox
+from control.runners import confinement, processes, sandbox
 from control.runners.base import RunnerFailed, Scene
 from control.runners.configuration import runners
 from control.tools import files, programs, searching
@@ -126,7 +126,7 @@ def _confined(scene: Scene, command: list[str]) -> tuple[list[str], dict[str, st
         sandbox.check_programs(runner)
         if not sandbox.state().works:
             return command, {**env, "HOME": str(pathlib.Path.home())}
-        return sandbox.confined(command, runner, agent, cwd=agent.cwd), {**env, "HOME": sandbox.home_of(agent)}
+        return confinement.confined(command, runner, agent, cwd=agent.cwd), {**env, "HOME": confinement.home_of(agent)}
     except (NexusError, RunnerFailed) as failed:
         raise ToolFailed(f"The program cannot be started: {failed}.") from None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from control.worktrees.services import FOLDER
+from control.worktrees.trees import FOLDER, LOCKS
 from core.contributions import DoctorCheck, Finding
 
 THERE = """
@@ -39,10 +39,10 @@ def _worktrees(examination: Any) -> Iterator[Finding]:
             )
     home = Path(os.path.realpath(examination.path)) / FOLDER
     for place in sorted(home.iterdir()) if home.is_dir() else ():
-        if str(place) not in known:
+        if str(place) not in known and place.name != LOCKS:
             yield Finding(
                 f"{place} is the worktree of no agent: its making was cut off, or its record pruned.",
-                "Look into it, and remove it with `git worktree remove`.",
+                "Look into it, and remove the directory.",
             )
 
 

@@ -1,19 +1,31 @@
-"""git on a repository that may be hostile: none of its hooks, filters or drivers runs, and nothing asks or goes on."""
+"""git on a repository that may be hostile.
+
+What a repository configures (filters, drivers, monitors, includes, a `.git` that leads elsewhere) can make git run
+programs and read files. So git runs in a sandbox that has only the directories it needs, and no network; what it
+answers is data of bounded size. Where the machine has no sandbox, only the neutral configuration holds: there, the
+hub's own tools write nothing below a `.git`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-SECONDS = 120  # that one call may take
+from control.rules import within
+from control.runners import sandbox
+from control.runners.base import RunnerFailed
+
+SECONDS = 30  # that one call may take
 LARGEST = 1_000_000  # bytes of its answer that are read
+PRIVATE = "/tmp/nexus"  # noqa: S108 - in the sandbox's own memory
 UNREAD = "could not open directory"  # a warning, with which git goes on as if nothing were there
 NEUTRAL = {
     "core.hooksPath": os.devnull,
@@ -31,12 +43,13 @@ NEUTRAL = {
 }
 PROGRAMS = {  # what configured names may run, and what they run instead
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
-    "merge": {"driver": "false"},  # a conflict, told
+    "merge": {"driver": "false"},  # a conflict is reported instead
 }
+PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
 
 
 class GitFailed(Exception):
-    """git could not do it; the message is for people."""
+    """A git command failed. `str(error)` is safe to show to an operator."""
 
 
 @dataclass(frozen=True)
@@ -54,73 +67,71 @@ class Said:
 
 @dataclass(frozen=True)
 class Git:
-    """A work tree and the directory of its repository: what a `.git` in the tree says now is not asked."""
+    """A work tree, its git directory, and the directories that git may see besides."""
 
     work_tree: str
-    git_dir: str | None = None  # None: found, as git finds it
-    config: Mapping[str, str] = field(default_factory=dict)
+    git_dir: str
+    reading: tuple[str, ...] = ()
+    writing: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # that it reads besides, where they are there
+    config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
 
-    @staticmethod
-    def at(work_tree: str, git_dir: str | None = None) -> Git:
-        """With the repository's own programs switched off. Raises GitFailed."""
-        bare = Git(work_tree, git_dir, NEUTRAL)
-        names = bare.run("config", "--list", "--name-only", "-z", expect=(0, 1)).output.decode(errors="replace")
-        off: dict[str, str] = dict(NEUTRAL)
-        for name in names.split("\0"):
+    def without_programs(self) -> Git:
+        """The same, with the filters and merge drivers that are configured switched off. Raises GitFailed."""
+        listed = self.run("config", "--list", "--name-only", "-z", expect=(0, 1))
+        if listed.cut:
+            raise GitFailed("the repository's configuration is too large")
+        off = dict(self.config)
+        for name in os.fsdecode(listed.output).split("\0"):
             section, _, rest = name.partition(".")
             driver = rest.rpartition(".")[0]
             for key, value in PROGRAMS.get(section, {}).items():
                 if driver:
                     off[f"{section}.{driver}.{key}"] = value
-        return Git(work_tree, git_dir, off)
+        return replace(self, config=off)
 
-    def line(self, *arguments: str, index: str = "") -> str:
+    def line(self, *arguments: str) -> str:
         """The one line that a call answers. Raises GitFailed."""
-        return self.run(*arguments, index=index).line
+        return self.run(*arguments).line
 
-    def run(self, *arguments: str, index: str = "", expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
+    def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
         """Call git. Raises GitFailed for an exit code that is not expected, and after SECONDS."""
-        at = ["--work-tree", self.work_tree, "--git-dir", self.git_dir] if self.git_dir else []
-        with tempfile.TemporaryFile() as errors:
-            try:
-                process = subprocess.Popen(  # noqa: S603  # no shell; what others name stands where git expects it
-                    ["git", "--no-pager", *at, *arguments],  # noqa: S607  # the git of the person's path
-                    cwd=self.work_tree,
-                    env=self._environment(index),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                if not Path(self.work_tree).is_dir():
-                    raise GitFailed(f"there is no directory {self.work_tree}") from None
-                raise GitFailed(f"git could not be started: {error.strerror}") from None
-            late = threading.Event()
-            timer = threading.Timer(SECONDS, _stop, (process, late))
-            timer.start()
-            try:
-                assert process.stdout is not None
-                output = process.stdout.read(largest + 1)
-                cut = len(output) > largest
-                if cut:
-                    _stop(process)
-                code = process.wait()
-            finally:
-                timer.cancel()
-                _stop(process)
-                process.stdout.close() if process.stdout else None
-            if late.is_set():
-                raise GitFailed(f"git took longer than {SECONDS} seconds")
-            errors.seek(0)
-            said = errors.read(LARGEST).decode(errors="replace").strip()
-            if not cut and code not in expect:
-                raise GitFailed(f"git {arguments[0]}: {said[:400] or f'exit code {code}'}")
-            if UNREAD in said:
-                raise GitFailed(f"git {arguments[0]}: {said[said.index(UNREAD) :][:400]}")
-        return Said(code, output[:largest], cut)
+        at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir)
+        return self._said(("git", "--no-pager", *at, *arguments), {}, b"", expect, largest)
 
-    def _environment(self, index: str) -> dict[str, str]:
+    def script(self, text: str, values: Mapping[str, str], *, input: bytes = b"", largest: int = LARGEST) -> Said:
+        """Run a shell script, with `values` in its environment and SCRATCH, a directory that goes with it.
+
+        Raises GitFailed for an exit code that is not 0, and after SECONDS.
+        """
+        return self._said(("sh", "-euc", text), values, input, (0,), largest)
+
+    def _said(
+        self, command: Sequence[str], values: Mapping[str, str], input: bytes, expect: tuple[int, ...], largest: int
+    ) -> Said:
+        with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
+            if sandbox.state().works:
+                scratch, command = PRIVATE, self._enclosed(command)
+            env = {**self._environment(), **values, "SCRATCH": scratch}
+            said, errors = _call(command, self.work_tree, env, input, largest)
+        if not said.cut and said.code not in expect:
+            raise GitFailed(errors[-400:] or f"git ended with exit code {said.code}")
+        if UNREAD in errors:
+            raise GitFailed(errors[errors.index(UNREAD) :][:400])
+        return said
+
+    def _enclosed(self, command: Sequence[str]) -> list[str]:
+        program = shutil.which("git") or "git"
+        seen = (*sandbox.SYSTEM, *self.reading, *self.writing)
+        own = [path for path in (program, os.path.realpath(program)) if not within(path, seen)]
+        try:
+            return sandbox.enclose(
+                command, cwd=self.work_tree, reading=self.reading, writing=self.writing, files=(*own, *self.files)
+            )
+        except RunnerFailed as failed:
+            raise GitFailed(str(failed)) from None
+
+    def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "SYSTEMROOT") if name in os.environ}
         config = {"GIT_CONFIG_COUNT": str(len(self.config))}
         for number, (name, value) in enumerate(self.config.items()):
@@ -137,11 +148,42 @@ class Git:
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "none",
-            **({"GIT_INDEX_FILE": index} if index else {}),
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_GRAFT_FILE": os.devnull,
         }
 
 
-PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
+def _call(command: Sequence[str], cwd: str, env: Mapping[str, str], input: bytes, largest: int) -> tuple[Said, str]:
+    """What a command said, and its errors. Raises GitFailed."""
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as given:
+        given.write(input)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603  # no shell; what others name stands where git expects it
+                command, cwd=cwd, env=env, stdin=given, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+        except OSError as error:
+            if not Path(cwd).is_dir():
+                raise GitFailed(f"there is no directory {cwd}") from None
+            raise GitFailed(f"git could not be started: {error.strerror}") from None
+        late = threading.Event()
+        timer = threading.Timer(SECONDS, _stop, (process, late))
+        timer.start()
+        try:
+            assert process.stdout is not None
+            output = process.stdout.read(largest + 1)
+            cut = len(output) > largest
+            if cut:
+                _stop(process)
+            code = process.wait()
+        finally:
+            timer.cancel()
+            _stop(process)
+            process.stdout.close() if process.stdout else None
+        if late.is_set():
+            raise GitFailed(f"git took longer than {SECONDS} seconds")
+        errors.seek(0)
+        return Said(code, output[:largest], cut), errors.read(LARGEST).decode(errors="replace").strip()
 
 
 def _stop(process: subprocess.Popen[bytes], late: threading.Event | None = None) -> None:

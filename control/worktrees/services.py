@@ -19,13 +19,11 @@ from control.services import pool
 from control.telling import tell
 from control.worktrees import trees
 from control.worktrees.git import GitFailed
-from control.worktrees.trees import Difference, Merge, Tree
+from control.worktrees.trees import FOLDER, Difference, Merge, Tree
 from core.clock import now
 from core.config import CoreSettings
 from core.database import write
 from core.operations.errors import NexusError, not_found
-
-FOLDER = "worktrees"  # below the home
 
 Made = tuple[PoolAgent, Turn | None]
 
@@ -68,17 +66,15 @@ def _may_write(order: pool.Order, parent: PoolAgent | None, cwd: str) -> bool:
 def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
     """Raises GitFailed, and NOT_PERMITTED for a repository that reaches above the parent's directory."""
     within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
-    top, git_dir = (within.path, within.git_dir) if within else trees.origin_of(cwd)
-    if not rules.within(cwd, (top,)):
-        raise GitFailed("the repository's work tree is elsewhere")
-    if parent is not None and not rules.within(top, (parent.cwd,)):
+    origin = _own(within).as_origin if within else trees.origin_of(cwd)
+    if parent is not None and not rules.within(origin.top, (parent.cwd,)):
         raise refused("cwd", f"The whole repository must lie below the parent's directory, {parent.cwd}.")
     home = CoreSettings.current().home / FOLDER
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = (order.agent_id or "").lstrip(".")
     if not name or name.endswith((".", ".lock")):
         name = secrets.token_hex(4)
-    return trees.make(top, git_dir, str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}"), name)
+    return trees.make(origin, str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}"), name)
 
 
 def _there() -> list[PoolWorktree]:
@@ -105,7 +101,7 @@ def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> t
     """What became of an agent's tree. Raises as `get` does, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:
-        return row, trees.difference(_of(row))
+        return row, trees.difference(_own(row))
     except GitFailed as error:
         raise _refused(str(error)) from None
 
@@ -117,7 +113,7 @@ def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[
     """
     row = _decided(actor, agent_id, worktree_id, "merge")
     try:
-        merged = trees.merge(_of(row), f"Merge {row.branch}, the work of {row.agent.agent_id}")
+        merged = trees.merge(_own(row), f"Merge {row.branch}, the work of {row.agent.agent_id}")
     except GitFailed as error:
         raise _refused(str(error)) from None
     moment = now()
@@ -134,7 +130,7 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
     """Commit what is not committed on the tree's branch, and leave both there. Raises as `merge` does."""
     row = _decided(actor, agent_id, worktree_id, "keep")
     try:
-        trees.keep(_of(row), f"Work of {row.agent.agent_id}, kept")
+        trees.keep(_own(row), f"Work of {row.agent.agent_id}, kept")
     except GitFailed as error:
         raise _refused(str(error)) from None
     _settle(row, WorktreeState.KEPT, actor)
@@ -151,7 +147,7 @@ def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, chan
     if below is not None:
         raise _refused(f"that of {below.agent.agent_id!r} merges into it; keep or discard that one first")
     if not changes_too:
-        _check_merged(_of(row))
+        _check_merged(row)
     try:
         trees.take_away(_of(row))
     except GitFailed as error:
@@ -160,9 +156,9 @@ def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, chan
     return row
 
 
-def _check_merged(tree: Tree) -> None:
+def _check_merged(row: PoolWorktree) -> None:
     try:
-        if not trees.is_changed(tree):
+        if not trees.is_changed(_own(row)):
             return
         why = "it holds what was not merged; merge or keep it, or say that its changes go, too"
     except GitFailed as error:
@@ -197,7 +193,27 @@ def _tell(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **told: 
 
 
 def _of(row: PoolWorktree) -> Tree:
-    return Tree(**{field.name: getattr(row, field.name) for field in fields(Tree)})
+    tree = Tree(**{field.name: getattr(row, field.name) for field in fields(Tree)})
+    return replace(tree, borrowed=tuple(tree.borrowed))
+
+
+def _own(row: PoolWorktree) -> Tree:
+    """The tree of a row; one that an older version linked to its origin's repository becomes its own first.
+
+    Raises GitFailed.
+    """
+    tree = _of(row)
+    if tree.is_own:
+        return tree
+    above = PoolWorktree.objects.filter(path=row.origin).first()
+    if above is not None:
+        origin = _own(above).as_origin
+    else:
+        objects = (str(Path(trees.repository_of(tree)) / "objects"),)
+        origin = trees.Origin(row.origin, row.origin_git_dir, objects)
+    tree = trees.adopt(tree, origin)
+    PoolWorktree.objects.filter(pk=row.pk).update(**tree.as_kept)
+    return tree
 
 
 def _refused(why: str, **details: str) -> NexusError:

@@ -22,8 +22,8 @@ from control.services import turns
 from control.toolset import CONTROL
 from control.worktrees import trees
 from control.worktrees.checks import CHECKS
-from control.worktrees.git import Git, GitFailed, Said
-from control.worktrees.services import FOLDER
+from control.worktrees.git import Git, GitFailed
+from control.worktrees.trees import FOLDER, LOCKS
 from coordination.models import Event
 from core.config import CoreSettings
 from core.operations import runner
@@ -140,12 +140,7 @@ def test_it_finds_each_of_the_trees_that_agents_of_one_name_left(made: Path, rep
 def test_it_tells_only_whole_names_of_very_many_files(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         (made / f"file-{number:02}").touch()
-    run = Git.run
-
-    def bounded(git: Git, *arguments: str, **more: Any) -> Said:
-        return run(git, *arguments, **(more | {"largest": 85} if "--name-only" in arguments else more))
-
-    monkeypatch.setattr(Git, "run", bounded)
+    monkeypatch.setattr(trees, "NAMES_BYTES", 84)
     answer = does("pool_worktree_diff", agent_id="smith")["data"]
     assert answer["files"] == [f"file-{number:02}" for number in range(10)]
     assert answer["truncated"]
@@ -270,7 +265,7 @@ def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merge
     assert not place.exists()
 
 
-@pytest.mark.parametrize("gone", ["the directory", "the repository", "the origin"])
+@pytest.mark.parametrize("gone", ["the directory", "the repository"])
 def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
     db: None, repository: Path, tmp_path: Path, gone: str
 ) -> None:
@@ -279,7 +274,7 @@ def test_it_discards_a_tree_of_which_nothing_can_be_told_when_that_is_said(
     assert does("pool_create_agent", agent_id="smith", cwd=str(side), worktree=True)["ok"]
     does("pool_destroy_agent", agent_id="smith")
     place = Path(PoolWorktree.objects.get().path)
-    shutil.rmtree({"the directory": place, "the repository": repository, "the origin": side}[gone])
+    shutil.rmtree({"the directory": place, "the repository": repository}[gone])
     refusal = does("pool_worktree_discard", agent_id="smith")["error"]
     assert refusal["details"]["field"] == "changes_too" and "cannot be told" in refusal["message"]
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
@@ -406,7 +401,7 @@ def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path,
     assert git(repository, "branch", "--list", "nexus/*") == ""
     assert git(repository, "worktree", "list").count("\n") == 0
     place = CoreSettings.current().home / FOLDER
-    assert not place.exists() or list(place.iterdir()) == []
+    assert {made.name for made in place.iterdir()} <= {LOCKS}
 
 
 @pytest.mark.parametrize("agent_id", [".helper", "a.lock", "ends."])
@@ -423,62 +418,46 @@ def test_it_makes_another_branch_where_the_name_is_taken(made: Path, repository:
 
 
 def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> None:
-    top, git_dir = trees.origin_of(str(repository))
-    made = at_once([partial(trees.make, top, git_dir, str(tmp_path / f"tree{n}"), "twin") for n in range(4)])
+    origin = trees.origin_of(str(repository))
+    made = at_once([partial(trees.make, origin, str(tmp_path / f"tree{n}"), "twin") for n in range(4)])
     assert len({tree.branch for tree in made}) == 4
     assert all(git(Path(tree.path), "rev-parse", "HEAD") == made[0].base for tree in made)
 
 
-def test_it_changes_trees_while_nobody_else_does(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """git fails over what another git has half made: of all processes one at a time, from a tree of a tree, too."""
-    changing = ("worktree", "commit-tree", "update-ref", "merge-tree", "merge")
-    run, free = Git.run, []
+def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
+    made = [trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
+    for tree in made:
+        Path(tree.path, Path(tree.path).name).touch()
+    assert all(merged.commit for merged in at_once([partial(trees.merge, tree, "Merged") for tree in made]))
+    assert len(list(repository.glob("tree*"))) == 3
 
-    def watched(self: Git, *arguments: str, **more: Any) -> Said:
-        if arguments[0] in changing:
-            held = os.open(repository / ".git", os.O_RDONLY)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                free.append(arguments)
-            except BlockingIOError:
-                pass
-            finally:
-                os.close(held)
-        return run(self, *arguments, **more)
 
-    monkeypatch.setattr(Git, "run", watched)
-    first = trees.make(*trees.origin_of(str(repository)), str(tmp_path / "first"), "twin")
-    second = trees.make(*trees.origin_of(first.path), str(tmp_path / "second"), "twin")
+def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, tmp_path: Path) -> None:
+    first = trees.make(trees.origin_of(str(repository)), str(tmp_path / "first"), "twin")
+    second = trees.make(first.as_origin, str(tmp_path / "second"), "twin")
     Path(second.path, "new.txt").touch()
     trees.keep(second, "Kept")
     Path(second.path, "newer.txt").touch()
     assert trees.merge(second, "Merged").commit is not None
     trees.take_away(second)
-    assert free == []
+    assert git(Path(first.path), "branch", "--list", "nexus/*") == "* nexus/twin"
+    assert trees.merge(first, "Merged").commit is not None
+    assert (repository / "new.txt").exists() and (repository / "newer.txt").exists()
 
 
-def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
-    made = [trees.make(*trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(4)]
-    for tree in made:
-        Path(tree.path, Path(tree.path).name).touch()
-    assert all(merged.commit for merged in at_once([partial(trees.merge, tree, "Merged") for tree in made]))
-    assert len(list(repository.glob("tree*"))) == 4
-
-
-def test_a_repository_that_somebody_keeps_is_not_waited_for_for_ever(
+def test_a_repository_that_another_process_is_at_is_not_waited_for_for_ever(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trees, "LOCK_SECONDS", 0)
-    held = os.open(repository / ".git", os.O_RDONLY)
+    origin = trees.origin_of(str(repository))
+    with trees._alone(origin.common), pytest.raises(GitFailed, match="keeps its repository locked"):
+        trees.make(origin, str(tmp_path / "tree"), "twin")
+    held = os.open(repository / ".git", os.O_RDONLY)  # as an agent can, which reads there
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(GitFailed, match="keeps its repository locked"):
-            trees.make(*trees.origin_of(str(repository)), str(tmp_path / "tree"), "twin")
+        assert trees.make(origin, str(tmp_path / "tree"), "twin").branch == "nexus/twin"
     finally:
         os.close(held)
-    assert trees.make(*trees.origin_of(str(repository)), str(tmp_path / "tree"), "twin").branch == "nexus/twin"
 
 
 async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
@@ -508,7 +487,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
 
 
 def test_it_runs_nothing_that_a_repository_configures(db: None, repository: Path, tmp_path: Path) -> None:
-    """Hooks, filters, merge drivers and monitors of a hostile repository; and one that the agent puts in place."""
+    """Hooks, filters, merge drivers and monitors of a hostile repository."""
     proof = tmp_path / "proof"
     script = f"touch {proof}; cat"
     for hook in ("post-checkout", "post-merge", "pre-commit", "reference-transaction", "post-index-change"):
@@ -528,12 +507,6 @@ def test_it_runs_nothing_that_a_repository_configures(db: None, repository: Path
 
     assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
     made = Path(PoolWorktree.objects.get().path)
-    evil = tmp_path / "evil"
-    evil.mkdir()
-    git(evil, "init", "--quiet")
-    git(evil, "config", "core.fsmonitor", script)
-    (made / ".git").unlink()
-    (made / ".git").write_text(f"gitdir: {evil / '.git'}\n")
     (made / "notes.txt").write_text("mine\n")
     assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["notes.txt"]
     (repository / "notes.txt").write_text("theirs\n")
@@ -547,15 +520,15 @@ def test_it_runs_nothing_that_a_repository_configures(db: None, repository: Path
 
 def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "git"
-    program.write_text("#!/bin/sh\nsleep 600 & echo $! > $TMPDIR/child; wait\n")
+    program.write_text("#!/bin/sh\nsleep 600 & echo $! > child; wait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("control.worktrees.git.SECONDS", 1)
+    place = str(repository)
     with pytest.raises(GitFailed, match="longer than 1 seconds"):
-        Git(str(repository)).run("status")
-    child = int((tmp_path / "child").read_text())
-    until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+        Git(place, place, (), (place,)).run("status")
+    assert (repository / "child").exists()
+    until(lambda: not [each for each in psutil.Process().children(recursive=True) if each.name() == "sleep"])
 
 
 class Looked:

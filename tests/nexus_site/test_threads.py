@@ -102,7 +102,7 @@ def with_worktree(place: Path) -> str:
     agent = create("ann", cwd=str(place))
     moment = now()
     PoolWorktree.objects.create(
-        worktree_id="tree", agent=agent, path=str(place), git_dir="x", branch="x", base="x", origin="x",
+        worktree_id="tree", agent=agent, path=str(place), git_dir=f"{place}/.git", branch="x", base="x", origin="x",
         origin_git_dir="x", created_at=moment,
     )  # fmt: skip
     pool.end(agent, None, moment, why="a test")

@@ -1,0 +1,339 @@
+"""What an agent may write into its worktree, and that the hub's git runs and reads nothing of it outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.models import PoolAgent, PoolWorktree
+from control.runners import confinement, sandbox
+from control.runners.configuration import Acp
+from control.worktrees import trees
+from tests.control.test_worktrees import does, git, made, pool, repository
+
+__all__ = ["made", "pool", "repository"]
+
+SECRET = "s3cret-of-another-repository"
+
+
+@pytest.fixture(autouse=True)
+def enclosed() -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+
+
+class Attack:
+    """An agent's worktree, a repository that is not its own, and a program that leaves marks where it runs."""
+
+    def __init__(self, tree: Path, origin: Path, outside: Path) -> None:
+        self.tree, self.origin, self.outside = tree, origin, outside
+        outside.mkdir()
+        self.marks = [outside / "ran", origin / "ran"]
+        self.program = f"touch {' '.join(map(str, self.marks))}; cat"
+        self.script = tree / "evil.sh"
+        self.script.write_text(f"#!/bin/sh\n{self.program}\n")
+        self.script.chmod(0o755)
+        self.foreign = outside / "foreign"
+        self.foreign.mkdir()
+        git(self.foreign, "init", "--quiet")
+        (self.foreign / "secret.txt").write_text(SECRET)
+        git(self.foreign, "add", ".")
+        git(self.foreign, "commit", "--quiet", "-m", "Secret")
+        self.secret = git(self.foreign, "rev-parse", "HEAD")
+
+    def config(self, text: str) -> None:
+        with (self.tree / ".git" / "config").open("a") as opened:
+            opened.write(text)
+
+
+def include_if(a: Attack) -> None:
+    included = a.tree / "more"
+    included.write_text(f'[filter "evil"]\nclean = {a.script}\nsmudge = {a.script}\n')
+    a.config(f'[includeIf "gitdir:**"]\npath = {included}\n')
+    (a.tree / ".gitattributes").write_text("* filter=evil\n")
+
+
+def filter_that_is_no_utf8(a: Attack) -> None:
+    with (a.tree / ".git" / "config").open("ab") as opened:
+        opened.write(b'[filter "ev\xffil"]\nclean = ' + os.fsencode(a.script) + b"\n")
+    (a.tree / ".gitattributes").write_bytes(b"* filter=ev\xffil\n")
+
+
+def large_configuration(a: Attack) -> None:
+    a.config("".join(f'[a "{number:060}"]\nb = c\n' for number in range(20_000)))
+    a.config(f'[filter "evil"]\nclean = {a.script}\nprocess = {a.script}\n')
+    (a.tree / ".gitattributes").write_text("* filter=evil\n")
+
+
+def own_programs(a: Attack) -> None:
+    for name in ("core.fsmonitor", "core.sshCommand", "diff.external", "diff.evil.textconv", "merge.evil.driver"):
+        git(a.tree, "-c", "core.fsmonitor=false", "config", name, str(a.script))
+    for name in ("filter.evil.clean", "filter.evil.smudge", "core.pager", "core.alternateRefsCommand"):
+        git(a.tree, "-c", "core.fsmonitor=false", "config", name, str(a.script))
+    (a.tree / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
+    (a.origin / "notes.txt").write_text("theirs\n")
+    git(a.origin, "commit", "--quiet", "--all", "-m", "Theirs")
+
+
+def hooks(a: Attack) -> None:
+    (a.tree / "hooks").mkdir()
+    for name in ("post-checkout", "pre-commit", "reference-transaction", "post-index-change", "post-merge"):
+        shutil.copy(a.script, a.tree / "hooks" / name)
+    git(a.tree, "config", "core.hooksPath", str(a.tree / "hooks"))
+    shutil.copytree(a.tree / "hooks", a.tree / ".git" / "hooks", dirs_exist_ok=True)
+
+
+def foreign_gitdir(a: Attack) -> None:
+    shutil.rmtree(a.tree / ".git")
+    (a.tree / ".git").write_text(f"gitdir: {a.foreign / '.git'}\n")
+
+
+def symlinked_gitdir(a: Attack) -> None:
+    shutil.rmtree(a.tree / ".git")
+    (a.tree / ".git").symlink_to(a.foreign / ".git")
+
+
+def common_directory(a: Attack) -> None:
+    (a.tree / ".git" / "commondir").write_text(f"{a.foreign / '.git'}\n")
+    (a.tree / ".git" / "HEAD").write_text(f"{a.secret}\n")
+
+
+def symlinked_objects(a: Attack) -> None:
+    shutil.rmtree(a.tree / ".git" / "objects")
+    (a.tree / ".git" / "objects").symlink_to(a.foreign / ".git" / "objects")
+    (a.tree / ".git" / "HEAD").write_text(f"{a.secret}\n")
+
+
+def alternates(a: Attack) -> None:
+    with (a.tree / ".git" / "objects" / "info" / "alternates").open("a") as opened:
+        opened.write(f"{a.foreign / '.git' / 'objects'}\n")
+    (a.tree / ".git" / "HEAD").write_text(f"{a.secret}\n")
+
+
+def other_work_tree(a: Attack) -> None:
+    git(a.tree, "config", "core.worktree", str(a.foreign))
+
+
+def links_to_files(a: Attack) -> None:
+    (a.tree / "link").symlink_to(a.foreign / "secret.txt")
+    (a.tree / ".gitattributes").symlink_to(a.foreign / "secret.txt")
+    (a.tree / ".git" / "info" / "exclude").unlink(missing_ok=True)
+    (a.tree / ".git" / "info" / "exclude").symlink_to(a.foreign / "secret.txt")
+
+
+def nested_repository(a: Attack) -> None:
+    inner = a.tree / "inner"
+    inner.mkdir()
+    git(inner, "init", "--quiet")
+    git(inner, "commit", "--quiet", "--allow-empty", "-m", "Inner")
+    git(a.tree, "add", "inner")
+    git(a.tree, "commit", "--quiet", "-m", "With a repository")
+    (a.tree / ".gitmodules").write_text(f'[submodule "inner"]\npath = inner\nurl = x\nupdate = !{a.script}\n')
+    git(a.tree, "config", "submodule.inner.update", f"!{a.script}")
+    git(a.tree, "config", "submodule.recurse", "true")
+    git(inner, "config", "core.fsmonitor", str(a.script))
+
+
+def pipe_that_is_included(a: Attack) -> None:
+    os.mkfifo(a.tree / "pipe")
+    a.config(f"[include]\npath = {a.tree / 'pipe'}\n")
+
+
+def pipe_for_attributes(a: Attack) -> None:
+    os.mkfifo(a.tree / ".gitattributes")
+
+
+def hostile_index(a: Attack) -> None:
+    (a.tree / ".git" / "index").write_bytes(b"DIRC" + b"\xff" * 4_096)
+
+
+def grafts(a: Attack) -> None:
+    (a.tree / ".git" / "info" / "grafts").write_text(f"{git(a.tree, 'rev-parse', 'HEAD')} {a.secret}\n")
+    (a.tree / ".git" / "shallow").write_text(f"{git(a.tree, 'rev-parse', 'HEAD')}\n")
+    (a.tree / ".git" / "objects" / "info" / "commit-graph").write_bytes(b"CGPH" + b"\xff" * 4_096)
+
+
+def replaced(a: Attack) -> None:
+    git(a.tree, "commit", "--quiet", "--allow-empty", "-m", "Other")
+    git(a.tree, "replace", "HEAD", "HEAD~1")
+
+
+def _commits_tree(a: Attack, *entries: tuple[str, str]) -> None:
+    """Commit a tree with these entries, mode and name, whatever git thinks of them."""
+    blob = git(a.tree, "hash-object", "-w", "evil.sh")
+    lines = b"".join(
+        f"{mode} {name}\0".encode()
+        + bytes.fromhex(blob if mode != "40000" else git(a.tree, "rev-parse", "HEAD^{tree}"))
+        for mode, name in entries
+    )
+    raw = a.tree / "raw"
+    raw.write_bytes(lines)
+    tree = git(a.tree, "hash-object", "-w", "-t", "tree", "--literally", "raw")
+    raw.unlink()
+    commit = git(a.tree, "commit-tree", "-p", "HEAD", "-m", "Evil", tree)
+    git(a.tree, "update-ref", "refs/heads/nexus/smith", commit)
+    git(a.tree, "read-tree", "HEAD~1")
+
+
+def git_directory_in_a_tree(a: Attack) -> None:
+    _commits_tree(a, ("40000", ".git"))
+
+
+def parent_directory_in_a_tree(a: Attack) -> None:
+    _commits_tree(a, ("100755", ".."))
+
+
+def incomplete_history(a: Attack) -> None:
+    commit = f"tree {git(a.tree, 'rev-parse', 'HEAD^{tree}')}\nparent {a.secret}\nauthor a <a> 1 +0000\n"
+    (a.tree / "raw").write_text(commit + "committer a <a> 1 +0000\n\nEvil\n")
+    commit = git(a.tree, "hash-object", "-w", "-t", "commit", "--literally", "raw")
+    (a.tree / ".git" / "HEAD").write_text(f"{commit}\n")
+
+
+ATTACKS: dict[str, tuple[Callable[[Attack], None], bool]] = {  # and whether that the work comes in is as well as none
+    "a conditional include": (include_if, True),
+    "a filter whose name is no UTF-8": (filter_that_is_no_utf8, True),
+    "a configuration over 1 MB": (large_configuration, True),
+    "a monitor, filters and drivers": (own_programs, True),
+    "hooks": (hooks, True),
+    "a .git file that leads to another repository": (foreign_gitdir, False),
+    "a .git symlink to another repository": (symlinked_gitdir, False),
+    "a commondir that leads to another repository": (common_directory, False),
+    "a symlink to the objects of another repository": (symlinked_objects, False),
+    "alternates of another repository": (alternates, False),
+    "a work tree elsewhere": (other_work_tree, True),
+    "symlinks to a file elsewhere": (links_to_files, True),
+    "a nested repository as a submodule": (nested_repository, True),
+    "a pipe as an included configuration": (pipe_that_is_included, False),
+    "a pipe for attributes": (pipe_for_attributes, False),
+    "an index that is none": (hostile_index, True),
+    "grafts, a shallow file and a commit graph": (grafts, True),
+    "replaced commits": (replaced, True),
+    "a .git in a committed tree": (git_directory_in_a_tree, True),
+    "a .. in a committed tree": (parent_directory_in_a_tree, True),
+    "a history that is not there": (incomplete_history, False),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_nothing_of_it_runs_or_is_read_outside(
+    made: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    attack = Attack(made, repository, tmp_path / "outside")
+    play, comes_in = ATTACKS[name]
+    (made / "notes.txt").write_text("mine\n")
+    play(attack)
+    for mark in attack.marks:  # of the agent's own git, while it played
+        mark.unlink(missing_ok=True)
+    if "pipe" in name:
+        monkeypatch.setattr("control.worktrees.git.SECONDS", 2)
+    for operation in ("diff", "merge", "keep"):
+        answer = does(f"pool_worktree_{operation}", agent_id="smith")
+        assert SECRET not in str(answer)
+        if not answer["ok"]:
+            assert answer["error"]["code"] == "WORKTREE_REFUSED"
+        elif operation == "diff":
+            assert comes_in
+    assert not [mark for mark in attack.marks if mark.exists()]
+    shown = subprocess.run(["git", "log", "--all", "--patch"], cwd=repository, check=True, capture_output=True)
+    assert SECRET.encode() not in shown.stdout
+    git(repository, "fsck", "--strict", "--no-dangling")
+
+
+def test_more_than_is_taken_in_is_refused(made: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "PACK_BYTES", 100_000)
+    (made / "large").write_bytes(os.urandom(300_000))
+    for operation in ("diff", "merge", "keep"):
+        error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
+        assert error["code"] == "WORKTREE_REFUSED" and "over 100000 bytes" in error["message"]
+    assert not (repository / "large").exists()
+
+
+def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path) -> None:
+    tree = next(iter(PoolWorktree.objects.all()))
+    with trees._lock(tree.path) as is_free:
+        assert is_free()
+        error = does("pool_worktree_diff", agent_id="smith")["error"]
+    assert error["code"] == "WORKTREE_REFUSED" and "call again" in error["message"]
+    assert does("pool_worktree_diff", agent_id="smith")["ok"]
+
+
+def _as_agent(agent: PoolAgent, command: str) -> str:
+    """What a command prints that an agent runs in its sandbox."""
+    runner = Acp(kind="acp", name="agent", command=["agent"])
+    line = confinement.confined(["sh", "-ec", command], runner, agent, cwd=agent.cwd)
+    return subprocess.run(line, capture_output=True, text=True, check=False).stdout
+
+
+def test_an_agent_commits_in_its_worktree_and_sees_the_history(made: Path, repository: Path) -> None:
+    agent = PoolAgent.objects.get()
+    said = _as_agent(agent, "echo two > notes.txt; git commit -qam Mine; git log --format='%s by %an'")
+    assert said.split("\n")[:2] == ["Mine by smith", "Begin by Ann"]
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert "Mine" in git(repository, "log", "--format=%s")
+    assert git(repository, "log", "-1", "--format=%s", "nexus/smith") == "Mine"
+
+
+def test_it_makes_no_tree_of_a_repository_that_was_put_in_an_agents_way(made: Path, tmp_path: Path) -> None:
+    attack = Attack(made, tmp_path, tmp_path / "outside")
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def refused() -> str:
+        answer = does("pool_create_agent", agent_id="x", cwd=str(place), worktree=True)
+        return str(answer["error"]["code"])
+
+    (place / ".git").write_text(f"gitdir: {attack.foreign / '.git'}\n")
+    assert refused() == "WORKTREE_REFUSED"
+    (place / ".git").unlink()
+    (place / ".git").symlink_to(attack.foreign / ".git")
+    assert refused() == "WORKTREE_REFUSED"
+    (place / ".git").unlink()
+    git(place, "init", "--quiet")
+    (place / ".git" / "HEAD").write_text(f"{attack.secret}\n")
+    (place / ".git" / "commondir").write_text(f"{attack.foreign / '.git'}\n")
+    assert refused() == "WORKTREE_REFUSED"
+    (place / ".git" / "commondir").unlink()
+    (place / ".git" / "objects" / "info" / "alternates").write_text(f"{attack.foreign / '.git' / 'objects'}\n")
+    assert refused() == "WORKTREE_REFUSED"
+
+
+def _linked(repository: Path, home: Path) -> dict[str, Any]:
+    """A worktree as older versions made it, and what they kept of it."""
+    path = home / trees.FOLDER / "old-1"
+    git(repository, "worktree", "add", "--quiet", "-b", "nexus/old", str(path))
+    git_dir = str(repository / ".git" / "worktrees" / "old-1")
+    base = git(repository, "rev-parse", "HEAD")
+    return {"path": str(path), "git_dir": git_dir, "branch": "nexus/old", "base": base, "borrowed": []}
+
+
+@pytest.mark.parametrize("operation", ["diff", "merge", "keep", "discard"])
+def test_a_tree_of_an_older_version_becomes_a_repository_of_its_own(
+    made: Path, repository: Path, tmp_path: Path, operation: str
+) -> None:
+    old = _linked(repository, tmp_path / "home")
+    PoolWorktree.objects.update(**old)
+    PoolAgent.objects.update(cwd=old["path"], write_paths=[old["path"]])
+    place = Path(old["path"])
+    git(place, "commit", "--quiet", "--allow-empty", "-m", "Mine")
+    (place / "new.txt").write_text("new\n")
+    (place / ".git").unlink()
+    (place / ".git").write_text("gitdir: /etc\n")
+    if operation == "discard":
+        does("pool_destroy_agent", agent_id="smith")
+        assert does("pool_worktree_discard", agent_id="smith")["error"]["details"]["field"] == "changes_too"
+        assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
+        assert not place.exists() and git(repository, "branch", "--list", "nexus/old") == ""
+    else:
+        assert does(f"pool_worktree_{operation}", agent_id="smith")["ok"]
+        assert git(place, "rev-parse", "--absolute-git-dir") == str(place / ".git")
+        assert git(place, "log", "--format=%s", "nexus/old").split("\n")[-2:] == ["Mine", "Begin"]
+        if operation == "merge":
+            assert (repository / "new.txt").exists()
+    assert git(repository, "worktree", "list").count("\n") == 0
