@@ -10,7 +10,7 @@ from pathlib import Path
 from control import hidden
 from control.models import PoolAgent, PoolWorktree
 from control.rules import within
-from control.runners import sandbox
+from control.runners import repositories, sandbox
 from control.runners.configuration import Acp, Programs, Runner
 
 HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
@@ -30,6 +30,8 @@ def confined(
     its_own = [str(Path(path).expanduser()) for path in runner.read_paths] if isinstance(runner, Programs) else []
     if isinstance(runner, Acp):
         its_own += _program(runner.command[0], (agent.permissions.cwd, *its_own))
+    tree = PoolWorktree.objects.filter(agent=agent).first()
+    fixed = repositories.fixed(agent.permissions, tree.path if tree is not None else None)
     return sandbox.wrap(
         command,
         agent.permissions,
@@ -37,6 +39,7 @@ def confined(
         cwd=cwd,
         reading=[*its_own, *_borrowed(agent), *reading],
         writing=[home_of(agent)],
+        fixed=fixed.mounts(),
     )
 
 
