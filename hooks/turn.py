@@ -5,18 +5,19 @@ Most calls see by a file's time that nothing came since the last, and do not ask
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core import processes
 from hooks import memory, signal_files
 from hooks.harness import SESSION_START, STOP, Call
 
 if TYPE_CHECKING:
     from hooks.glance import Seen
+
+BACKGROUND_SECONDS = 60
 
 
 def tell(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
@@ -112,16 +113,7 @@ def _refresh(call: Call, start_django: Callable[[], None]) -> None:
 
 def _in_background(work: Callable[[], None]) -> None:
     """Do what the harness need not wait for in a process of its own; at once where there can be none."""
-    if not hasattr(os, "fork") or "django" in sys.modules:  # no connection to the store survives a fork
+    if "django" in sys.modules:  # no connection to the store survives a fork
         work()
-    elif os.fork() == 0:
-        try:
-            os.setsid()
-            null = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):  # the harness reads until its pipes are closed
-                os.dup2(null, stream)
-            os.closerange(3, 256)  # the lock of this call
-            signal.alarm(60)
-            work()
-        finally:
-            os._exit(0)
+    else:
+        processes.in_background(work, BACKGROUND_SECONDS)

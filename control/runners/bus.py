@@ -18,6 +18,7 @@ from pathlib import Path
 from control.runners import processes
 from control.runners.base import RunnerFailed
 from coordination.services import keys
+from core.processes import NEUTRAL, own_environment, python
 from core.waiting import WRITERS, in_thread
 
 RELAY = Path(__file__).parent / "programs" / "relay.py"
@@ -71,9 +72,9 @@ async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str) -> None:
-    command, env = [sys.executable, "-m", "nexus_site", "runmcp"], {**os.environ, "NEXUS_API_KEY": key}
+    command, env = python("nexus_site", "runmcp"), own_environment(NEXUS_API_KEY=key)
     with contextlib.suppress(RunnerFailed, ConnectionError):
-        async with processes.running(command, cwd=".", env=env) as program:  # as we are started, though that be gone
+        async with processes.running(command, cwd=NEUTRAL, env=env) as program:
             inward = asyncio.create_task(_pump(reader, program.stdin))
             try:
                 await _pump(program.stdout, writer)

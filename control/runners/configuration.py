@@ -6,7 +6,7 @@ import math
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -48,6 +48,11 @@ class _Common(BaseModel):
             raise ValueError("it must be less than context_tokens")
         return tokens
 
+    @property
+    def variables(self) -> Sequence[str]:
+        """The names of the environment variables that it needs."""
+        return ()
+
     def tool_tokens(self, permissions: Permissions) -> int:
         """What the descriptions of an agent's tools take in every request, about."""
         return 0
@@ -67,6 +72,10 @@ class Acp(Programs):
     command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     env_from: list[VARIABLE] = []
 
+    @property
+    def variables(self) -> Sequence[str]:
+        return self.env_from
+
 
 class Model(Programs):
     """Our own loop over a model."""
@@ -77,6 +86,10 @@ class Model(Programs):
     api_key_env: VARIABLE | None = None
     retries: Annotated[int, Field(ge=0, le=10)] = 2  # of a request that fails in passing
     stall_seconds: Annotated[int, Field(ge=1, le=3_600)] = 120  # without a word: then a request has failed
+
+    @property
+    def variables(self) -> Sequence[str]:
+        return () if self.api_key_env is None else (self.api_key_env,)
 
     def tool_tokens(self, permissions: Permissions) -> int:
         from control.tools import catalog  # which needs the extra `models`

@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 
 from control.runners.base import RunnerFailed
+from core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 
-GUARDIAN = Path(__file__).parent / "programs" / "guardian.py"
-BASICS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "USER", "LOGNAME", "SHELL")  # of the environment
-KILL_SECONDS = 5  # for what was killed to be gone
-CHUNK = 65_536  # bytes
 PAUSE_SECONDS = 0.005  # after each chunk that nobody waits for: a flood is slowed down
 TAIL = 4_000  # bytes of what it said last that are kept
 
@@ -147,37 +142,13 @@ async def start(
     scratch: str = "",
 ) -> Running:
     """Start a program, as `running` does; who calls this ends it."""
-    held, lifeline = os.pipe()
-    starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(GUARDIAN), str(held), scratch, *command),
-            cwd=cwd,
-            env=dict(env),
-            stdin=stdin,
-            stdout=PIPE,
-            stderr=asyncio.subprocess.STDOUT if merged else PIPE,
-            pass_fds=(held,),
-            start_new_session=True,
-        )
-    )
-    starting.add_done_callback(lambda _: os.close(held))
     try:
-        guardian = await asyncio.shield(starting)
-    except asyncio.CancelledError:  # which would have asyncio kill the guardian, and none of what that guards
-        os.close(lifeline)  # it ends all, as soon as it is there
-        await asyncio.wait((starting,))
-        if starting.exception() is None:
-            await Running(starting.result()).end()
-        raise
+        started = await start_async(
+            command, cwd=cwd, env=env, stdin=stdin, stderr=STDOUT if merged else PIPE, scratch=scratch
+        )
     except (OSError, ValueError) as error:
-        os.close(lifeline)
         raise RunnerFailed(f"{command[0]} could not be started: {error}") from None
-    return Running(guardian, lifeline)
+    return Running(started.process, started.lifeline)
 
 
-def environment(*named: str) -> dict[str, str]:
-    """The basics of this process's environment, and the variables that are named."""
-    return {name: os.environ[name] for name in (*BASICS, *named) if name in os.environ}
-
-
-__all__ = ["DEVNULL", "Running", "Tail", "environment", "running", "start"]
+__all__ = ["BASICS", "CHUNK", "DEVNULL", "KILL_SECONDS", "Running", "Tail", "environment", "running", "start"]

@@ -12,11 +12,10 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import time
 
-from control.runners.programs.guardian import adopt, die_with_parent, kill_all
+from core.guardian import adopt, kill_all, launch
 
 STOP = b"stop\n"
 OF_TERMINALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,21 +40,7 @@ class Keeper:
     def __init__(self, command: list[str], hang: float, stop: float) -> None:
         self.hang, self.stop = hang, stop
         self.line, theirs = socket.socketpair()
-        mine = os.getpid()
-
-        def with_me() -> None:
-            for number in OF_TERMINALS:
-                signal.signal(number, signal.SIG_DFL)  # deaf as this process is, it would not end while it starts
-            die_with_parent(signal.SIGINT)
-            if os.getppid() != mine:  # it was quicker
-                os._exit(1)
-
-        self.worker = subprocess.Popen(  # noqa: S603  # the hub's own command
-            command,
-            stdin=theirs.fileno(),
-            start_new_session=True,
-            preexec_fn=with_me,  # no thread here
-        )
+        self.worker = launch(command, stdin=theirs.fileno(), when_orphaned=signal.SIGINT)
         theirs.close()
         self.deadline = time.monotonic() + START_SECONDS
         self.ending = False
@@ -89,7 +74,7 @@ class Keeper:
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == self.worker.pid:
+                if pid == self.worker:
                     return os.waitstatus_to_exitcode(status)
                 if not pid:
                     return None
@@ -107,7 +92,7 @@ class Keeper:
         self.ending = True
         self.deadline = time.monotonic() + seconds + GRACE_SECONDS
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.worker.pid, number)
+            os.kill(self.worker, number)
 
     def _hear_worker(self, line: int) -> bool:
         try:

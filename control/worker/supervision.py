@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import signal
-import sys
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -28,10 +27,11 @@ from control.worker.alone import alone
 from control.worker.keeper import GRACE_SECONDS, KILL_SECONDS, STOP
 from control.worker.storing import stored
 from core.clock import iso, now
-from core.config import CoreSettings, variable
+from core.config import CoreSettings, variable, written
 from core.domain import domain
 from core.instance import running
 from core.operations.errors import Code, NexusError
+from core.processes import INHERIT, NEUTRAL, own_environment, python, start_async
 from core.waiting import READERS, in_thread, waiter
 from nexus_client.tokens import ServerTokenManager
 
@@ -137,14 +137,15 @@ async def _keep_working(since: datetime) -> None:
 async def _worked(since: datetime) -> int:
     """The exit code of a worker that ended; cancelled, its end is seen to."""
     chosen = ControlSettings.current()
-    keeper = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "control.worker.keeper", str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds)),
-        *(sys.executable, "-m", "nexus_site", "run-pool", "--since", iso(since)),
-        stdin=asyncio.subprocess.PIPE,  # its end tells that the hub is gone, however it went
-        stdout=asyncio.subprocess.PIPE,  # the worker inherits it, and tells there what agents are writing
-        limit=LONGEST_LINE,
+    worker = python("nexus_site", "run-pool", "--since", iso(since))
+    times = (str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds))
+    keeper, _ = await start_async(
+        python("control.worker.keeper", *times, *worker),
+        cwd=NEUTRAL,
         env=_environment(),
-        start_new_session=True,  # Ctrl-C is the hub's to hear
+        stderr=INHERIT,
+        limit=LONGEST_LINE,  # the worker inherits stdout, and says there what agents are writing
+        guards_itself=True,  # when the hub is gone, the keeper's stdin ends
     )
     hearing = asyncio.create_task(_hear(keeper))
     try:
@@ -176,10 +177,11 @@ async def _ended(keeper: asyncio.subprocess.Process, seconds: float) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """This process's own, and what flags set for it; the worker chooses its Django settings itself, the small ones."""
-    flags = [name for name, source in settings.NEXUS_SOURCES.items() if source == "flag"]
-    own = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    return own | {variable(name): str(getattr(settings.NEXUS, name)) for name in flags}
+    """The settings that this process was given, resolved, and the variables that runners need."""
+    given = [name for name, source in settings.NEXUS_SOURCES.items() if source in ("flag", "environment")]
+    needed = (name for runner in runners().by_name.values() for name in runner.variables)
+    values = {variable(name): written(getattr(settings.NEXUS, name)) for name in given}
+    return own_environment(*needed) | values
 
 
 async def _end_when_asked(since: int) -> None:

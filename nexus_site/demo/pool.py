@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +12,12 @@ from typing import NamedTuple
 
 from control.models import PoolAgent, Turn, TurnStatus, Wake
 from control.runners.configuration import FILE
-from control.runners.processes import GUARDIAN
 from control.runners.rehearsal import NOTE
 from control.waking.kinds import MAIL
 from coordination.models import Event
-from core.config import variable
 from core.database import instead
 from core.instance import running
+from core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
 from dashboard.sentences import lines, quiet_types
 from handoffs.models import Handoff, HandoffStatus
 from inbox.models import Delivery, DeliveryStatus
@@ -31,7 +27,6 @@ from nexus_site.demo.stage import own_store
 from nexus_site.demo.summary import Line, Summary, newest_event
 from nexus_site.demo.team import PLANNER, WORKERS
 from nexus_site.demo.timeline import Lines
-from nexus_site.settings import BASE_DIR
 
 RUNNERS = Path(__file__).with_name("runners.toml")
 ORDER = "Let the parser and the storage be built, by a worker each. Both shall use JSON."
@@ -45,7 +40,7 @@ BROKEN = {"turn.failed", "turn.cancelled", "turn.interrupted", "pool.held"}
 class Hub(NamedTuple):
     """A server of the demo's own."""
 
-    process: subprocess.Popen[bytes]
+    program: Program
     port: int
     token: str
 
@@ -60,43 +55,31 @@ def play(home: Path, project: Path, pause: float, account: Lines) -> Summary:
     with _serving(home) as hub, instead(own_store(home)):
         asyncio.run(_order(hub, project))
         _follow(hub, account)
-        return _summary(hub.process.returncode)
+        return _summary(hub.program.process.returncode)
 
 
 @contextmanager
 def _serving(home: Path) -> Iterator[Hub]:
     """A hub with a pool, on a free port; at the end it is no more, however it went."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(variable(""))}
-    command = (sys.executable, "-m", "nexus_site", "serve", "--control", "--port", "0", "--home", str(home))
-    log = home / "hub.log"
-    held, lifeline = os.pipe()
-    with log.open("wb") as written:
-        process = subprocess.Popen(  # noqa: S603  # our own command
-            (sys.executable, "-I", "-S", str(GUARDIAN), str(held), "", *command),
-            env={**ours, "PYTHONPATH": str(BASE_DIR)},
-            pass_fds=(held,),
-            stdin=subprocess.DEVNULL,
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
-    os.close(held)
-    try:
-        yield _started(process, home, log)
-    finally:
-        os.close(lifeline)  # as the system does where the demo is killed: then the hub is, with all that it started
-        process.wait()
+    command = python("nexus_site", "serve", "--control", "--port", "0", "--home", str(home))
+    env, log = own_environment(settings=False), home / "hub.log"
+    with (
+        log.open("wb") as written,
+        start(command, cwd=NEUTRAL, env=env, stdout=written, stderr=STDOUT) as program,
+    ):
+        yield _started(program, home, log)
 
 
-def _started(process: subprocess.Popen[bytes], home: Path, log: Path) -> Hub:
+def _started(program: Program, home: Path, log: Path) -> Hub:
     """The hub once it can be called. Raises DemoFailure."""
-    while process.poll() is None:
+    while program.process.poll() is None:
         holder = running(home)
         token = ServerTokenManager(holder.port, home).load() if holder else None
         if holder and token:
-            return Hub(process, holder.port, token)
+            return Hub(program, holder.port, token)
         time.sleep(LOOK_SECONDS)
     said = log.read_text(errors="replace").strip().rpartition("\n")[2]
-    raise DemoFailure(f"The pool's hub did not start: {said or process.returncode}")
+    raise DemoFailure(f"The pool's hub did not start: {said or program.process.returncode}")
 
 
 async def _order(hub: Hub, project: Path) -> None:
@@ -109,7 +92,7 @@ def _follow(hub: Hub, account: Lines) -> None:
     """Tell what happens until the hub has ended by itself. Raises DemoFailure where it will not."""
     seen, heard_at = 0, time.monotonic()
     while True:
-        over = hub.process.poll() is not None  # before the look: what it wrote last is seen
+        over = hub.program.process.poll() is not None  # before the look: what it wrote last is seen
         events = list(Event.objects.filter(event_id__gt=seen).order_by("event_id"))
         if events:
             seen, heard_at = events[-1].event_id, time.monotonic()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,8 +18,8 @@ from core.config import CoreSettings, variable
 from core.database import instead
 from core.instance import Holder
 from core.operations.caller import Caller, of_process
+from core.processes import NEUTRAL, own_environment, python
 from nexus_site.demo.agent import DemoFailure
-from nexus_site.settings import BASE_DIR
 
 OPERATOR = Caller(transport="demo", operator="demo", connection=of_process("demo"))
 THEIR_STORE = {variable("db_path"), variable("database_url")}
@@ -44,16 +42,11 @@ def own_store(home: Path) -> CoreSettings:
 
 def throwaway(home: Path) -> Stage:
     """Each agent starts a server process of its own, as a harness does."""
-    environment = {name: value for name, value in os.environ.items() if name not in THEIR_STORE}
+    environment = {name: value for name, value in own_environment().items() if name not in THEIR_STORE}
+    command, *arguments = python("nexus_site", "runmcp", "--home", str(home))
 
     def transport(agent_id: str) -> Any:
-        return stdio_client(
-            StdioServerParameters(
-                command=sys.executable,
-                args=["-m", "nexus_site", "runmcp", "--home", str(home)],
-                env={**environment, "PYTHONPATH": str(BASE_DIR)},
-            )
-        )
+        return stdio_client(StdioServerParameters(command=command, args=arguments, env=environment, cwd=NEUTRAL))
 
     told = "Each agent has a server process of its own, over a throwaway home."
     return Stage(told, partial(instead, own_store(home)), transport, lambda agents, project: "")

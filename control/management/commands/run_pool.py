@@ -13,12 +13,12 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from control.runners.configuration import runners
-from control.runners.programs.guardian import kill_all
 from control.worker.keeper import GRACE_SECONDS
 from control.worker.telling import to_hub
 from control.worker.work import Worker
 from core.cli import Group, NexusCommand
 from core.database import store
+from core.guardian import kill_all
 from core.operations.errors import Code, NexusError
 
 LIFE_SECONDS = 0.25  # between two signs of life

@@ -1,5 +1,7 @@
 """Runs a program and leaves nothing of it behind: guardian.py LIFELINE SCRATCH COMMAND…
 
+core/processes.py starts it by its file, with the standard library alone.
+
 It ends when the program does, or when nobody holds the other end of LIFELINE (a pipe's descriptor) any more: however
 who started it went, the kernel closes that. Then everything that the program started is killed, daemons too, and
 SCRATCH, a directory, is removed. Its exit code is the program's.
@@ -19,6 +21,7 @@ from collections.abc import Callable
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 NOT_FOUND = 127
+DEFAULTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 PAUSE_SECONDS = 0.002  # between two looks at what is still alive
 CLOSE_LOOKS = 50  # at its children alone, each followed by the kill at once
 
@@ -33,7 +36,9 @@ def main() -> int:
         signal.signal(number, lambda *_: None)  # a byte on the pipe says it all
     adopt()
     try:
-        program = _start(command)
+        program = launch(command)
+        for descriptor in (0, 1):  # the program's alone: their ends are told by it
+            os.close(descriptor)
         code = _until_over(program, lifeline, woken)
         if sys.platform != "linux":
             _attempt(os.killpg, program, signal.SIGKILL)
@@ -46,22 +51,27 @@ def main() -> int:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _start(command: list[str]) -> int:
+def launch(command: list[str], *, stdin: int | None = None, when_orphaned: int = signal.SIGKILL) -> int:
+    """Start a program in a session of its own and return its pid; it gets a signal when this process ends (on Linux).
+
+    Its stdin is the descriptor `stdin`, or else ours. A program that cannot be started exits with NOT_FOUND.
+    """
     ours = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            die_with_parent(signal.SIGKILL)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            if stdin is not None:
+                os.dup2(stdin, 0)
+            for number in DEFAULTS:  # a program inherits what is ignored here
+                signal.signal(number, signal.SIG_DFL)
+            die_with_parent(when_orphaned)
             if os.getppid() == ours:  # else it went before that held
                 os.execvp(command[0], command)
         except OSError as error:
             os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="replace"))
         finally:
             os._exit(NOT_FOUND)
-    for descriptor in (0, 1):  # the program's alone: their ends are told by it
-        os.close(descriptor)
     return pid
 
 
@@ -90,7 +100,7 @@ def kill_all(seconds: float = math.inf) -> set[int]:
     does not, since it misses one that begets another and goes.
     """
     ours, deadline = os.getpid(), time.monotonic() + seconds
-    while True:
+    while _has_children():
         left = _descendants(ours)
         for number in (signal.SIGSTOP, signal.SIGKILL):  # what stands still starts no other
             for pid in left:
@@ -99,11 +109,10 @@ def kill_all(seconds: float = math.inf) -> set[int]:
             for pid in _children(ours):
                 _attempt(os.kill, pid, signal.SIGKILL)
         _reaped()
-        if not _has_children():
-            return set()
         if time.monotonic() > deadline:
             return left
         time.sleep(PAUSE_SECONDS)
+    return set()
 
 
 def _attempt(kill: Callable[[int, int], None], pid: int, number: int) -> None:
@@ -121,7 +130,7 @@ def _reaped() -> list[tuple[int, int]]:
 
 def _has_children() -> bool:
     try:
-        os.waitpid(-1, os.WNOHANG)
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # reaps nothing
     except ChildProcessError:
         return False
     return True
