@@ -7,7 +7,18 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    ViewportSize,
+    WebError,
+    expect,
+    sync_playwright,
+)
 
 from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.browser import scene
@@ -16,9 +27,10 @@ from tests.outside import npm_packages, program
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
+    *("--disable-component-update", "--disable-sync", "--disable-extensions", "--in-process-gpu"),
     "--disable-features=RenderDocument",  # or a page that is closed as another comes may never be: crbug 536385539
 ]
+SIZE: ViewportSize = {"width": 1280, "height": 900}
 Ids = dict[str, str]
 expect.set_options(timeout=START_SECONDS * 1000)  # a bound against hanging: five seconds are short on a loaded machine
 
@@ -72,19 +84,31 @@ def do(hub: Hub) -> scene.Does:
 @pytest.fixture(scope="module")
 def context(browser: Browser, hub: Hub) -> Iterator[BrowserContext]:
     """What the windows of a module share: scripts, styles and fonts are fetched and compiled once."""
-    context = browser.new_context(base_url=hub.url, viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
+    context = browser.new_context(base_url=hub.url, viewport=SIZE, timezone_id="Asia/Tokyo")
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(START_SECONDS * 1000)
     yield context
     context.close()
 
 
+@pytest.fixture(scope="module")
+def window(context: BrowserContext) -> Page:
+    """The window of a module: to open one starts a renderer, which costs more than most tests."""
+    return context.new_page()
+
+
 @pytest.fixture
-def page(context: BrowserContext, hub: Hub) -> Iterator[Page]:
+def page(window: Page, hub: Hub) -> Iterator[Page]:
     """A window on the hub, as on a first visit. The test fails when a script failed or the policy was violated."""
-    page = context.new_page()
-    forget = {"origin": hub.url, "storageTypes": "cookies,local_storage"}
-    context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
+    context = window.context
+    window.goto("/healthz")  # of the same origin, so that the renderer stays; what the former test showed has ended
+    window.evaluate("sessionStorage.clear()")
+    session = context.new_cdp_session(window)
+    session.send("Storage.clearDataForOrigin", {"origin": hub.url, "storageTypes": "cookies,local_storage"})
+    session.detach()
+    window.set_viewport_size(SIZE)
+    window.emulate_media(color_scheme="light")
+    window.mouse.move(0, 0)
     faults: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
@@ -99,13 +123,18 @@ def page(context: BrowserContext, hub: Hub) -> Iterator[Page]:
         if not request.url.startswith((hub.url, "data:")):
             faults.append(request.url)
 
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", heard)
-    page.on("dialog", asked)
-    page.on("request", requested)
-    yield page
+    def failed(error: WebError) -> None:
+        faults.append(str(error.error))
+
+    listeners = {"weberror": failed, "console": heard, "dialog": asked, "request": requested}
+    for event, listener in listeners.items():
+        context.on(event, listener)  # type: ignore[call-overload]
+    yield window
     for opened in context.pages:
-        opened.close()
+        if opened != window:
+            opened.close()
+    for event, listener in listeners.items():
+        context.remove_listener(event, listener)
     assert faults == []
 
 
