@@ -14,7 +14,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/to
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: serve demo test types suite clean
+.PHONY: serve demo test types suite long clean
 
 serve: $(RUN)
 	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
@@ -37,6 +37,10 @@ suite:
 	$(VENV)/bin/pytest $(IN_PARALLEL)
 	$(if $(POSTGRES)$(CI),NEXUS_TEST_STORE=postgresql $(VENV)/bin/pytest $(IN_PARALLEL) $(ON_POSTGRES),\
 		@echo "No PostgreSQL here: what tests the store ran on SQLite alone.")
+
+# What the suite plays in part, whole: soaks, property machines, the crawl of all pages. It takes minutes.
+long: $(DEV)
+	$(VENV)/bin/pytest $(IN_PARALLEL) -m long
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess
 from typing import Any
 
+import anyio
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.server.stdio import stdio_server
 
 from benchmarks.stdio import HELLO as HANDSHAKE
 from tests import warm
@@ -33,12 +35,32 @@ def nexus(home: Path, *arguments: str, **more: str) -> CompletedProcess[str]:
     return warm.run(arguments, environment(home, **more), timeout=START_SECONDS)
 
 
-def client(home: Path, **more: str) -> Client:
+@asynccontextmanager
+async def pipes(
+    environ: Mapping[str, str], *flags: str, started: list[warm.Process] | None = None
+) -> AsyncIterator[Any]:
+    """A transport of the SDK to a `runmcp` process of its own, which starts warm and is appended to `started`."""
+    process = warm.Process(["runmcp", *flags], environ, stdin=PIPE, stdout=PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    if started is not None:
+        started.append(process)
+    try:
+        async with stdio_server(anyio.wrap_file(process.stdout), anyio.wrap_file(process.stdin)) as (read, write):
+            try:
+                yield read, write
+            finally:
+                await write.aclose()
+                with suppress(BrokenPipeError):
+                    process.stdin.close()  # the server ends, and with it what it says
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(process.wait, START_SECONDS)
+        process.stdout.close()
+
+
+def client(home: Path, *flags: str, started: list[warm.Process] | None = None, **more: str) -> Client:
     """A client of the SDK with a `runmcp` process of its own; enter it to connect."""
-    process = StdioServerParameters(
-        command=sys.executable, args=[str(ROOT / "manage.py"), "runmcp"], env=environment(home, **more)
-    )
-    return Client(stdio_client(process))
+    return Client(pipes(environment(home, **more), *flags, started=started))
 
 
 class Raw:

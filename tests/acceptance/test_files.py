@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from files.patterns import overlap
 from tests.acceptance.log import opened
-from tests.acceptance.processes import ROOT, Raw, environment
+from tests.acceptance.processes import Raw, client
 from tests.conftest import Furnish
 
 AGENTS, TURNS, KILLED = 10, 12, 3
@@ -80,11 +78,9 @@ async def test_ten_processes_never_hold_one_file_twice_although_some_are_killed(
 ) -> None:
     home = furnish(tmp_path / "home")
     told: list[dict[str, Any]] = []
-    command = [str(ROOT / "manage.py"), "runmcp", "--toolsets", "files"]
-    server = StdioServerParameters(command=sys.executable, args=command, env=environment(home))
 
     async def live(number: int) -> None:
-        async with Client(stdio_client(server)) as agent:
+        async with client(home, "--toolsets", "files") as agent:
             await race(agent, f"agent-{number}", project, told)
 
     await asyncio.gather(
