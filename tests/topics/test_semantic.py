@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
@@ -39,7 +40,7 @@ from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
 from tests.topics.conftest import Client
 from topics import archive, history, metrics, search
-from topics.embedding import encoder, index, source, vectors, worker
+from topics.embedding import encoder, index, remote, source, vectors, worker
 from topics.embedding.unavailable import Unavailable
 from topics.embedding.worker import EMBEDDING
 from topics.models import Embedding, Topic, TopicMessage
@@ -537,6 +538,9 @@ class Service:
     def __init__(self) -> None:
         self.status, self.dimension, self.body, self.longest, self.refused = 200, 3, b"", 10_000, "\0"
         self.asked: list[tuple[str | None, dict[str, Any]]] = []
+        self.headers: dict[str, str] = {}
+        self.before: Callable[[], Iterable[bytes]] = list  # what is written before the answer
+        self.written = 0  # bytes of that
 
 
 @contextmanager
@@ -552,8 +556,14 @@ def serving(service: Service) -> Iterator[str]:
             too_long = max(map(len, asked["input"])) > service.longest
             bad = any(service.refused in text for text in asked["input"])
             self.send_response(413 if too_long else 400 if bad else service.status)
+            for name, value in service.headers.items():
+                self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(service.body or json.dumps({"data": rows[::-1]}).encode())
+            with suppress(OSError):
+                for part in service.before():
+                    self.wfile.write(part)
+                    service.written += len(part)
+                self.wfile.write(service.body or json.dumps({"data": rows[::-1]}).encode())
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -572,6 +582,53 @@ def service(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
     with serving(one) as url:
         configure(embedding_model="some-model", embedding_url=url)
         yield one
+
+
+def unavailable(ann: Client) -> str:
+    """Why there is no search by meaning now."""
+    (warning,) = answered(ann, "a car", "hybrid")["warnings"]
+    assert warning["code"] == "SEMANTIC_UNAVAILABLE"
+    return str(warning["message"])
+
+
+def test_an_endless_answer_of_a_service_is_not_read(ann: Client, topic: str, service: Service) -> None:
+    most = 2 * remote.MAX_DIMENSION * remote.MAX_NUMBER
+    service.before = lambda: (b" " * 65_536 for _ in range(8 * most // 65_536))
+    assert f"more than {most} bytes" in unavailable(ann)
+    assert service.written < 8 * most
+
+
+def test_a_compressed_answer_of_a_service_is_not_unpacked(ann: Client, topic: str, service: Service) -> None:
+    service.headers = {"content-encoding": "gzip"}
+    service.body = gzip.compress(b'{"data": [{"index": 0, "embedding": [1, 2, 3]}]}' + b" " * 20_000_000)
+    assert "compresses" in unavailable(ann)
+
+
+def test_a_vector_of_a_service_has_no_more_numbers_than_a_model_makes(
+    ann: Client, topic: str, service: Service
+) -> None:
+    service.body = json.dumps({"data": [{"index": 0, "embedding": [0] * (remote.MAX_DIMENSION + 1)}]}).encode()
+    assert "more than 8192 numbers" in unavailable(ann)
+
+
+def test_a_service_that_answers_a_byte_at_a_time_is_left(
+    ann: Client, topic: str, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+    monkeypatch.setattr(remote, "TOTAL_SECONDS", 0.5)
+
+    def bytewise() -> Iterator[bytes]:
+        try:
+            for _ in range(200):
+                left.wait(0.05)  # paces the answer; every read stays within its own limit
+                yield b" "
+        finally:
+            left.set()
+
+    service.before = bytewise
+    assert "longer than" in unavailable(ann)
+    assert left.wait(60)
+    assert service.written < 200
 
 
 def test_a_service_may_have_the_model(ann: Client, topic: str, service: Service) -> None:
