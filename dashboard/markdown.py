@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+from contextvars import ContextVar
 from functools import lru_cache
 
 import nh3
@@ -11,8 +14,11 @@ from markdown_it import MarkdownIt
 
 # A text beyond one of these is shown as it was written: a page must not take seconds, nor be of megabytes.
 MAX_RENDERED = 16_384  # characters; a parser's worst case is not linear
+MAX_CELLS = 2_000  # of tables, those counted that a short row leaves out: the parser makes them all
+MAX_BRACKETS = 1_000  # of links and images; each looks for its end in the rest of its paragraph
 MAX_NODES = 5_000  # paragraphs, cells, links …
 MAX_HTML = 200_000  # characters that come of it
+PAGE_SECONDS = 0.5  # of a processor, for all texts of a page
 KEPT = 256  # texts whose HTML is kept: a live page is made again with every event, of the same messages but for one
 TAGS = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
@@ -23,14 +29,37 @@ ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
 
 
-@lru_cache(maxsize=KEPT)
+_DELIMITERS = re.compile(r"^\W*-[ \t|:-]*$", re.MULTILINE)  # the row below a table's head; other texts may have it, too
+_spent: ContextVar[list[float] | None] = ContextVar("markdown_seconds", default=None)  # by the page that is being made
+
+
+def begin_page() -> None:
+    """From here on, in this context, texts share one PAGE_SECONDS."""
+    _spent.set([0.0])
+
+
 def rendered(text: str) -> SafeString:
     """HTML of a Markdown text: HTML in it is shown, not used; images become links; only http, https, mailto.
 
-    A text that is too long, or would make too much of a page, stands there as it is, and the page says so.
+    A text that is too long, would make too much of a page, or comes when the page's time is spent, stands there as it
+    is, and the page says so.
     """
+    if (spent := _spent.get()) is None:
+        return _rendered(text)
+    if spent[0] > PAGE_SECONDS:
+        return _as_written(text, "The page has much to show")
+    began = time.thread_time()
+    html = _rendered(text)
+    spent[0] += time.thread_time() - began
+    return html
+
+
+@lru_cache(maxsize=KEPT)
+def _rendered(text: str) -> SafeString:
     if len(text) > MAX_RENDERED:
         return _as_written(text, "It is long")
+    if text.count("[") > MAX_BRACKETS or _cells(text) > MAX_CELLS:
+        return _as_written(text, "It has many parts")
     nodes = _parser.parse(text)
     if sum(1 + len(node.children or ()) for node in nodes) > MAX_NODES:
         return _as_written(text, "It has many parts")
@@ -46,6 +75,13 @@ def rendered(text: str) -> SafeString:
             link_rel="noopener noreferrer nofollow",
         )
     )
+
+
+def _cells(text: str) -> int:
+    """The most cells that the tables of a text can have: as many columns in each row as the widest has."""
+    blocks = (block for block in re.split(r"\n[ \t]*\n", text) if "|" in block and _DELIMITERS.search(block))
+    rows = (block.split("\n") for block in blocks)
+    return sum(len(lines) * (1 + max(line.count("|") for line in lines)) for lines in rows)
 
 
 def _as_written(text: str, why: str) -> SafeString:

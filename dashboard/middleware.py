@@ -17,6 +17,7 @@ from core.database import store
 from core.operations.caller import LOCAL_OPERATOR
 from core.operations.errors import NexusError
 from dashboard.login import LOCAL_RIGHTS, local_account
+from dashboard.markdown import begin_page
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,13 @@ class StoreTrouble(MiddlewareMixin):
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         return _page_of(request, exception)
+
+
+class MarkdownBudget(MiddlewareMixin):
+    """One budget for the Markdown of a page."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        begin_page()
 
 
 class ContentSecurityPolicy(MiddlewareMixin):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dashboard import markdown
 from dashboard.markdown import MAX_HTML, MAX_RENDERED, rendered
+from dashboard.middleware import MarkdownBudget
 from dashboard.templatetags.nexus import name, plain, pretty, target
 
 HOSTILE = [
@@ -146,3 +150,35 @@ def test_it_renders_what_people_write() -> None:
 
 def test_it_renders_a_text_once_for_a_page_that_is_made_again() -> None:
     assert rendered("kept *once*") is rendered("kept *once*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "|" * 250 + "\n" + "|-" * 250 + "|\n" + "a\n" * 5_000,
+        "> " + "|a" * 250 + "\n> " + "|-" * 250 + "\n" + "> |\n" * 2_000,
+        "![" * 7_000,
+        "[a](" * 4_000,
+    ],
+    ids=["a wide table", "a quoted one", "images in images", "links without an end"],
+)
+def test_it_does_not_parse_what_would_take_long(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(markdown._parser, "parse", parsed.append)
+    assert len(text) <= MAX_RENDERED and "shown as written" in rendered(text)
+    assert parsed == []
+
+
+def test_the_texts_of_a_page_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markdown, "PAGE_SECONDS", 0)
+    shown = []
+
+    def page(request: HttpRequest) -> HttpResponse:
+        shown.append([str(rendered(f"*text {number}*")) for number in range(50)])
+        return HttpResponse()
+
+    for _ in range(2):
+        MarkdownBudget(page)(RequestFactory().get("/admin/"))
+    for texts in shown:  # each page has its own
+        assert ["<em>" in text for text in texts] == [True, *[False] * 49]
+        assert all("shown as written" in text for text in texts[1:])
