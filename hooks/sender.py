@@ -25,8 +25,17 @@ STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for the look-up of the name, one read or 
 RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="nexus-resolve")  # the system's look-up knows no time limit
 PREFIX = "whsec_"
 MAX_URL = 2048
-TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # IPv4 in IPv6, as a NAT64 gateway unpacks it
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# IPv6 networks whose last 32 bits are an IPv4 address: compatible, mapped, translated (RFC 2765), NAT64 (RFC 6052).
+IPV4_INSIDE = [
+    ipaddress.IPv6Network(network) for network in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
+]
+# `ipaddress` calls these global, or does so in some releases of Python; none is an address on the public internet.
+NOT_PUBLIC = [
+    ipaddress.ip_network(network)
+    for network in ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "5f00::/16", "fec0::/10")
+]
+ISATAP = (0x00005EFE, 0x02005EFE)  # bits 64 to 95 of an address whose last 32 are an IPv4 address (RFC 5214)
 
 
 class Undelivered(Exception):
@@ -68,14 +77,19 @@ def check_url(url: str, *, allow_private: bool) -> SplitResult:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the public internet, whatever wraps it."""
+    """Whether an address belongs to the public internet; an IPv6 address that holds IPv4 is judged by what it holds."""
     if isinstance(address, ipaddress.IPv6Address):
-        if address in TRANSLATED:
-            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
-        if inner:
-            return is_public(inner)
-    return address.is_global and not address.is_multicast
+        last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if any(address in network for network in IPV4_INSIDE):
+            return is_public(last)
+        if address.sixtofour:
+            return is_public(address.sixtofour)
+        if address.teredo:
+            return all(map(is_public, address.teredo))  # the server and the client
+        if int(address) >> 32 & 0xFFFFFFFF in ISATAP and not is_public(last):
+            return False
+    listed = any(address in network for network in NOT_PUBLIC)
+    return address.is_global and not address.is_multicast and not listed
 
 
 def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -> None:
