@@ -9,6 +9,7 @@ that event like for any other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
@@ -108,6 +109,10 @@ class _Worker(Generic[Item, Outcome]):
         self.threads = ThreadPoolExecutor(work.threads, thread_name_prefix=f"nexus-{work.name}")
         self.busy: set[str] = set()
         self._failures = Failures(log)
+        # Lanes whose last item here succeeded. All others share half of the threads, so that what never answers
+        # holds up only its like.
+        self.proven: set[str] = set()
+        self.unproven = asyncio.Semaphore(max(1, work.threads // 2))
 
     async def work(self) -> None:
         try:
@@ -144,12 +149,23 @@ class _Worker(Generic[Item, Outcome]):
 
     async def _lane(self, lane: str) -> None:
         try:
-            going = True
-            while going and (item := await in_thread(WRITERS, partial(self.kind.claim, lane))) is not None:
-                outcome = await in_thread(self.threads, partial(self.kind.act, item))
-                going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+            while await self._item(lane):
+                pass
             self._failures.succeeded(lane, f"{self.kind.name}: {lane} goes on")
         except Exception as error:
+            self.proven.discard(lane)
             self._failures.failed(lane, f"{self.kind.name}: {lane} was not finished", error)
         finally:
             self.busy.discard(lane)
+
+    async def _item(self, lane: str) -> bool:
+        """Do a lane's next item; whether the lane goes on at once."""
+        # Before the claim: an item that is claimed must not wait for a thread until it is due again.
+        async with contextlib.nullcontext() if lane in self.proven else self.unproven:
+            item = await in_thread(WRITERS, partial(self.kind.claim, lane))
+            if item is None:
+                return False
+            outcome = await in_thread(self.threads, partial(self.kind.act, item))
+        going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+        (self.proven.add if going else self.proven.discard)(lane)
+        return going

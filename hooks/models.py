@@ -23,6 +23,8 @@ class Webhook(models.Model):
     cursor = models.BigIntegerField()  # the last event that was considered
     created_at = models.DateTimeField()
     last_delivered_at = models.DateTimeField(null=True)
+    failures = models.PositiveIntegerField(default=0)  # attempts in a row, whichever the delivery
+    next_attempt_at = models.DateTimeField(null=True)  # after a failure: nothing is sent before
 
     class Meta:
         db_table = "webhooks"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from coordination import selectors as agents_known
 from coordination.ids import new_id
@@ -29,6 +29,8 @@ from inbox.models import ARRIVALS
 # Seconds until the next attempt, by how many there were; each is longer than a request may take.
 BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 MAX_ATTEMPTS = len(BACKOFF) + 1
+# Seconds for which nothing is sent to a webhook, by how many attempts in a row failed: 30 at first, an hour at most.
+PAUSES = BACKOFF[:4]
 MAX_QUEUED = 100  # deliveries kept per webhook; beyond them its events wait in the log
 EVENTS_AT_ONCE = 500
 
@@ -91,6 +93,7 @@ def redeliver(*, webhook_id: str, operator: str) -> int:
             .deliveries.filter(status=WebhookDeliveryStatus.DEAD)
             .update(status=WebhookDeliveryStatus.PENDING, attempts=0, next_attempt_at=moment)
         )
+        Webhook.objects.filter(pk=webhook_id).update(failures=0, next_attempt_at=None)
         audit.record(operator, "webhook.redelivered", moment, webhook_id=webhook_id, deliveries=revived)
     return revived
 
@@ -147,10 +150,12 @@ def _concerns(event: Event, webhook: Webhook, agent: Profile | None, moment: dat
 def claim(webhook_id: str) -> WebhookDelivery | None:
     """Take the webhook's oldest due delivery for one attempt, and set when the next one is due should this one fail.
 
+    None while the webhook is paused after failures.
     So a process that dies while sending loses nothing: the delivery is sent again, under the same id.
     """
     moment = now()
-    due = WebhookDelivery.objects.due(moment).filter(webhook_id=webhook_id).select_related("webhook")
+    paused = Q(webhook__next_attempt_at__gt=moment)
+    due = WebhookDelivery.objects.due(moment).filter(~paused, webhook_id=webhook_id).select_related("webhook")
     for delivery in due.order_by("event_id")[:10]:
         wait = timedelta(seconds=BACKOFF[min(delivery.attempts, len(BACKOFF) - 1)])
         same = WebhookDelivery.objects.filter(
@@ -163,16 +168,22 @@ def claim(webhook_id: str) -> WebhookDelivery | None:
 
 
 def settle(delivery: WebhookDelivery, error: str | None) -> None:
-    """Record the outcome of an attempt: done, to be tried again, or after the last attempt a dead letter."""
-    row = WebhookDelivery.objects.filter(pk=delivery.pk)
-    if error is None:
-        with write():
+    """Record the outcome of an attempt: done, to be tried again, or after the last attempt a dead letter.
+
+    A failure also pauses the webhook, for longer with each in a row; a success ends that.
+    """
+    row, moment = WebhookDelivery.objects.filter(pk=delivery.pk), now()
+    webhook = Webhook.objects.filter(pk=delivery.webhook_id)
+    with write():
+        if error is None:
             row.delete()
-            Webhook.objects.filter(pk=delivery.webhook_id).update(last_delivered_at=now())
-    elif delivery.attempts >= MAX_ATTEMPTS:
-        row.update(status=WebhookDeliveryStatus.DEAD, last_error=error[:255])
-    else:
-        row.update(last_error=error[:255])
+            webhook.update(last_delivered_at=moment, failures=0, next_attempt_at=None)
+            return
+        dead = {"status": WebhookDeliveryStatus.DEAD} if delivery.attempts >= MAX_ATTEMPTS else {}
+        row.update(last_error=error[:255], **dead)
+        failures = delivery.webhook.failures + 1
+        pause = timedelta(seconds=PAUSES[min(failures, len(PAUSES)) - 1])
+        webhook.update(failures=failures, next_attempt_at=moment + pause)
 
 
 def _find(webhook_id: str) -> Webhook:

@@ -10,20 +10,25 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 import time_machine
 from django.core.management import call_command
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.strategies import ip_addresses as ipaddresses
 
 from coordination.models import Event
 from coordination.toolset import COORDINATION, run
 from core.apps import event_types, nexus_apps
+from core.clock import now
 from core.operations.caller import Caller
 from core.waiting import WRITERS
 from core.work import work_forever
@@ -241,7 +246,7 @@ def test_it_keeps_a_bounded_queue_and_loses_nothing(
     receiver.status = 200
     with later(seconds=31):
         assert worker.deliver_once() == (5, 0)  # what was sent makes room for the next
-    assert [body["data"]["payload"]["message_id"] for _, body in receiver.got[3:]] == sent
+    assert [body["data"]["payload"]["message_id"] for _, body in receiver.got[1:]] == sent
 
 
 def test_it_catches_up_a_little_at_a_time(
@@ -272,6 +277,75 @@ def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, 
     Webhook.objects.filter(pk=webhook_id).update(cursor=10**9)
     assert worker.deliver_once() == (1, 0)
     assert receiver.got[0][1]["data"]["payload"]["message_id"] == message_id
+
+
+def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, project: str, receiver: Receiver) -> None:
+    add(types=["message.created"])
+    receiver.status = 500
+    for count, pause in enumerate([30, 120, 600], 1):
+        write(call, project)
+        assert worker.deliver_once() == (0, 1)
+        write(call, project)
+        assert worker.deliver_once() == (0, 0)
+        webhook = Webhook.objects.get()
+        assert webhook.failures == count and webhook.next_attempt_at is not None
+        assert (webhook.next_attempt_at - now()).total_seconds() == pytest.approx(pause, abs=29)
+        Webhook.objects.update(next_attempt_at=now())
+    receiver.status = 200
+    assert worker.deliver_once()[1] == 0
+    assert (Webhook.objects.get().failures, Webhook.objects.get().next_attempt_at) == (0, None)
+
+
+def test_receivers_that_never_answer_leave_half_of_the_threads(
+    committed: None, add: Call, call: Call, operate: Call, project: str, receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sender, "STEP_SECONDS", 120)
+    monkeypatch.setattr(sender, "TOTAL_SECONDS", 120)
+    add(types=["message.created"])
+    write(call, project)
+    taken: list[socket.socket] = []
+    accepted = threading.Semaphore(0)
+
+    async def serve(silent: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+
+        def said() -> None:
+            receiver.arrived.clear()
+            write(call, project)
+
+        task = asyncio.create_task(work_forever(worker.WEBHOOKS))
+        assert await asyncio.to_thread(receiver.arrived.wait, 60)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        for _ in range(16):
+            await loop.run_in_executor(WRITERS, lambda: operate("webhook_add", url=url, allow_private=True))
+        for _ in range(3):
+            await loop.run_in_executor(WRITERS, said)
+            assert await asyncio.to_thread(receiver.arrived.wait, 60)
+            if not taken:
+                for _ in range(worker.WEBHOOKS.threads // 2):
+                    assert await asyncio.to_thread(accepted.acquire, True, 60)
+        await asyncio.to_thread(ends, silent)
+        task.cancel()
+
+    def ends(silent: socket.socket) -> None:
+        silent.close()
+        for each in taken:
+            each.close()
+
+    def accept(silent: socket.socket) -> None:
+        while True:
+            try:
+                taken.append(silent.accept()[0])
+            except OSError:
+                return
+            accepted.release()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        threading.Thread(target=accept, args=[silent], daemon=True).start()
+        asyncio.run(serve(silent))
+    assert len(receiver.got) >= 4
+    assert len(taken) == worker.WEBHOOKS.threads // 2
 
 
 def test_it_delivers_in_the_background(
@@ -321,11 +395,52 @@ def test_it_delivers_in_the_background(
         "http://[::ffff:127.0.0.1]/",
         "http://[64:ff9b::7f00:1]/",
         "http://[2002:7f00:1::]/",
+        "http://[::127.0.0.1]/",
+        "http://[::ffff:0:127.0.0.1]/",
+        "http://[64:ff9b:1::7f00:1]/",
+        "http://[2001:0:808:808::80ff:fffe]/",
+        "http://[2001:0:7f00:1::f7f7:f7f7]/",
+        "http://[2a00:1450::5efe:7f00:1]/",
+        "http://[fec0::1]/",
+        "http://192.0.0.9/",
+        "http://192.88.99.1/",
+        "http://[5f00::1]/",
     ],
 )
 def test_it_refuses_an_address_when_it_is_added(operate: Call, url: str) -> None:
     error = operate("webhook_add", url=url)["error"]
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "url")
+
+
+WRAPPED = [
+    lambda inner: IPv6Address(int(inner)),
+    lambda inner: IPv6Address(0xFFFF << 32 | int(inner)),
+    lambda inner: IPv6Address(0xFFFF << 48 | int(inner)),
+    lambda inner: IPv6Address(int(IPv6Address("64:ff9b::")) | int(inner)),
+    lambda inner: IPv6Address(0x2002 << 112 | int(inner) << 80 | 1),
+    lambda inner: IPv6Address(0x20010000 << 96 | int(inner) << 64 | 0xF7F7F7F7),  # Teredo's server
+    lambda inner: IPv6Address(0x20010000 << 96 | 0x08080808 << 64 | int(inner) ^ 0xFFFFFFFF),  # and its client
+]
+
+
+@given(inner=ipaddresses(v=4), wrap=st.sampled_from(WRAPPED))
+@example(inner=IPv4Address("8.8.8.8"), wrap=WRAPPED[3])
+@example(inner=IPv4Address("192.88.99.1"), wrap=WRAPPED[3])
+def test_an_ipv6_address_is_as_public_as_the_ipv4_address_in_it(inner: IPv4Address, wrap: Callable[..., Any]) -> None:
+    assert sender.is_public(wrap(inner)) is sender.is_public(inner)
+
+
+@given(address=ipaddresses())
+def test_no_address_is_public_that_python_calls_local(address: IPv4Address | IPv6Address) -> None:
+    listed = ["fec0::/10", "192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "5f00::/16"]
+    if sender.is_public(address) and address not in ip_network("2002::/16") and address not in ip_network("2001::/32"):
+        assert address.is_global
+        assert not any(address in ip_network(network) for network in listed)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "2002:808:808::1"])
+def test_an_address_on_the_internet_is_public(address: str) -> None:
+    assert sender.is_public(ip_address(address))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1"])
