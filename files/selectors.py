@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,7 +21,10 @@ from handoffs.models import Handoff
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
 MOST_NAMED = 3  # of what overlaps a pattern
-MOST_COMPARED = 50_000_000  # by a call, each pair by the product of its lengths: seconds of slow globs
+MOST_COMPARED = 20_000_000  # by a caller in COMPARED_SECONDS, each pair by the product of its lengths
+COMPARED_SECONDS = 60
+MOST_REMEMBERED = 50_000  # comparisons of a caller
+COMPARING = 500  # callers whose comparisons are remembered
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
@@ -115,29 +120,44 @@ def _around(pattern: str) -> dict[str, str]:
 
 
 class Compared:
-    """What one call compared, so that it compares no two patterns twice: what it asks again, in its transaction, holds
-    up every writer."""
+    """What one caller compared, in all of its calls and looks, and how much more it may.
+
+    No pair is compared twice: a parked call looks again with each event, and what a call compares again in its
+    transaction holds up every writer.
+    """
 
     def __init__(self) -> None:
-        self._apart: dict[str, set[str]] = {}  # by pattern, the keys of reservations that do not overlap it
-        self._left = MOST_COMPARED
+        self._overlaps: dict[tuple[str, str], bool] = {}  # by pattern and the key of a reservation, which never changes
+        self._left = float(MOST_COMPARED)
+        self._counted = time.monotonic()
 
     def overlap(self, pattern: str, key: str, other: str) -> bool:
-        """Whether a pattern overlaps a reservation's. Raises VALIDATION_ERROR where the call compares too much."""
-        apart = self._apart.setdefault(pattern, set())
-        if key in apart:
-            return False
-        self._left -= len(pattern) * len(other)
-        if self._left < 0:
+        """Whether a pattern overlaps a reservation's. Raises VALIDATION_ERROR where the caller compares too much."""
+        if (known := self._overlaps.get((pattern, key))) is not None:
+            return known
+        self._spend(len(pattern) * len(other))
+        if len(self._overlaps) >= MOST_REMEMBERED:
+            self._overlaps.clear()
+        self._overlaps[pattern, key] = found = overlap(pattern, other)
+        return found
+
+    def _spend(self, cost: int) -> None:
+        moment = time.monotonic()
+        gained = (moment - self._counted) / COMPARED_SECONDS * MOST_COMPARED
+        self._left, self._counted = min(self._left + gained, MOST_COMPARED), moment
+        if cost > self._left:
             raise invalid(
                 "There is too much that these paths would have to be compared with: name files or directories instead "
-                "of globs, or fewer at once. Nothing was reserved.",
+                "of globs, or fewer at once, or try again in a minute. Nothing was reserved.",
                 field="paths",
             )
-        if overlap(pattern, other):
-            return True
-        apart.add(key)
-        return False
+        self._left -= cost
+
+
+@lru_cache(maxsize=COMPARING)
+def compared_by(agent_id: str) -> Compared:
+    """What an agent compared in this process."""
+    return Compared()
 
 
 def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
@@ -168,7 +188,6 @@ def conflicts(
     wanted: Iterable[str],
     exclusive: bool,
     moment: datetime,
-    compared: Compared,
 ) -> list[Conflict]:
     """What is in the way of reserving patterns in workspaces that share their files, the first MOST_NAMED for each;
     shared ones are in no other's.
@@ -176,7 +195,7 @@ def conflicts(
     Raises VALIDATION_ERROR where that is too much to compare.
     """
     found: list[tuple[str, str]] = []
-    used = _in_use(workspaces)
+    used, compared = _in_use(workspaces), compared_by(agent_id)
     for pattern in wanted:
         others = (
             key

@@ -199,6 +199,8 @@ async def _wait(
             return retried(lambda: finish(params, caller, performed))
         return performed
 
+    # What is slow when it is called is as slow when it is looked at again.
+    looking = pool_of(operation, params) if operation.slow(params) else waiting.READERS
     position = wait.resume(params, data)
     interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))  # it may look at a path
     async with waiting.waiter().park(interested) as parked:
@@ -206,7 +208,7 @@ async def _wait(
         if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
             await parked.wait(seconds)
         while True:
-            found, change = await waiting.in_thread(waiting.READERS, partial(look, position, data))
+            found, change = await waiting.in_thread(looking, partial(look, position, data))
             left = deadline - time.monotonic()
             if wait.done(found):
                 if wait.finish is None:

@@ -16,7 +16,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Params
 from files import selectors, trees
-from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, SharedRoot, Trusted
+from files.operations.common import MOST_IDS, WILD, OfAgent, Path, Paths, Seconds, SharedRoot, Trusted
 from files.paths import pattern_of
 from files.rows import ReservationRow, reservation_row
 from files.services import holding
@@ -92,7 +92,7 @@ class FileHolders(TypedDict):
     last: Annotated[ReservationRow | None, Field(description="Who had it last, of what ended lately.")]
 
 
-@operation(FilesWho, *IN_WORKSPACE, read_only=True)
+@operation(FilesWho, *IN_WORKSPACE, read_only=True, slow=lambda p: bool(WILD & set(p.path)))
 def files_who(p: FilesWho, caller: Caller) -> FileHolders:
     """Who has files, what for and until when; and who had them last."""
     place = workspaces.locate(p.project_root)

@@ -21,14 +21,13 @@ from core.operations.registry import Wait
 from files import selectors, trees
 from files.errors import FilesCode
 from files.models import STREAM
-from files.operations.common import OfAgent, Paths, Seconds, SharedRoot, Trusted
+from files.operations.common import WILD, OfAgent, Paths, Seconds, SharedRoot, Trusted
 from files.rows import RefusedRow, ReservationRow, refused_row, reservation_row
 from files.services import reserving
 from files.toolset import operation
 from handoffs.models import STREAM as HANDOFFS
 
 TOLD, MOST_TOLD = 5, 50  # conflicts that the message of an error tells, and its details
-WILD = frozenset("*?[")
 
 
 class FilesReserve(OfAgent, Trusted):

@@ -21,7 +21,7 @@ from files.models import Reservation
 from files.paths import patterns_of
 from files.patterns import extension
 from files.patterns import place as place_of
-from files.selectors import Compared, Conflict
+from files.selectors import Conflict
 from files.services.holding import prolong, record_ends
 from files.services.telling import NAMED, by_holder, tell
 from handoffs.models import Handoff
@@ -45,7 +45,6 @@ class Wish:
     task_id: int | None = None
     all_or_nothing: bool = True
     client_id: str | None = None
-    compared: Compared = field(default_factory=Compared)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ def in_the_way(wish: Wish) -> list[Conflict]:
         wanted=wish.patterns,
         exclusive=wish.exclusive,
         moment=now(),
-        compared=wish.compared,
     )
 
 
@@ -86,8 +84,8 @@ def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
     Whatever is in the way is answered, and no error. With `ask` its holders get a message, once for each reservation
     of theirs. A second call with the same client_id answers what the first one reserved.
     Raises NOT_FOUND, WORKSPACE_MISMATCH and INVALID_TRANSITION for a handoff that the agent does not hold, and
-    VALIDATION_ERROR for a client_id of another wish, for more than an agent may hold and for more than a call may
-    compare.
+    VALIDATION_ERROR for a client_id of another wish, for more than an agent may hold and for more than an agent
+    may compare in a minute.
     """
     if earlier := _earlier(wish):
         return earlier
