@@ -6,12 +6,16 @@ Either stands for a file, or a directory with everything below it: `dir/` for th
 extension (`*.py`, `app.py`) for files alone, where git would take a directory of such a name, too. Upper and lower case
 differ; letters with marks are compared in their composed form (NFC).
 
+Two or more stars are `**` where they are a whole name. They are, too, behind the literal beginning of a pattern with a
+slash, as git compares that beginning for itself: `a**/b` stands for `ab` and for `a*/**/b`.
+
 Libraries match a path against such a pattern (pathspec), or intersect regular expressions of any kind (greenery) at a
 thousand times the price: none decides on two globs. Both decisions are one here, as a path is a pattern, too.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
@@ -25,6 +29,8 @@ EXTENSION_LENGTH = 16
 Part = Name | None  # of a path: a name, or DEEP
 
 DEEP = None  # any number of names, or none
+# A literal beginning, the stars behind it with any more names of stars, and the rest.
+BEGINNING = re.compile(r"/?([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(.*))?$")
 
 
 def normalized(text: str) -> str:
@@ -49,7 +55,9 @@ def normalized(text: str) -> str:
         return "/**"
     first, *_ = [read(name) for name in names]
     anchored = "/" in text.rstrip("/") or text.startswith("/") or isinstance(first, str)
-    return ("/" if anchored and len(names) == 1 else "") + "/".join(names) + ("/" if text.endswith("/") else "")
+    kept = ("/" if anchored and len(names) == 1 else "") + "/".join(names) + ("/" if text.endswith("/") else "")
+    _alternatives(kept)  # a name that is put together may be too long
+    return kept
 
 
 def literal(name: str) -> str:
@@ -63,7 +71,7 @@ def place(pattern: str) -> str:
     Of two patterns that overlap the place of one begins with the place of the other.
     """
     digits = ""
-    for part in _parts(pattern)[:PLACE_PARTS]:
+    for part in _alternatives(pattern)[0][:PLACE_PARTS]:
         if not isinstance(part, str):
             break
         digits += _digits(part)
@@ -102,19 +110,20 @@ def _digits(name: str) -> str:
 
 def overlap(one: str, other: str) -> bool:
     """Whether a path exists that both normalized patterns match."""
-    return _meet(_parts(one), _parts(other))
+    return any(_meet(each, facing) for each in _alternatives(one) for facing in _alternatives(other))
 
 
 def matches(pattern: str, path: str) -> bool:
     """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
     path = composed(path)
-    return path.endswith(tail(pattern)) and _meet(_parts(pattern), tuple(path.split("/")))
+    names = tuple(path.split("/"))
+    return path.endswith(tail(pattern)) and any(_meet(parts, names) for parts in _alternatives(pattern))
 
 
 @lru_cache(maxsize=16_384)
 def tail(pattern: str) -> str:
     """What every path, in its composed form, ends with that a normalized pattern matches; it may be empty."""
-    last = _parts(pattern)[-1]
+    last = _alternatives(pattern)[0][-1]
     return "" if last is DEEP else end_of(last)
 
 
@@ -135,9 +144,22 @@ def _without_trailing_spaces(text: str) -> str:
 
 
 @lru_cache(maxsize=16_384)
+def _alternatives(pattern: str) -> tuple[tuple[Part, ...], ...]:
+    """What a path may be, part by part, to be matched by a normalized pattern: the first alternative begins and ends
+    with the fewest literal parts."""
+    text, below = pattern.rstrip("/"), "/" if pattern.endswith("/") else ""
+    found = BEGINNING.match(text) if "/" in text else None
+    if found is None:
+        return (_parts(pattern),)
+    beginning, rest = found.groups()
+    if not rest:
+        return (_parts(f"/{beginning}*{below}"),)
+    return _parts(f"/{beginning}*/**/{rest}{below}"), _parts(f"/{beginning}{rest}{below}")
+
+
 def _parts(pattern: str) -> tuple[Part, ...]:
-    """What a path has to be, part by part, to be matched by a normalized pattern."""
-    names = pattern.strip("/").split("/")
+    """What a path has to be, part by part, to be matched by a pattern whose stars mean what they say."""
+    names = ["**" if len(name) > 1 and set(name) == {"*"} else name for name in pattern.strip("/").split("/")]
     parts: list[Part] = [] if "/" in pattern.rstrip("/") else [DEEP]
     for name in names:
         if name != "**":

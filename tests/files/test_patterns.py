@@ -20,9 +20,7 @@ from files.patterns import ending, extension, literal, matches, normalized, over
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
 PATHS = [*NAMES, *("/".join(names) for depth in (2, 3) for names in product(NAMES[:5], repeat=depth))]
 
-pieces = st.sampled_from(
-    ["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]", "[[:alpha:]]", r"\a"]
-)  # and no a**b, which git itself reads in two ways
+pieces = st.sampled_from(["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]", "[[:alpha:]]", r"\a"])
 parts = st.one_of(st.lists(pieces, min_size=1, max_size=4).map("".join), st.just("**"))
 globs = st.builds(
     lambda start, names, end: start + "/".join(names) + end,
@@ -54,6 +52,15 @@ def ignored(repository: Path, pattern: str) -> set[str]:
 @example(pattern="a/**/")
 @example(pattern="**")
 @example(pattern="/**/b")
+@example(pattern="a**/**")
+@example(pattern="a**/b")
+@example(pattern="/b/a**")
+@example(pattern="a**/**/")
+@example(pattern="a***/**/***/b*/")
+@example(pattern="a/***/b")
+@example(pattern="b**a/a")
+@example(pattern=r"\a**/b")
+@example(pattern="?**/b")
 def test_it_matches_what_git_ignores(repository: Path, pattern: str) -> None:
     try:
         kept = normalized(pattern)
@@ -87,7 +94,12 @@ def spelled(part: str) -> frozenset[str]:
 
 def spread(pattern: str) -> Iterator[tuple[str, ...]]:
     """The parts of every path that a pattern matches, with `**` spread out: as gitignore(5) tells it."""
-    names = pattern.strip("/").split("/")
+    beginning, stars, rest = re.fullmatch(r"/?([ab/]*)(\*\*+/)?(.*)", pattern).groups()  # type: ignore[union-attr]
+    if stars and beginning and not beginning.endswith("/") and rest:
+        if not re.fullmatch(r"[*/]*", rest):
+            yield from spread(f"/{beginning}{rest}")
+        pattern = f"/{beginning}*/**/{rest}" if rest.strip("*/") else f"/{beginning}*" + "/" * rest.endswith("/")
+    names = [re.sub(r"^\*\*+$", "**", name) for name in pattern.strip("/").split("/")]
     choices: list[list[tuple[str, ...]]] = [] if "/" in pattern.rstrip("/") else [_any(0)]
     choices += [_any(0) if name == "**" else [(name,)] for name in names[:-1]]
     choices.append(_any(1) if names[-1] == "**" else [(names[-1],)])
