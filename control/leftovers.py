@@ -13,6 +13,7 @@ from typing import Any
 
 from control.models import PoolAgent
 from control.runners.confinement import HOMES
+from control.runners.repositories import remove_placeholders
 from control.runners.traffic import DIRECTORY as LOGS
 from core.config import CoreSettings
 from core.contributions import DoctorCheck, Finding
@@ -25,6 +26,9 @@ def clear() -> None:
     living = PoolAgent.objects.living().values_list("pk", flat=True)
     known = PoolAgent.objects.values_list("agent_id", flat=True).distinct()
     _remove(_left(home, there, set(living), set(known)))
+    written = PoolAgent.objects.values_list("ended_at", "write_paths")
+    paths = {path for ended_at, each in written if ended_at is not None for path in each}
+    remove_placeholders(paths - {path for ended_at, each in written if ended_at is None for path in each})
 
 
 def _left(home: Path, there: Iterable[Path], living: Collection[str], known: Collection[str]) -> list[Path]:

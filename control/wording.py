@@ -35,7 +35,20 @@ def in_words(permissions: Permissions) -> list[str]:
     ]
     if permissions.disabled_tools:
         lines.append(f"Goes without {', '.join(sorted(permissions.disabled_tools))}")
+    if warning := git_warning(permissions):
+        lines.append(warning)
     return lines
+
+
+def git_warning(permissions: Permissions) -> str:
+    """What it means that write paths name a `.git`; empty where none does."""
+    opened = rules.opens_git(permissions.write_paths)
+    if not opened:
+        return ""
+    return (
+        f"May change {', '.join(opened)}: the next git command that anybody runs there may run what this agent wrote, "
+        "outside of its sandbox"
+    )
 
 
 def _agents(permissions: Permissions) -> str:

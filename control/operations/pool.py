@@ -9,7 +9,7 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from control import selectors
+from control import selectors, wording
 from control.errors import ControlCode
 from control.members import actor_of
 from control.models import PoolAgent, Turn
@@ -68,6 +68,7 @@ class CreateAgent(Params):
 class Created(TypedDict):
     agent_id: str
     url: str
+    warning: NotRequired[Annotated[str, Field(description="What it means that a write path names a .git.")]]
     initial_request_id: NotRequired[str]
     initial_status: NotRequired[str]
     response: NotRequired[Answer]
@@ -77,10 +78,12 @@ class Resumed(CreateAgent):
     """The call while it waits: it knows what it made."""
 
     request_id: str
+    warning: str
 
 
 def _resumed(p: CreateAgent, data: Data) -> CreateAgent:
     made = {"agent_id": data["agent_id"], "request_id": data["initial_request_id"]}
+    made["warning"] = data.get("warning", "")
     return Resumed.model_construct(**{**p.__dict__, **made})
 
 
@@ -89,12 +92,14 @@ def _look(p: CreateAgent, caller: Caller) -> Created:
     assert isinstance(p, Resumed)
     response = answer(p.agent_id or "", p.request_id)
     if response is None:
-        return _created(p.agent_id or "", p.request_id)
-    return {**_created(p.agent_id or "", None), "response": response}
+        return _created(p.agent_id or "", p.request_id, p.warning)
+    return {**_created(p.agent_id or "", None, p.warning), "response": response}
 
 
-def _created(agent_id: str, request_id: str | None) -> Created:
+def _created(agent_id: str, request_id: str | None, warning: str) -> Created:
     created: Created = {"agent_id": agent_id, "url": f"/agent/{agent_id}"}
+    if warning:
+        created["warning"] = warning
     if request_id is not None:
         created["initial_request_id"], created["initial_status"] = request_id, "queued"
     return created
@@ -153,7 +158,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         return agent, turn
 
     agent, turn = worktrees.create(actor_of(caller), order, made)
-    return _created(agent.agent_id, turn.request_id if turn else None)
+    return _created(agent.agent_id, turn.request_id if turn else None, wording.git_warning(agent.permissions))
 
 
 class DestroyAgent(Params):

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -80,7 +80,7 @@ def fixed(permissions: Permissions, own: str | None) -> Fixed:
     return found
 
 
-def remove_placeholders(write_paths: Sequence[str]) -> None:
+def remove_placeholders(write_paths: Iterable[str]) -> None:
     """Remove the empty directories that stood for repositories which are not there."""
     for path in write_paths:
         with suppress(OSError):

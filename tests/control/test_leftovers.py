@@ -106,3 +106,17 @@ def test_a_key_ends_with_its_agent(home: Path) -> None:
     its_own = [keys.issue(agent_id="ann", operator="olga"), keys.lend(agent_id="ann")]
     pool.end(PoolAgent.objects.get(), None, now(), why="a test")
     assert [agent_of_key(key) for key in its_own] == [None, None]
+
+
+def test_the_empty_git_directories_of_ended_agents_go_and_those_of_others_stay(
+    agents: dict[str, PoolAgent], tmp_path: Path
+) -> None:
+    """They stood in their sandboxes for repositories that are not there."""
+    for name in ("empty", "shared", "used"):
+        (tmp_path / name / ".git").mkdir(parents=True)
+    (tmp_path / "used" / ".git" / "HEAD").touch()
+    PoolAgent.objects.filter(agent_id="lives").update(write_paths=[str(tmp_path / "shared")])
+    paths = [str(tmp_path / name) for name in ("empty", "shared", "used")]
+    PoolAgent.objects.filter(agent_id="ended").update(write_paths=paths)
+    leftovers.clear()
+    assert [(tmp_path / name / ".git").exists() for name in ("empty", "shared", "used")] == [False, True, True]

@@ -6,13 +6,16 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from control import wording
+from control.models import PoolAgent
 from control.rules import Permissions, Preset
 from control.runners import repositories, sandbox
 from control.runners.base import RunnerFailed
-from tests.control.test_worktrees import git
+from tests.control.test_worktrees import does, git
 
 CLEAN = "#!/bin/sh\ncat\n"
 
@@ -132,6 +135,16 @@ def test_nobody_makes_a_repository_of_a_directory_that_is_none(tmp_path: Path) -
 def test_a_ceiling_that_names_it_opens_it(project: Path) -> None:
     agent_does(project, "git config nexus.test yes", project, project / ".git")
     assert git(project, "config", "nexus.test") == "yes"
+
+
+@pytest.mark.django_db
+def test_who_opens_it_is_told_what_that_means(project: Path, tmp_path: Path, configure: Callable[..., None]) -> None:
+    configure(control=True, home=tmp_path / "home")
+    given: dict[str, Any] = {"cwd": str(project), "allowed_write_paths": ["src", ".git"]}
+    warning = does("pool_create_agent", agent_id="ann", **given)["data"]["warning"]
+    assert str(project / ".git") in warning and "next git command" in warning
+    assert warning in wording.in_words(PoolAgent.objects.get().permissions)  # as the agent's page has them
+    assert "warning" not in does("pool_create_agent", agent_id="bob", cwd=str(project))["data"]
 
 
 def test_what_the_repository_around_a_write_path_runs_there_is_kept(project: Path) -> None:

@@ -176,6 +176,19 @@ def test_an_agent_whose_directory_lies_in_the_hubs_home_has_that(
     files.write_text(may, "out/new", "text")
 
 
+@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "out/.GIT/config", "out/deep/.git", "link/config"])
+def test_it_writes_in_no_git_directory_that_no_write_path_names(may: Permissions, cwd: Path, path: str) -> None:
+    everywhere = replace(may, write_paths=(str(cwd),))
+    (cwd / "out" / ".git").mkdir()
+    (cwd / "link").symlink_to("out/.git")
+    with pytest.raises(ToolRefused) as refused:
+        files.write_text(everywhere, path, "mine")
+    assert refused.value.rule == "git"
+    opened = replace(may, write_paths=(str(cwd), str(cwd / "out" / ".git")))
+    files.write_text(opened, "out/.git/config", "mine")
+    assert (cwd / "out" / ".git" / "config").read_text() == "mine"
+
+
 def test_it_follows_a_symlink_that_stays_inside(may: Permissions, cwd: Path) -> None:
     (cwd / "latest").symlink_to(cwd / "src")
     assert "two" in files.read_text(may, "latest/a.py")
