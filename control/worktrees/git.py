@@ -8,13 +8,9 @@ hub's own tools write nothing below a `.git`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +18,7 @@ from pathlib import Path
 from control.rules import within
 from control.runners import sandbox
 from control.runners.base import RunnerFailed
+from core import processes
 
 SECONDS = 30  # that one call may take
 LARGEST = 1_000_000  # bytes of its answer that are read
@@ -110,10 +107,11 @@ class Git:
         self, command: Sequence[str], values: Mapping[str, str], input: bytes, expect: tuple[int, ...], largest: int
     ) -> Said:
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
+            cwd = self.work_tree
             if sandbox.state().works:
-                scratch, command = PRIVATE, self._enclosed(command)
+                scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
             env = {**self._environment(), **values, "SCRATCH": scratch}
-            said, errors = _call(command, self.work_tree, env, input, largest)
+            said, errors = _call(command, cwd, env, input, largest)
         if not said.cut and said.code not in expect:
             raise GitFailed(errors[-400:] or f"git ended with exit code {said.code}")
         if UNREAD in errors:
@@ -132,16 +130,14 @@ class Git:
             raise GitFailed(str(failed)) from None
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "SYSTEMROOT") if name in os.environ}
         config = {"GIT_CONFIG_COUNT": str(len(self.config))}
         for number, (name, value) in enumerate(self.config.items()):
             config |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         people = {f"GIT_{who}_{what}": said for who in ("AUTHOR", "COMMITTER") for what, said in PERSON.items()}
         return {
-            **kept,
+            **processes.environment("SYSTEMROOT", LC_ALL="C"),
             **config,
             **people,
-            "LC_ALL": "C",
             "HOME": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
@@ -155,40 +151,12 @@ class Git:
 
 def _call(command: Sequence[str], cwd: str, env: Mapping[str, str], input: bytes, largest: int) -> tuple[Said, str]:
     """What a command said, and its errors. Raises GitFailed."""
-    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as given:
-        given.write(input)
-        given.seek(0)
-        try:
-            process = subprocess.Popen(  # noqa: S603  # no shell; what others name stands where git expects it
-                command, cwd=cwd, env=env, stdin=given, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-            )
-        except OSError as error:
-            if not Path(cwd).is_dir():
-                raise GitFailed(f"there is no directory {cwd}") from None
-            raise GitFailed(f"git could not be started: {error.strerror}") from None
-        late = threading.Event()
-        timer = threading.Timer(SECONDS, _stop, (process, late))
-        timer.start()
-        try:
-            assert process.stdout is not None
-            output = process.stdout.read(largest + 1)
-            cut = len(output) > largest
-            if cut:
-                _stop(process)
-            code = process.wait()
-        finally:
-            timer.cancel()
-            _stop(process)
-            process.stdout.close() if process.stdout else None
-        if late.is_set():
-            raise GitFailed(f"git took longer than {SECONDS} seconds")
-        errors.seek(0)
-        return Said(code, output[:largest], cut), errors.read(LARGEST).decode(errors="replace").strip()
-
-
-def _stop(process: subprocess.Popen[bytes], late: threading.Event | None = None) -> None:
-    """End what is left of a call, and what it started."""
-    if late is not None:
-        late.set()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        done = processes.run(command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest)
+    except TimeoutError:
+        raise GitFailed(f"git took longer than {SECONDS} seconds") from None
+    except OSError as error:
+        if not Path(cwd).is_dir():
+            raise GitFailed(f"there is no directory {cwd}") from None
+        raise GitFailed(f"git could not be started: {error.strerror}") from None
+    return Said(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()
