@@ -124,13 +124,19 @@ class Directory:
                 os.fsync(folder)
 
     def append(self, path: str, line: bytes) -> None:
-        """Add to the end of a file, in one write."""
+        """Add to the end of a file, all of it or nothing; whoever calls it holds the lock."""
         with self._told(path):
             folder, name = self._at(path, make=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
             try:
-                os.write(descriptor, line)
+                before, left = os.fstat(descriptor).st_size, line
+                try:
+                    while left:
+                        left = left[os.write(descriptor, left) :]
+                except BaseException:  # such as a disk that is full in the middle of it
+                    os.ftruncate(descriptor, before)
+                    raise
             finally:
                 os.close(descriptor)
 
