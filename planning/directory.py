@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from io import BufferedReader
@@ -20,6 +21,13 @@ from typing import Self
 
 from core.operations.errors import NexusError
 from planning.errors import PlanningCode
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger(__name__)
 
 NAME, STATE = ".nexus", "state"
 IGNORE = (".gitignore", b"state/\n")
@@ -36,7 +44,10 @@ REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no dire
 ROOM = 1 << 20  # a disk with less of it is full
 PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
 _in_vain: dict[str, float] = {}  # by root, when a call last gave up after all that time: others do not wait in a row
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_flags = {name: getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")}
+DIRECTORY, NOFOLLOW, NONBLOCK, CLOEXEC = _flags.values()  # 0 where the system does not have it
+FOLDER = os.O_RDONLY | DIRECTORY | NOFOLLOW | CLOEXEC
+_threads: dict[str, threading.Lock] = {}  # by root, where there is no lock between processes
 
 
 class Directory:
@@ -77,7 +88,7 @@ class Directory:
         with self._told(path):
             folder, name = self._at(path, make=False)
             try:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                flags = os.O_RDONLY | NOFOLLOW | NONBLOCK | CLOEXEC
                 descriptor = None if folder is None else os.open(name, flags, dir_fd=folder)
             except FileNotFoundError:
                 descriptor = None
@@ -107,7 +118,7 @@ class Directory:
             folder, name = self._at(path, make=True)
             assert folder is not None
             draft = f".{name}.{secrets.token_hex(6)}.partial"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
             descriptor = os.open(draft, flags, 0o644, dir_fd=folder)
             try:
                 with os.fdopen(descriptor, "wb") as file:
@@ -127,7 +138,7 @@ class Directory:
         """Add to the end of a file, all of it or nothing; whoever calls it holds the lock."""
         with self._told(path):
             folder, name = self._at(path, make=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NOFOLLOW | CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
             try:
                 before, left = os.fstat(descriptor).st_size, line
@@ -172,7 +183,7 @@ class Directory:
         self.initialise()
         with self._told(LOCK):
             folder, name = self._at(LOCK, make=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
         try:
             began = time.monotonic()
@@ -189,7 +200,11 @@ class Directory:
                 time.sleep(0.002)
             self._lock = descriptor
             _in_vain.pop(self.root, None)
-            yield
+            try:
+                yield
+            finally:
+                if fcntl is None:
+                    _threads[self.root].release()
         finally:
             os.close(descriptor)
 
@@ -213,12 +228,25 @@ class Directory:
             os.ftruncate(self._lock, 0)
 
     def _taken(self, descriptor: int) -> bool:
+        if fcntl is None:
+            return self._taken_here()
         with self._told(LOCK):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
             return True
+
+    def _taken_here(self) -> bool:
+        """Where processes cannot lock a file, the threads of this one still take turns."""
+        if self.root not in _threads:
+            log.warning(
+                "This Python has no fcntl: the files in %s/%s are not locked between processes. Run one Nexus process "
+                "for this project.",
+                self.root,
+                NAME,
+            )
+        return _threads.setdefault(self.root, threading.Lock()).acquire(blocking=False)
 
     def _at(self, path: str, *, make: bool) -> tuple[int | None, str]:
         folder, _, name = path.rpartition("/")
