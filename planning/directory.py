@@ -40,6 +40,7 @@ ARTIFACTS = "state/artifacts"
 DECISIONS = "state/decisions.json"  # which some consumers write
 LOG, NOTES = "state/tool-log.jsonl", "state/hook-notes.jsonl"
 MAX_BYTES = 32 << 20  # of a file that is read
+SLACK = 1 / 32  # of that nothing is written: a handoff may lengthen a file a little, and must go on
 REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
 ROOM = 1 << 20  # a disk with less of it is full
 PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
@@ -111,6 +112,11 @@ class Directory:
             except FileNotFoundError:
                 return ""
             return f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+    def size(self, path: str) -> int:
+        """Bytes of a file; 0 where there is none."""
+        stamp = self.stamp(path)
+        return int(stamp.split(":")[1]) if stamp else 0
 
     def write(self, path: str, content: bytes, *, durable: bool = True) -> None:
         """Give a file this content in one step: who reads it meanwhile gets the old content or the new."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from coordination.ids import new_id
 from core.database.prepared import Select, Slot, Update, insert
-from planning import notices, schemas
-from planning.models import Board, Cycle, Issue, Plan, Task
+from planning import notices, rules, schemas
+from planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
 from planning.notices import told
 from planning.schemas import CycleEntry, HistoryDocument, IssueEntry, PlanDocument, StateFile, TaskEntry, TasksDocument
+
+T = TypeVar("T")
+AT_ONCE = 50  # entries of a foreign file that a transaction applies: every writer waits for it
 
 ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
 TASK_FIELDS = ("approach", "acceptance", "risk", "plan_issue", "owner", "owner_agent_id", "owner_reuse_policy")
@@ -25,6 +29,7 @@ TASK_COLUMNS = {
     **{name: name for name in ("title", "context", "status", "deps", *TASK_FIELDS)},
     "created_at": "stamp",
 }
+CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "decided_by", "decided_at")
 CHANGED = ("position", "updated_at", *(column for column in TASK_COLUMNS.values() if column != "number"))
 
 _plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
@@ -37,9 +42,24 @@ _issues = Select(
 )
 _board = Select(lambda: Board.objects.filter(pk=Slot("workspace_id")))
 _tasks = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list(*TASK_COLUMNS.values()))
-# A file may change thousands of tasks, and every writer waits for them: prepared.
+# A file may change thousands of rows, and writers wait for each part of them: prepared.
 _change = Update(lambda: Task.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED})
+_move = Update(lambda: Task.objects.filter(pk=Slot("pk")), position=Slot("position"))
+_change_issue = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED_OF_ISSUE})
+_list_cycle = Update(lambda: Cycle.objects.filter(pk=Slot("pk")), position=Slot("position"))
 _end = Update(lambda: Task.objects.filter(pk=Slot("pk")), closed_at=Slot("moment"), updated_at=Slot("moment"))
+
+
+@dataclass(frozen=True)
+class TakeIn:
+    """How the rows come to say what a document does: in short transactions, between which others write.
+
+    After a crash between two of them the file is still foreign: the next call prepares anew, and does what is left.
+    `finish` belongs into the transaction that notes the file as taken in.
+    """
+
+    pieces: Sequence[Callable[[datetime], None]]
+    finish: Callable[[datetime], None]
 
 
 @dataclass(frozen=True)
@@ -48,7 +68,7 @@ class Kept:
 
     file: StateFile[Any]
     text: Callable[[str], bytes | None]  # of a workspace_id; None where there is to be no file
-    take_in: Callable[[str, Any, datetime], None]  # a document that somebody else wrote; None for a removed file
+    take_in: Callable[[str, Any], TakeIn]  # a document that somebody else wrote; None for a removed file
     stamped: bool = False  # too large to be read with each call: its stamp is looked at first
 
 
@@ -113,8 +133,8 @@ def _history_text(workspace_id: str) -> bytes | None:
     return ('{\n  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode() if cycles else None
 
 
-def cycle_row(workspace_id: str, entry: CycleEntry, position: int) -> Cycle:
-    """The row of a cycle, not yet saved."""
+def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cycle:
+    """The row of a cycle, not yet saved; without a position, history.json does not have it."""
     document = json.dumps(entry, indent=2, ensure_ascii=False)
     plan = entry["plan"]
     return Cycle(
@@ -135,17 +155,21 @@ def _digest(document: str) -> str:
     return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: datetime) -> None:
-    known = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)}
+def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
+    """All at once: a plan is small."""
+    return TakeIn((), partial(_change_plan, workspace_id, document))
+
+
+def _change_plan(workspace_id: str, document: PlanDocument | None, moment: datetime) -> None:
     if document is None:
         Plan.objects.filter(pk=workspace_id).delete()
         told(workspace_id, "plan.removed", None, moment, source="file")
         return
     former = Plan.objects.filter(pk=workspace_id).first()
     if former is not None and former.number != document["id"]:
-        former, known = None, {}
+        former = None
         Plan.objects.filter(pk=workspace_id).delete()
-    numbers = [entry["id"] for entry in document["issues"]]
+    numbers = {entry["id"] for entry in document["issues"]}
     Plan.objects.update_or_create(
         workspace_id=workspace_id,
         defaults={
@@ -156,7 +180,8 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: date
             "next_issue": max([0, *numbers, (former.next_issue if former else 1) - 1]) + 1,
         },
     )
-    Issue.objects.filter(plan_id=workspace_id).exclude(number__in=numbers).delete()
+    known = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)}
+    Issue.objects.filter(pk__in=[known[number].pk for number in known.keys() - numbers]).delete()
     for position, entry in enumerate(document["issues"], start=1):
         issue = known.get(entry["id"]) or Issue(plan_id=workspace_id, number=entry["id"])
         if issue.decision != entry.get("decision"):
@@ -164,66 +189,138 @@ def _take_in_plan(workspace_id: str, document: PlanDocument | None, moment: date
         issue.position, issue.title, issue.status = position, entry["title"], entry["status"]
         for field in ISSUE_FIELDS:
             setattr(issue, field, entry.get(field))
-        issue.save()
+        if issue.pk is None:
+            insert(issue)
+        else:
+            _change_issue(pk=issue.pk, **{name: getattr(issue, name) for name in CHANGED_OF_ISSUE})
     told(workspace_id, "plan.started" if former is None else "plan.updated", None, moment, source="file")
 
 
-def _take_in_tasks(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:
+def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
+    """The tasks a part at a time, then the notices of those that can begin. Their board makes them visible in the end,
+    where there was none."""
     known = {task.number: task for task in Task.objects.current(workspace_id)}
+    before = {number: task_entry(task) for number, task in known.items()}
+    entries = {entry["id"]: entry for entry in document["tasks"]} if document else {}
+    changed = [
+        (position, entry)
+        for position, entry in enumerate(entries.values(), start=1)
+        if before.get(entry["id"]) != entry or known[entry["id"]].position != position
+    ]
+    gone = sorted(known.keys() - entries.keys())
+    pieces = [partial(_remove_tasks, workspace_id, part) for part in _parts(gone)]
+    pieces += [partial(_change_tasks, workspace_id, before, part) for part in _parts(changed)]
     startable = notices.ready(workspace_id)
+    deps = {number: entry["deps"] for number, entry in entries.items()}
+    found = rules.ready(deps, {number: entry["status"] for number, entry in entries.items()})
+    ready = [number for number in found if number not in startable]
+    owned: dict[tuple[str, ...], list[int]] = {}
+    for number in ready:
+        names = notices.owners(entries[number].get("owner_agent_id"), entries[number].get("owner"))
+        if names:
+            owned.setdefault(names, []).append(number)
+    pieces += [partial(_log_ready, workspace_id, part) for part in _parts(ready)]
+    pieces += [partial(_tell_owners, workspace_id, part) for part in _parts(list(owned.items()))]
+    return TakeIn(pieces, partial(_change_board, workspace_id, document))
+
+
+def _change_board(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:
     if document is None:
         Board.objects.filter(pk=workspace_id).delete()
     else:
         Board.objects.update_or_create(
             workspace_id=workspace_id, defaults={"goal": document["goal"], "decisions": document["decisions"]}
         )
-    entries = {entry["id"]: entry for entry in document["tasks"]} if document else {}
-    for number in known.keys() - entries.keys():
-        _end(pk=known[number].pk, moment=moment)
-        told(workspace_id, "task.removed", None, moment, task=known[number], source="file")
-    for position, entry in enumerate(entries.values(), start=1):
-        task = known.get(entry["id"])
-        if task is not None and task_entry(task) == entry:
-            if task.position != position:
-                Task.objects.filter(pk=task.pk).update(position=position)
+
+
+def _pending(workspace_id: str, numbers: Sequence[int]) -> list[Task]:
+    """Of these tasks, those that nobody has begun meanwhile."""
+    return list(Task.objects.current(workspace_id).filter(number__in=numbers, status=TaskStatus.PENDING))
+
+
+def _log_ready(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
+    notices.log_ready(_pending(workspace_id, numbers), None, moment)
+
+
+def _tell_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], list[int]]], moment: datetime) -> None:
+    for names, numbers in owned:
+        if tasks := _pending(workspace_id, numbers[: notices.LISTED]):
+            notices.tell_owner(names, tasks, max(len(numbers), len(tasks)), None, moment)
+
+
+def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
+    for task in Task.objects.current(workspace_id).filter(number__in=numbers):
+        _end(pk=task.pk, moment=moment)
+        told(workspace_id, "task.removed", None, moment, task=task, source="file")
+
+
+def _change_tasks(
+    workspace_id: str,
+    before: Mapping[int, TaskEntry],
+    part: Sequence[tuple[int, TaskEntry]],
+    moment: datetime,
+) -> None:
+    """Change what differs from `before`: a handoff may have moved a task on since that was read, and that stays."""
+    numbers = [entry["id"] for _, entry in part]
+    known = {task.number: task for task in Task.objects.current(workspace_id).filter(number__in=numbers)}
+    for position, entry in part:
+        task, given = known.get(entry["id"]), cast(Mapping[str, Any], entry)
+        former = cast(Mapping[str, Any], before.get(entry["id"], {}) if task is not None else {})
+        differs = {
+            column: given.get(name) for name, column in TASK_COLUMNS.items() if given.get(name) != former.get(name)
+        }
+        if task is not None and not differs:
+            _move(pk=task.pk, position=position)
             continue
         new = task is None
         if task is None:
             task = Task(task_key=new_id("tsk"), workspace_id=workspace_id, number=entry["id"], created_at=moment)
-        before = task.status
-        task.position, task.title, task.context = position, entry["title"], entry["context"]
-        task.status, task.deps, task.stamp = entry["status"], entry["deps"], entry.get("created_at")
-        for field in TASK_FIELDS:
-            setattr(task, field, entry.get(field))
-        task.updated_at = moment
+        status = task.status
+        for column, value in differs.items():
+            setattr(task, column, value)
+        task.position, task.updated_at = position, moment
         if new:
             insert(task)
         else:
             _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
-        what = "task.added" if new else "task.completed" if before != task.status == "completed" else "task.updated"
+        what = "task.added" if new else "task.completed" if status != task.status == "completed" else "task.updated"
         told(workspace_id, what, None, moment, task=task, source="file")
-        if not new and before != task.status:
+        if not new and status != task.status:
             notices.tell_holder(task, None, moment)
-    notices.tell_ready(workspace_id, startable, None, moment)
 
 
-def _take_in_history(workspace_id: str, document: HistoryDocument | None, moment: datetime) -> None:
-    rows = [
-        cycle_row(workspace_id, entry, position)
-        for position, entry in enumerate(document["cycles"] if document else [], start=1)
-    ]
+def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> TakeIn:
+    """New cycles a part at a time, which nobody sees before the end, when each gets its position."""
+    wanted = [cycle_row(workspace_id, entry, None) for entry in (document["cycles"] if document else [])]
     known: dict[str, list[int]] = {}
-    for digest, pk in Cycle.objects.filter(workspace_id=workspace_id).order_by("-pk").values_list("digest", "pk"):
+    there = Cycle.objects.filter(workspace_id=workspace_id).order_by("-pk")
+    for digest, pk in there.values_list("digest", "pk"):
         known.setdefault(digest, []).append(pk)
-    Cycle.objects.filter(workspace_id=workspace_id).update(position=None)
-    fresh = []
-    for row in rows:
+    cycles, fresh = [], []
+    for row in wanted:
         if same := known.get(row.digest):
-            Cycle.objects.filter(pk=same.pop()).update(position=row.position)
+            row.pk = same.pop()
         else:
             fresh.append(row)
-    Cycle.objects.bulk_create(fresh, batch_size=100)
-    told(workspace_id, "history.changed", None, moment, source="file", cycles=len(rows), new=len(fresh))
+        cycles.append(row)
+    pieces = [partial(_insert_cycles, part) for part in _parts(fresh)]
+    return TakeIn(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh)))
+
+
+def _insert_cycles(cycles: Sequence[Cycle], moment: datetime) -> None:
+    Cycle.objects.bulk_create(cycles)
+
+
+def _list_cycles(workspace_id: str, cycles: Sequence[Cycle], new: int, moment: datetime) -> None:
+    before = dict(Cycle.objects.listed().filter(workspace_id=workspace_id).values_list("pk", "position"))
+    after = {cycle.pk: position for position, cycle in enumerate(cycles, start=1)}
+    changed = [{"pk": pk, "position": after.get(pk)} for pk in before | after if before.get(pk) != after.get(pk)]
+    _list_cycle.each(changed)
+    told(workspace_id, "history.changed", None, moment, source="file", cycles=len(cycles), new=new)
+
+
+def _parts(rows: Sequence[T]) -> list[Sequence[T]]:
+    return [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
 
 
 KEPT_FILES = (

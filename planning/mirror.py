@@ -23,17 +23,23 @@ from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
 from core.database.prepared import Select, Slot, Update, insert
-from core.operations.errors import NexusError
-from planning import schemas
+from core.operations.errors import Code, NexusError
+from planning import directory, schemas
 from planning.directory import PATIENCE_SECONDS, Directory
-from planning.documents import KEPT_FILES, Kept
+from planning.documents import KEPT_FILES, Kept, TakeIn
 from planning.models import MirroredFile
 
 log = logging.getLogger(__name__)
 
 KEPT = 16  # of our latest texts are known again
+BESIDE_BYTES = 256 << 10  # of a foreign file that a handoff's call takes in
 BESIDE_PATIENCE = 0.2  # seconds that a handoff's call waits for the files of its task
 
+MAKE_ROOM = {
+    schemas.PLAN.path: "Shorten or remove issues, or close the cycle with task_close.",
+    schemas.TASKS.path: "Shorten the tasks, or close the cycle with task_close.",
+    schemas.HISTORY.path: "Move .nexus/history.json to another name: the next cycle begins a new one.",
+}
 FILES: Mapping[str, Kept] = {kept.file.path: kept for kept in KEPT_FILES}
 
 _mirrored = Select(lambda: MirroredFile.objects.filter(workspace_id=Slot("workspace_id"), machine=Slot("machine")))
@@ -56,19 +62,23 @@ class Change:
 def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Change]:
     """A writing transaction over the rows of one project's plan; its files are what the rows say at the end.
 
-    What others wrote into the files is taken in first. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE, STATE_BUSY after
-    `patience` seconds, with nothing changed.
+    What others wrote into the files is taken in first, in short transactions of its own: until the last of them, who
+    asks for the plan waits for the directory's lock, and the file counts as foreign. Raises STATE_FILE_INVALID,
+    STATE_UNAVAILABLE, CONTENT_TOO_LARGE for a file that would be larger than what is read, STATE_BUSY after `patience`
+    seconds, with nothing of the caller's changed.
     """
     with Directory(place.root) as directory, directory.locked(patience):
         crashed = directory.interrupted
         look = _Look(place, directory, crashed)
-        directory.begin()
+        look.read()
+        look.take_in_parts()
+        directory.begin()  # not before: a crash until here leaves the foreign files foreign
         committing = False
         try:
             with write():
                 change = Change(place, now(), directory)
                 workspaces.ensure(place, change.moment)
-                look.take_in(change.moment)
+                look.finish(change.moment)
                 yield change
                 texts = look.rendered(change)
                 committing = True  # from here on the rows may have changed, whatever is raised
@@ -78,7 +88,8 @@ def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Chang
             raise
         try:
             for path, text in texts.items():
-                _bring(directory, path, text)
+                if look.is_unchanged(path):  # else the next call takes in what was written meanwhile
+                    _bring(directory, path, text)
             for path in change.remove:
                 directory.remove(path)
             directory.done()
@@ -107,6 +118,11 @@ def take_in_beside(place: Place) -> None:
     if connection.in_atomic_block:
         return
     try:
+        with Directory(place.root) as found:
+            if max(found.size(path) for path in FILES) > BESIDE_BYTES:
+                look = _Look(place, found, found.interrupted)
+                if any(found.size(path) > BESIDE_BYTES for path in look.strange):
+                    return  # it would take seconds of the writers' thread; the plan's next call has a thread of its own
         take_in(place, BESIDE_PATIENCE)
     except NexusError as error:
         log.info("the files of a plan are taken in with its next call: %s", error.message)
@@ -147,7 +163,8 @@ class _Look:
     directory: Directory
     crashed: bool
     digests: dict[str, str] = field(default_factory=dict)  # by path, of those that were read
-    foreign: dict[str, Any] = field(default_factory=dict)  # by path, its document; None where the file was removed
+    foreign: dict[str, TakeIn] = field(default_factory=dict)  # by path, how it is taken in
+    strange: list[str] = field(default_factory=list)  # the paths of what is not known as ours
 
     def __post_init__(self) -> None:
         rows = _rows(self.place.workspace_id)
@@ -160,31 +177,59 @@ class _Look:
                 if kept.stamped:
                     _stamps[self.place.root, path] = stamp, self.digests[path]
                 continue
-            content = self.directory.read(path)
+            self.strange.append(path)
+        self._rows = rows
+
+    def read(self) -> None:
+        """Read what others wrote, outside of any transaction: it may take seconds. Raises as `changing` does."""
+        for path in self.strange:
+            kept, content = FILES[path], self.directory.read(path)
             self.digests[path] = _digest(content)
             if content != kept.text(self.place.workspace_id):  # else another machine of ours wrote it
-                self.foreign[path] = None if content is None else self._parsed(kept, content, rows.get(path))
-        self._rows = rows
+                document = None if content is None else self._parsed(kept, content, self._rows.get(path))
+                self.foreign[path] = kept.take_in(self.place.workspace_id, document)
 
     def _parsed(self, kept: Kept, content: bytes, row: MirroredFile | None) -> Any:
         """The document. One that breaks its schema is not taken in: who moves it away gets back what the rows say."""
         try:
-            return kept.file.parse(content)
+            document = kept.file.parse(content)
+            if len(content) > directory.MAX_BYTES // 4:  # written anew it may be several times as long
+                size = len(schemas.text_of(document))
+                if size > _most_bytes():
+                    raise kept.file.fault(
+                        f"as it is written here it has {_mib(size)}, and {_mib(_most_bytes())} are taken"
+                    )
         except NexusError:
             if row is not None and not (row.behind and "" in row.ours):
                 with write():
                     _keep_ours(row=row.pk, ours=["", _newest(row)], behind=True)
             raise
+        return document
 
     @property
     def in_step(self) -> bool:
         """Whether every file is what we wrote last."""
         return all(digest == _newest(self._rows.get(path)) for path, digest in self.digests.items())
 
-    def take_in(self, moment: datetime) -> None:
-        """Inside the transaction: the rows say what the foreign files do."""
-        for path, document in self.foreign.items():
-            FILES[path].take_in(self.place.workspace_id, document, moment)
+    def take_in_parts(self) -> None:
+        """Bring the foreign files to the rows, all but the last step, in short transactions between which others
+        write."""
+        pieces = [piece for foreign in self.foreign.values() for piece in foreign.pieces]
+        if pieces:
+            with write():
+                workspaces.ensure(self.place, now())
+        for piece in pieces:
+            with write():
+                piece(now())
+
+    def finish(self, moment: datetime) -> None:
+        """Inside the transaction that notes the foreign files as taken in: the last step."""
+        for foreign in self.foreign.values():
+            foreign.finish(moment)
+
+    def is_unchanged(self, path: str) -> bool:
+        """Whether a file is still as it was read."""
+        return path not in self.digests or self.directory.digest(path) == self.digests[path]
 
     def rendered(self, change: Change) -> dict[str, bytes | None]:
         """Inside the transaction: by path, the text of each file that is not what the rows say, noted as ours."""
@@ -202,6 +247,7 @@ class _Look:
             if text is None and found and kept.stamped:
                 digest = found  # the history is never removed, be it empty
             elif digest != found:
+                self._check_size(path, text)
                 texts[path] = text
             ours = list(dict.fromkeys([_newest(row) if found is None else found, digest]))
             if row is None:
@@ -210,10 +256,30 @@ class _Look:
                 _keep_ours(row=row.pk, ours=ours, behind=False)
         return texts
 
+    def _check_size(self, path: str, text: bytes | None) -> None:
+        """Raises CONTENT_TOO_LARGE for a file that nobody could read back. One that is too large already may shrink."""
+        size = len(text or b"")
+        if size > _most_bytes() and size >= self.directory.size(path):
+            raise NexusError(
+                Code.CONTENT_TOO_LARGE,
+                f".nexus/{path} would have {_mib(size)}, and {_mib(_most_bytes())} are taken. Nothing was changed. "
+                f"{MAKE_ROOM[path]}",
+                {"file": f".nexus/{path}", "bytes": size, "max_bytes": _most_bytes()},
+            )
+
 
 def machine() -> str:
     """Whose files they are: the same path on another machine is another directory."""
     return platform.node()[:200] or "localhost"
+
+
+def _most_bytes() -> int:
+    """Of a file that is written."""
+    return int(directory.MAX_BYTES * (1 - directory.SLACK))
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
 
 
 def _rows(workspace_id: str) -> dict[str, MirroredFile]:

@@ -40,27 +40,43 @@ def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: d
 
     An owner of several gets one notice of them: thousands may wait for one task.
     """
+    found = rules.ready(*selectors.dependencies(workspace_id))
+    tasks = [task for number in found if number not in before and (task := selectors.numbered(workspace_id, number))]
+    log_ready(tasks, actor, moment)
     owned: dict[tuple[str, ...], list[Task]] = {}
-    for number in rules.ready(*selectors.dependencies(workspace_id)):
-        task = None if number in before else selectors.numbered(workspace_id, number)
-        if task is None:
-            continue
-        told(workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
-        owners = dict.fromkeys(owner for owner in (task.owner_agent_id, task.owner) if owner and owner != actor)
-        owned.setdefault(tuple(owners), []).append(task)
-    for names, tasks in owned.items():
-        subject, body = _of_ready(tasks)
-        any(_write(tasks[0], owner, subject, body, actor, moment) for owner in names)  # the first there is
+    for task in tasks:
+        owned.setdefault(owners(task.owner_agent_id, task.owner), []).append(task)
+    for names, those in owned.items():
+        tell_owner(names, those, len(those), actor, moment)
 
 
-def _of_ready(tasks: Sequence[Task]) -> tuple[str, str]:
+def log_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
+    """Tell the log of tasks that can begin now."""
+    for task in tasks:
+        told(task.workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
+
+
+def owners(*names: str | None) -> tuple[str, ...]:
+    """Whom a task is assigned to: the instance first, then the agent."""
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def tell_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: str | None, moment: datetime) -> None:
+    """Tell the first of these agents that there is, but not the one that acts, of tasks that can begin now.
+
+    `tasks` are the first LISTED, or all, of `total`.
+    """
+    subject, body = _of_ready(tasks, total)
+    any(_write(tasks[0], owner, subject, body, actor, moment) for owner in names if owner != actor)
+
+
+def _of_ready(tasks: Sequence[Task], total: int) -> tuple[str, str]:
     """What an owner is told of its tasks that can begin: subject and body."""
-    first, *others = tasks
-    if not others:
-        return f"Task {first.number} is ready", first.context
+    if total == 1:
+        return f"Task {tasks[0].number} is ready", tasks[0].context
     listed = [f"{task.number}. {task.title[:80]}" for task in tasks[:LISTED]]
-    more = [f"and {len(tasks) - LISTED} more"] if len(tasks) > LISTED else []
-    return f"{len(tasks)} tasks are ready, the first", "\n".join([*listed, *more])
+    more = [f"and {total - LISTED} more"] if total > LISTED else []
+    return f"{total} tasks are ready, the first", "\n".join([*listed, *more])
 
 
 def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
 MOST_ISSUES = 1_000  # of a plan
 MOST_TASKS = 10_000  # of a cycle
+MOST_VALUES = 2_000_000  # of a file: more of them than any plan has, in less than a second
 MOST = 2**53  # what every consumer reads exactly
 Number = Annotated[int, Field(ge=1, le=MOST)]
 Reference = Annotated[int, Field(ge=-MOST, le=MOST)]  # to an issue or a task, which need not be there
@@ -111,24 +113,70 @@ class TrackedAgent(TypedDict):
     files_touched: NotRequired[list[str]]
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A schema, and the long list in it, if it has one, whose entries are validated one by one.
+
+    A call into a C library holds up every other thread of the process until it returns.
+    """
+
+    schema: Any
+    entries: str = ""  # the name of the list
+    of: Shape | None = None
+    most: float = inf  # entries
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.schema)
+
+    def validated(self, value: Any, *where: str | int) -> Any:
+        """The value, its keys in the schema's order. Raises ValueError, which names the place and the fault."""
+        entries = value.get(self.entries) if self.of is not None and isinstance(value, dict) else None
+        if not isinstance(entries, list):
+            return self._checked(value, where)
+        if len(entries) > self.most:
+            raise ValueError(f"{_at(*where, self.entries)}: it has more than {self.most} entries")
+        found = self._checked({**value, self.entries: []}, where)
+        assert self.of is not None
+        found[self.entries] = [
+            self.of.validated(entry, *where, self.entries, number) for number, entry in enumerate(entries)
+        ]
+        return found
+
+    def _checked(self, value: Any, where: tuple[str | int, ...]) -> Any:
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise ValueError(f"{_at(*where, *first['loc']) or 'the document'}: {first['msg']}") from None
+
+
+def _at(*where: str | int) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
+
+
 class StateFile(Generic[T]):
     """A file below `.nexus` and its schema."""
 
-    def __init__(self, path: str, schema: Any) -> None:
-        self.path, self._schema = path, schema
-        self._adapter = cache(lambda: TypeAdapter(schema))  # built when it is first needed
+    def __init__(self, path: str, shape: Shape) -> None:
+        self.path, self._shape = path, shape
 
     def parse(self, content: bytes) -> T:
-        """The document of a file's text. Raises STATE_FILE_INVALID, which names the fault."""
+        """The document of a file's text. Raises STATE_FILE_INVALID, which names the fault.
+
+        It may take seconds, and no other thread waits for more than a part of that.
+        """
+        if content.count(b",") > MOST_VALUES:
+            raise self.fault(f"it holds more than {MOST_VALUES} values")
         try:
-            document = json.loads(content.decode())  # bytes it would guess an encoding of
-            parsed: T = self._adapter().validate_python(document)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-            raise self.fault(f"{where or 'the document'}: {first['msg']}") from None
+            text = content.decode()  # of bytes, json would guess the encoding
+            document = json.loads(text, object_hook=_unchanged)
         except (ValueError, RecursionError) as error:
             raise self.fault(f"it is no JSON: {error}"[:200]) from None
+        try:
+            parsed: T = self._shape.validated(document)
+        except ValueError as error:
+            raise self.fault(str(error)) from None
         if b"\\u" in content and unstorable({"": document}, lambda _: inf):
             raise self.fault("a text in it holds a NUL character or a lone surrogate, which no store takes")
         numbers = [entry["id"] for entry in _numbered(parsed)]
@@ -152,11 +200,19 @@ def _numbered(document: Any) -> list[Any]:
     return entries
 
 
-PLAN: StateFile[PlanDocument] = StateFile(directory.PLAN, PlanDocument)
-TASKS: StateFile[TasksDocument] = StateFile(directory.TASKS, TasksDocument)
-HISTORY: StateFile[HistoryDocument] = StateFile(directory.HISTORY, HistoryDocument)
-RUNTIME: StateFile[RuntimeDocument] = StateFile(directory.RUNTIME, RuntimeDocument)
-TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, list[TrackedAgent])
+_TASK, _ISSUE = Shape(TaskEntry), Shape(IssueEntry)
+_CYCLE = Shape(CycleEntry, "tasks", _TASK)
+
+PLAN: StateFile[PlanDocument] = StateFile(directory.PLAN, Shape(PlanDocument, "issues", _ISSUE, MOST_ISSUES))
+TASKS: StateFile[TasksDocument] = StateFile(directory.TASKS, Shape(TasksDocument, "tasks", _TASK, MOST_TASKS))
+HISTORY: StateFile[HistoryDocument] = StateFile(directory.HISTORY, Shape(HistoryDocument, "cycles", _CYCLE))
+RUNTIME: StateFile[RuntimeDocument] = StateFile(directory.RUNTIME, Shape(RuntimeDocument))
+TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, Shape(list[TrackedAgent]))
+
+
+def _unchanged(value: dict[str, Any]) -> dict[str, Any]:
+    """For `json.loads`: with a call of Python for each object, other threads go on meanwhile."""
+    return value
 
 
 def text_of(document: Any) -> bytes:

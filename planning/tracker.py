@@ -117,17 +117,12 @@ def used(directory: Directory, client: str, agent_id: str, tool: str, files: Seq
     line = {"ts": now(), "agent_id": agent_id, "tool": tool, "status": "error" if failed else "ok"}
     lines = [{**line, "file": path} for path in paths] or [line]
     text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
-    if _size(directory, LOG) >= LONGEST_LOG:
+    if directory.size(LOG) >= LONGEST_LOG:
         older = directory.read(LOG) or b""
         directory.write(LOG, older[len(older) // 2 :].partition(b"\n")[2], durable=False)
     directory.append(LOG, text.encode("utf-8", "replace"))
     if paths and not failed and edits_files(client, tool):
         directory.write(EDITS, edits.added(directory.read(EDITS), paths, agent_id, now()), durable=False)
-
-
-def _size(directory: Directory, path: str) -> int:
-    stamp = directory.stamp(path)
-    return int(stamp.split(":")[1]) if stamp else 0
 
 
 def _touched(directory: Directory, agent_id: str, client: str) -> list[str]:

@@ -233,7 +233,6 @@ def test_it_knows_its_own_file_however_large_it_is(nexus: Project, monkeypatch: 
     nexus.task()
     monkeypatch.setattr(directory, "MAX_BYTES", 10)
     assert len(nexus.call("task_list")["tasks"]) == 1
-    nexus.task()
     nexus.write("state/tasks.json", {"goal": "Somebody else's", "decisions": [], "tasks": []})
     assert nexus.refused("task_list")[0] == "STATE_UNAVAILABLE"
 
