@@ -83,3 +83,28 @@ def test_it_calls_any_action_unknown(action: str, nexus: Project) -> None:
 def test_it_names_a_branch_whatever_a_worktrees_file_says(nexus: Project) -> None:
     (nexus.root / ".git").write_text("gitdir: somewhere\x00else")
     assert nexus.call("context")["branch"] == "_default"
+
+
+@pytest.mark.parametrize("where", [".git/HEAD", ".git"])
+@pytest.mark.parametrize("secret", ["password: hunter2", "ref: refs/heads/a secret", "ref: refs/heads/secret"])
+def test_it_shows_nothing_of_a_file_that_head_is_linked_to(where: str, secret: str, nexus: Project) -> None:
+    (nexus.root.parent / "secret").write_text(secret)
+    link = nexus.root / where
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(nexus.root.parent / "secret")
+    assert nexus.call("context")["branch"] == "_default"
+
+
+@pytest.mark.parametrize("head", ["password: hunter2", "ref: refs/heads/two words", "ref: hunter2", "hunter2" * 9])
+def test_it_shows_nothing_but_a_ref_or_a_commit(head: str, nexus: Project) -> None:
+    (nexus.root / ".git").mkdir()
+    (nexus.root / ".git" / "HEAD").write_text(head)
+    assert nexus.call("context")["branch"] == "_default"
+
+
+@pytest.mark.parametrize(("head", "branch"), [("ref: refs/heads/fix/it-1\n", "fix/it-1"), ("a1" * 20, "a1" * 6)])
+def test_it_names_the_branch_or_the_commit(head: str, branch: str, nexus: Project) -> None:
+    (nexus.root / "there").mkdir()
+    (nexus.root / "there" / "HEAD").write_text(head)
+    (nexus.root / ".git").write_text("gitdir: there\n")
+    assert nexus.call("context")["branch"] == branch
