@@ -9,6 +9,9 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from core.files import read_regular
+
+POINTER = "gitdir: "
 LONGEST = 65_536  # bytes; whatever a file of a repository leads to, it is not read to its end
 
 
@@ -56,8 +59,8 @@ def find(place: str) -> Repository | None:
 def at(top: str) -> Repository:
     """The repository with a work tree at `top`, a resolved path."""
     own = os.path.join(top, ".git")
-    if pointer := _line(own):
-        own = os.path.join(top, pointer.removeprefix("gitdir: "))
+    if (pointer := _line(own)) and pointer.startswith(POINTER):
+        own = os.path.join(top, pointer.removeprefix(POINTER))
     common = os.path.realpath(os.path.join(own, _line(os.path.join(own, "commondir")) or ""))
     trees = {top: None}
     if os.path.basename(common) == ".git":  # noqa: PTH119
@@ -75,11 +78,8 @@ def at(top: str) -> Repository:
 
 def _line(file: str) -> str | None:
     """What a file of git's that holds one path says; None for a directory, or what cannot be read."""
-    try:
-        with open(file, "rb") as opened:  # noqa: PTH123
-            return os.fsdecode(opened.read(LONGEST).partition(b"\0")[0]).rstrip("\n")
-    except OSError:
-        return None
+    content = read_regular(file, LONGEST)
+    return None if content is None else os.fsdecode(content.partition(b"\0")[0]).rstrip("\n")
 
 
 def _is_below(path: str, directory: str) -> bool:
