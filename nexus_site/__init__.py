@@ -1,0 +1,21 @@
+"""The project: its settings, and how its commands start."""
+
+import os
+import sys
+
+
+def _forget_working_directory() -> None:
+    """Take the working directory from the import path: an agent may write `core/` or `hooks/` there.
+
+    `python -m` puts it first, and an empty entry of PYTHONPATH means it, too.
+    """
+    code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  # pathlib is slow to import
+    try:
+        here = os.path.realpath(os.getcwd())  # noqa: PTH109
+    except OSError:  # it is gone
+        return
+    if here != os.path.realpath(code):
+        sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
+
+
+_forget_working_directory()
