@@ -305,9 +305,9 @@ def _find(program: str, env: Mapping[str, str]) -> None:
 
 
 def in_foreground(
-    command: Sequence[str], *, input: bytes | None = None, captured: bool = False, **values: str
+    command: Sequence[str], *, cwd: str | None = None, input: bytes | None = None, captured: bool = False
 ) -> Finished:
-    """Run a program as a part of this process: its terminal, environment and working directory, and `values`.
+    """Run a program as a part of this process, with its terminal, environment and working directory (or `cwd`).
 
     For what a person's command or git's hook runs in its own name, such as a hook that was there before ours.
     Raises OSError.
@@ -315,9 +315,8 @@ def in_foreground(
     import subprocess
 
     stream = subprocess.PIPE if captured else None
-    environ = {**os.environ, **values}
     done = subprocess.run(  # noqa: S603  # no shell
-        list(command), input=input, stdout=stream, stderr=stream, env=environ, check=False
+        list(command), cwd=cwd, input=input, stdout=stream, stderr=stream, check=False
     )
     return Finished(done.returncode, done.stdout or b"", done.stderr or b"", False)
 

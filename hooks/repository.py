@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
+
+from core.processes import CHUNK, environment, run
 
 PATIENCE_SECONDS = 10
 
@@ -17,16 +17,9 @@ def would_track(file: Path) -> bool:
     if not any((place / ".git").exists() for place in file.parents):
         return False
     place = next(parent for parent in file.parents if parent.is_dir())
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "check-ignore", "--quiet", "--", str(file)]
     try:
-        ignored = subprocess.run(  # noqa: S603  # no shell, and the path stands after --
-            ["git", "check-ignore", "--quiet", "--", str(file)],  # noqa: S607  # the git of the person's path
-            cwd=place,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE_SECONDS,
-        )
-    except (OSError, subprocess.SubprocessError):
+        ignored = run(command, cwd=str(place), env=environment("HOME"), seconds=PATIENCE_SECONDS, largest=CHUNK)
+    except OSError:  # a TimeoutError among them
         return True
-    return ignored.returncode != 0  # a tracked file is not ignored, whatever the patterns say
+    return ignored.code != 0  # a tracked file is not ignored, whatever the patterns say

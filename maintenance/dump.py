@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
 from typing import IO, Any
 
 from django.db import connection
@@ -25,6 +23,7 @@ from core.database.migrations import refuse_newer, shipped_migrations
 from core.database.postgres import WRITERS_LOCK
 from core.database.postgres.listener import CHANNEL
 from core.operations.errors import Code, NexusError, invalid
+from core.processes import LIBPQ, NEUTRAL, PIPE, environment, run, start
 from maintenance import store_file
 from maintenance.backup import RESTORED, Backup, Restored, refuse_in_use, refuse_older, restoration, stamp
 from maintenance.users import users_of_server
@@ -37,6 +36,8 @@ BEGIN; SELECT pg_advisory_xact_lock({WRITERS_LOCK}) \\g /dev/null
 \\echo {LOCKED}
 \\o /dev/null
 """
+DUMP_SECONDS, VERSION_SECONDS = 86_400, 30  # that a program may take
+LARGEST = 1_000_000  # bytes of what it says that are read
 COPY = re.compile(r'COPY (?:\w+|"[^"]+")\."?(\w+)"? \(([^)]*)\) FROM stdin;')
 SEQUENCE = re.compile(r"SELECT pg_catalog\.setval\('[^']*\.events_event_id_seq', (\d+), (true|false)\);")
 
@@ -68,7 +69,13 @@ def back_up(destination: Path) -> Backup:
             schema = connection.ops.quote_name(_schema())
             _run(
                 "pg_dump",
-                *("--format=custom", "--no-owner", "--no-privileges", f"--snapshot={moment}", f"--file={partial}"),
+                *(
+                    "--format=custom",
+                    "--no-owner",
+                    "--no-privileges",
+                    f"--snapshot={moment}",
+                    f"--file={partial.absolute()}",
+                ),
                 f"--schema={schema}",  # not what others keep in the same database, nor extensions
                 "--dbname",
                 _address(),
@@ -187,10 +194,7 @@ def _alone() -> Iterator[IO[bytes]]:
     """
     command = ["psql", "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", _address()]
     _refuse_older_program("psql")
-    with subprocess.Popen(  # noqa: S603
-        command, env=_environment(), stdin=PIPE, stdout=PIPE, stderr=PIPE
-    ) as process:
-        assert process.stdin and process.stdout and process.stderr
+    with start(command, cwd=NEUTRAL, env=_environment(), stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
         try:
             process.stdin.write(BEGIN.format(patience=CoreSettings.current().busy_timeout_ms).encode())
             process.stdin.flush()
@@ -222,14 +226,9 @@ def _busy() -> NexusError:
 def _reading(path: Path, *options: str) -> Iterator[IO[bytes]]:
     """The lines of a dump as SQL. Raises VALIDATION_ERROR at the end where pg_restore could not read all of it."""
     _refuse_older_program("pg_restore")
-    command = ["pg_restore", *options, "--file=-", str(path)]
-    with subprocess.Popen(command, env=_environment(), stdout=PIPE, stderr=DEVNULL) as process:  # noqa: S603
-        assert process.stdout
-        try:
-            yield process.stdout
-        except BaseException:
-            process.kill()
-            raise
+    command = ["pg_restore", *options, "--file=-", str(path.absolute())]
+    with start(command, cwd=NEUTRAL, env=_environment(), stdout=PIPE) as process:
+        yield process.stdout
         if process.wait():
             raise invalid(f"{path} is no whole backup of a store on PostgreSQL. Nothing was changed.")
 
@@ -237,9 +236,9 @@ def _reading(path: Path, *options: str) -> Iterator[IO[bytes]]:
 def _run(program: str, *arguments: str) -> None:
     _refuse_older_program(program)
     command = [program, *arguments]
-    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise _failed(program, done.stderr)
+    done = run(command, cwd=NEUTRAL, env=_environment(), seconds=DUMP_SECONDS, largest=LARGEST)
+    if done.code:
+        raise _failed(program, done.errors.decode(errors="replace"))
 
 
 def _failed(program: str, said: str) -> NexusError:
@@ -250,9 +249,10 @@ def _failed(program: str, said: str) -> NexusError:
 def _refuse_older_program(program: str) -> None:
     """Raises DB_ERROR for a program of PostgreSQL's client that is missing, or older than the server."""
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout  # noqa: S603
-        major = int(re.search(r"\) (\d+)", said)[1])  # type: ignore[index]
-    except (OSError, subprocess.CalledProcessError, TypeError):
+        command = [program, "--version"]
+        said = run(command, cwd=NEUTRAL, env=environment(), seconds=VERSION_SECONDS, largest=LARGEST).output
+        major = int(re.search(rb"\) (\d+)", said)[1])  # type: ignore[index]
+    except (OSError, TypeError):
         raise NexusError(
             Code.DB_ERROR,
             f"{program} is not there: backups of a store on PostgreSQL need its client programs. "
@@ -284,4 +284,5 @@ def _address() -> str:
 
 def _environment() -> dict[str, str]:
     password = _connection().get("password")
-    return {**os.environ, **({"PGPASSWORD": str(password)} if password else {})}
+    libpq = (name for name in os.environ if name.startswith(LIBPQ))
+    return environment("HOME", *libpq) | ({"PGPASSWORD": str(password)} if password else {})

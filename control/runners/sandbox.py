@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from control.rules import Permissions, within
 from control.runners.base import RunnerFailed
 from control.runners.configuration import Acp, Rehearsal, Runner
 from control.runners.programs import having
+from core.processes import CHUNK, NEUTRAL, environment, run
 
 PROGRAM = "bwrap"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
@@ -74,13 +74,13 @@ def state() -> State:
 
 def _tried(trial: list[str]) -> State:
     try:
-        tried = subprocess.run(trial, capture_output=True, timeout=TRIAL_SECONDS, check=False)  # noqa: S603 - ours
-    except (OSError, subprocess.TimeoutExpired) as error:
+        tried = run(trial, cwd=NEUTRAL, env=environment(), seconds=TRIAL_SECONDS, largest=CHUNK)
+    except OSError as error:  # a TimeoutError among them
         return State(False, f"bubblewrap does not start here ({type(error).__name__})")
-    if tried.returncode:
-        said = tried.stderr.decode(errors="replace").strip().splitlines()
-        return State(False, f"bubblewrap is not allowed here ({said[0][:200] if said else tried.returncode})")
-    return State(True, bounds_memory=b"--size " in tried.stdout)
+    if tried.code:
+        said = tried.errors.decode(errors="replace").strip().splitlines()
+        return State(False, f"bubblewrap is not allowed here ({said[0][:200] if said else tried.code})")
+    return State(True, bounds_memory=b"--size " in tried.output)
 
 
 def in_words(runner: Runner) -> str:

@@ -6,9 +6,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.patience import patience
+from core.processes import CHUNK, NEUTRAL, in_foreground, own_environment, python, run
 from files.guard import repository, words
 from files.guard.holdings import Unreadable, opened
 from files.guard.repository import Repository
@@ -16,6 +17,7 @@ from files.guard.repository import Repository
 if TYPE_CHECKING:
     from files.guard.held import Conflict
 
+OVERRIDE_SECONDS = 120  # to record that a person goes on all the same
 PATIENCE_SECONDS = 5  # then the question counts as not answered
 REFUSED, INTERRUPTED = 1, 130
 OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
@@ -50,12 +52,14 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
         return 0
     code: int
     try:
-        code = _run([hook, *given], input=text).returncode
+        code = in_foreground([hook, *given], input=text).code
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             words.say(words.unrun(hook, str(error.strerror)))
             return REFUSED
-        code = _run(["sh", hook, *given], input=text).returncode  # as git does with a script that names no interpreter
+        code = in_foreground(
+            ["sh", hook, *given], input=text
+        ).code  # as git does with a script that names no interpreter
     return code if code >= 0 else 128 - code
 
 
@@ -85,8 +89,8 @@ def _agent(environ: Mapping[str, str]) -> str | None:
     """Who commits: the environment says it, or the work tree; None is a person."""
     if AGENT in environ:
         return environ[AGENT] or None
-    said = _run(["git", "config", "--get", "nexus.agent"], capture_output=True)
-    return os.fsdecode(said.stdout).strip() or None
+    said = in_foreground(["git", "config", "--get", "nexus.agent"], captured=True)
+    return os.fsdecode(said.output).strip() or None
 
 
 def _staged(here: Repository) -> list[str]:
@@ -100,22 +104,41 @@ def _staged(here: Repository) -> list[str]:
 
 def _pushed(text: bytes) -> Callable[[Repository], list[str]]:
     """The paths that commits change which no remote has yet, as a function; `text` is what git tells its hook."""
-    revisions = []
+    revisions, excluded = [], []
     for line in os.fsdecode(text).splitlines():
         told = line.rsplit(" ", 3)  # what is pushed may be named with spaces, as HEAD^{/fix it} is
         if len(told) != 4:
             raise Unreadable("pre-push was not called as git calls it")
         local, remote = told[1], told[3]
         if local.strip("0"):  # else a branch is deleted
-            revisions += [local, *([f"^{remote}"] if remote.strip("0") else [])]
+            revisions.append(local)
+            excluded += [f"^{remote}"] if remote.strip("0") else []
 
     def changed(_: Repository) -> list[str]:
-        if not revisions:
-            return []
-        listed = "\n".join([*revisions, ""]).encode()
-        return _names("log", *EVERY_COMMIT, *NAMES, "--stdin", "--not", "--remotes", text=listed)
+        trees, others = _trees(revisions)
+        paths = [path for tree in trees for path in _paths_below(tree)]
+        if others:
+            listed = "\n".join([*others, *excluded, ""]).encode()
+            paths += _names("log", *EVERY_COMMIT, *NAMES, "--stdin", "--not", "--remotes", text=listed)
+        return paths
 
     return changed
+
+
+def _trees(revisions: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split what is pushed: the trees, also below tags, and what `git log` knows the changes of."""
+    asked = "".join(f"{revision}^{{}}\n" for revision in revisions).encode()
+    kinds = _git("cat-file", "--batch-check=%(objecttype) %(objectname)", text=asked).decode().splitlines()
+    trees = [kind.partition(" ")[2] for kind in kinds if kind.startswith("tree ")]
+    commits = [each for each, kind in zip(revisions, kinds, strict=True) if not kind.startswith(("tree ", "blob "))]
+    return trees, commits  # a blob has no path that anybody could hold
+
+
+def _paths_below(tree: str) -> list[str]:
+    """Every path of a tree, a submodule's with a slash at its end: no history tells which of them changed."""
+    rows = os.fsdecode(_git("ls-tree", "-r", "-z", "--full-tree", tree)).split("\0")
+    split = [row.split("\t", 1) for row in rows if row]
+    return [f"{path}/" if about.startswith(SUBMODULE) else path for about, path in split]
 
 
 # Whatever the repository's own configuration has git show beside, or leave out.
@@ -134,12 +157,18 @@ SUBMODULE = "160000"  # its mode
 
 def _names(*arguments: str, text: bytes | None = None) -> list[str]:
     """The paths that git tells of, a submodule's with a slash at its end."""
-    done = _run(["git", *arguments], input=text, capture_output=True)
-    if done.returncode:
-        raise Unreadable(f"git {arguments[0]} failed: {os.fsdecode(done.stderr)[:300]}")
-    told = iter([each for each in os.fsdecode(done.stdout).split("\0") if each])
+    done = _git(*arguments, text=text)
+    told = iter([each for each in os.fsdecode(done).split("\0") if each])
     # Modes and the like come first, then the path; of a submodule whatever is in it changes.
     return [f"{path}/" if _moves(about) else path for about, path in zip(told, told, strict=True)]
+
+
+def _git(*arguments: str, text: bytes | None = None) -> bytes:
+    """What git answers. Raises Unreadable."""
+    done = in_foreground(["git", *arguments], input=text, captured=True)
+    if done.code:
+        raise Unreadable(f"git {arguments[0]} failed: {os.fsdecode(done.errors)[:300]}")
+    return done.output
 
 
 def _moves(about: str) -> bool:
@@ -147,27 +176,26 @@ def _moves(about: str) -> bool:
     return SUBMODULE in about and SUBMODULE in about.lstrip(":").split()
 
 
-def _run(command: list[str], **how: Any) -> Any:
-    import subprocess  # a quarter of the time of a hook that finds nothing held
-
-    return subprocess.run(command, check=False, **how)  # noqa: S603  # git, or what was installed
-
-
 def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict]) -> str:
     """Record that a person goes on all the same; why it could not be recorded, else the empty string."""
     import json
     import shlex
 
-    code = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    command = [sys.executable, "-m", "nexus_site", "guard", "override", "--verb", verb, *shlex.split(flags)]
+    command = python("nexus_site", "guard", "override", "--verb", verb, *shlex.split(flags))
     told = {
         "reason": os.fsencode(reason).decode(errors="replace"),
         "paths": [words.plain(each.path) for each in conflicts],
         "reservation_ids": [each.holding.reservation_id for each in conflicts],
     }
-    environ = {**os.environ, "PYTHONPATH": code}
-    done = _run(command, input=json.dumps(told), env=environ, capture_output=True, text=True)
-    if done.returncode:
-        return words.unrecorded(verb, done.stderr)
+    done = run(
+        command,
+        cwd=NEUTRAL,
+        env=own_environment(),
+        input=json.dumps(told).encode(),
+        seconds=OVERRIDE_SECONDS,
+        largest=CHUNK,
+    )
+    if done.code:
+        return words.unrecorded(verb, done.errors.decode(errors="replace"))
     words.say(words.overridden(verb, conflicts))
     return ""

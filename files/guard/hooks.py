@@ -7,20 +7,20 @@ import os
 import re
 import shlex
 import stat
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from core import files
 from core.operations.errors import Code, NexusError
+from core.processes import CHUNK, environment, run
 
 NAMES = ("pre-commit", "pre-push")
 KEPT = ".before-nexus"  # what was there, beside ours
 MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks again, over whatever is there
 CHECK = Path(__file__).with_name("run.py")
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX")  # lead to a repository
+GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 PATIENCE_SECONDS = 30
 
 
@@ -64,25 +64,23 @@ def top(repository: str) -> str:
 
 def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
     """What git says; the empty string where it fails and `wrong` is None. Raises CONFIG_ERROR."""
-    environ = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     here = _named(repository)
     if not Path(repository).is_dir():
         raise _refused(f"There is no directory {here}")
     try:
-        done = subprocess.run(  # noqa: S603  # no shell, and the path is no argument
-            ["git", *arguments],  # noqa: S607  # the git of the person's path
+        done = run(
+            ["git", *arguments],
             cwd=repository,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PATIENCE_SECONDS,
+            env=environment(*GIT_CONFIGURATION),  # a GIT_DIR would lead to another repository
+            seconds=PATIENCE_SECONDS,
+            largest=CHUNK,
         )
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
         raise _refused(f"git cannot be started in {here} ({type(error).__name__})") from None
-    if done.returncode and wrong is not None:
-        said = os.fsdecode(done.stderr).strip().partition("\n")[0].removeprefix("fatal: ")
+    if done.code and wrong is not None:
+        said = os.fsdecode(done.errors).strip().partition("\n")[0].removeprefix("fatal: ")
         raise _refused(f"{here} is in no git repository that can be used ({said})")
-    return os.fsdecode(done.stdout).removesuffix("\n")
+    return os.fsdecode(done.output).removesuffix("\n")
 
 
 def _named(repository: str) -> str:

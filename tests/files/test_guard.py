@@ -352,6 +352,26 @@ def test_it_sees_every_commit_whatever_git_is_configured_to_show(repo: Repo, hel
     assert "a.py: held" in repo.of("ben").git("push", str(tmp_path / "first.git"), "main").stderr
 
 
+@pytest.mark.parametrize("tagged", [True, False])
+def test_it_refuses_a_pushed_tree_that_has_what_another_agent_holds(
+    tagged: bool, repo: Repo, held: Held, remote: Path
+) -> None:
+    ben = repo.of("ben")
+    ben.change("src/b.py")
+    ben.ok("add", ".")
+    tree = ben.ok("write-tree").strip()
+    if tagged:
+        ben.ok("tag", "-a", "v1", tree, "-m", "a tree")
+    ben.ok("push", "-q", "origin", "v1:refs/tags/v0" if tagged else f"{tree}:refs/tags/v0")
+    held.reserve("ann", repo.top, "/src")
+    assert "src/b.py: held" in ben.git("push", "origin", "v1" if tagged else f"{tree}:refs/tags/v1").stderr
+
+
+def test_it_does_not_wait_for_a_pipe_in_the_place_of_a_git_directory(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert repository.find(str(tmp_path / "a.py")) is not None
+
+
 def test_it_does_not_read_what_is_no_file_of_gits(tmp_path: Path) -> None:
     (tmp_path / ".git").symlink_to("/dev/zero")
     assert repository.find(str(tmp_path / "a.py")) is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from core.cli import EXIT_CODES, Group
 from core.config import CoreSettings, without_password
 from core.database import store
 from core.operations.errors import invalid
+from core.processes import in_foreground
 from core.verbs import Verb, VerbsCommand
 from files.config import GuardSettings
 from files.guard import check, hooks
@@ -119,7 +119,7 @@ class Command(VerbsCommand):
     def ask_now(self, options: Mapping[str, Any]) -> int:
         command = [*shlex.split(hooks.program()), check.PRE_COMMIT, "", *_asked()]
         top = hooks.top(options["repo"])
-        return subprocess.run(command, cwd=top, check=False).returncode  # noqa: S603  # what the hook runs
+        return in_foreground(command, cwd=top).code  # what the hook runs
 
     def override(self, options: Mapping[str, Any]) -> int:
         try:
