@@ -7,7 +7,6 @@ a store on a server is looked at by `hooks.look`.
 from __future__ import annotations
 
 import json
-import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from coordination.paths import workspace_id_of
 from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
 from core.glances import GLANCES
+from core.sqlite import connect
 
 MESSAGES = """
 SELECT message_id FROM message_deliveries
@@ -67,7 +67,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
     now = datetime.now(UTC)
     workspace = workspace_id_of(root)
     values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
-    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
+    with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
         if store.execute(TABLES).fetchone()[0] < 3:
             return Seen(set(), float("inf"))  # another process is making the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}

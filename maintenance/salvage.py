@@ -13,6 +13,7 @@ from typing import Any
 
 from core.database.sqlite.file import HEADER, beside
 from core.operations.errors import Code, NexusError
+from core.sqlite import connect
 from maintenance import store_file
 from maintenance.file_checks import expected_size
 
@@ -39,7 +40,7 @@ def save(database: Path, destination: Path) -> dict[str, int]:
         store_file.explained(f"Nothing was saved to {destination}."),
         store_file.partial_file(destination) as partial,
     ):
-        with _opened(database) as damaged, closing(sqlite3.connect(partial, isolation_level=None)) as saved:
+        with _opened(database) as damaged, closing(connect(partial, isolation_level=None)) as saved:
             kept = _save(damaged, saved)
         if not sum(kept.values()):
             raise NexusError(Code.DB_ERROR, "No row can be read: nothing can be saved. Restore a backup.")

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from core.sqlite import connect
 from topics.archive import ArchivedTopic
 from topics.errors import argument
 from topics.services import digest
@@ -32,7 +33,7 @@ def read(database: Path) -> list[ArchivedTopic]:
     """Every topic of a database. Raises INVALID_ARGUMENT for one that is damaged, or not of schema 6."""
     mode = "mode=ro" if database.with_name(database.name + "-wal").exists() else "immutable=1"  # a log may be behind it
     try:
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?{mode}", uri=True)) as store:
+        with closing(connect(f"{database.absolute().as_uri()}?{mode}", uri=True)) as store:
             store.row_factory = sqlite3.Row
             version = store.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
             if version is None or version[0] != SCHEMA_VERSION:

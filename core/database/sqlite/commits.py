@@ -7,6 +7,7 @@ import sqlite3
 from django.db import connection
 
 from core.database import place
+from core.sqlite import connect
 
 
 class Watch:
@@ -14,9 +15,7 @@ class Watch:
 
     def __init__(self) -> None:
         with connection.wrap_database_errors, place.opening():
-            self._probe = sqlite3.connect(
-                connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True
-            )
+            self._probe = connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True)
         self._version = self._read()
 
     def changed(self) -> bool:
@@ -30,7 +29,7 @@ class Watch:
     def _read(self) -> int | None:
         try:
             return int(self._probe.execute("PRAGMA data_version").fetchone()[0])
-        except sqlite3.OperationalError:
+        except sqlite3.DatabaseError:
             return None
 
 

@@ -19,6 +19,7 @@ from core.database.migrations import refuse_newer, shipped_migrations
 from core.database.sqlite.errors import READ_ONLY, failure
 from core.database.sqlite.file import not_a_store, refuse_damaged
 from core.operations.errors import Code, NexusError
+from core.sqlite import connect
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def pending() -> bool:
     database = CoreSettings.current().database
     try:
         patience = CoreSettings.current().busy_timeout_ms / 1000
-        with closing(sqlite3.connect(place.existing(database), timeout=patience, uri=True)) as store:
+        with closing(connect(place.existing(database), timeout=patience, uri=True)) as store:
             store.execute("BEGIN")  # one state: another process may be making the store, and its first table is ours
             known = store.execute("SELECT 1 FROM sqlite_master WHERE name = 'django_migrations'").fetchone()
             if not known and store.execute("SELECT 1 FROM sqlite_master WHERE type = 'table'").fetchone():

@@ -10,6 +10,7 @@ from typing import Any
 from django.db.backends.sqlite3 import base, operations
 
 from core.database import place
+from core.sqlite import decoding
 
 
 class Cursor(base.SQLiteCursorWrapper):
@@ -17,6 +18,13 @@ class Cursor(base.SQLiteCursorWrapper):
 
     def convert_query(self, query: str, *, param_names: Sequence[str] | None = None) -> str:
         return _converted(query) if param_names is None else super().convert_query(query, param_names=param_names)
+
+    def execute(self, query: str, params: Any = None) -> Any:
+        try:
+            return super().execute(query, params)
+        except UnicodeDecodeError:
+            with decoding():
+                raise
 
 
 @lru_cache(maxsize=512)
@@ -37,7 +45,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        with place.opening():
+        with place.opening(), decoding():
             return super().get_new_connection(conn_params)
 
     def create_cursor(self, name: str | None = None) -> Any:

@@ -1,0 +1,81 @@
+"""Python's sqlite3 over a file that may be damaged. Standard library alone: a hook starts with it, before Django."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Turn a text that is no UTF-8 into the driver's own error of a damaged file.
+
+    SQLite quotes the schema's text in its messages, and the driver decodes those strictly: one damaged byte there
+    raised UnicodeDecodeError, which is no sqlite3.Error. Of a row's text it raises an OperationalError without a code.
+    """
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise _damaged() from None
+    except sqlite3.OperationalError as error:
+        if not hasattr(error, "sqlite_errorcode") and "decode to UTF-8" in str(error):
+            raise _damaged() from None
+        raise
+
+
+class Cursor(sqlite3.Cursor):
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        with decoding():
+            return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        with decoding():
+            return super().executemany(*arguments)
+
+    def fetchone(self) -> Any:
+        with decoding():
+            return super().fetchone()
+
+    def fetchmany(self, *arguments: Any) -> list[Any]:
+        with decoding():
+            return super().fetchmany(*arguments)
+
+    def fetchall(self) -> list[Any]:
+        with decoding():
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with decoding():
+            return super().__next__()
+
+
+class Connection(sqlite3.Connection):
+    """Raises sqlite3.DatabaseError (SQLITE_CORRUPT) for a text of a damaged file, wherever it is read."""
+
+    def cursor(self, factory: Any = Cursor) -> Any:
+        return super().cursor(factory)
+
+    def execute(self, *arguments: Any) -> Any:
+        return self.cursor().execute(*arguments)  # the driver's own makes a cursor of its own class
+
+    def executemany(self, *arguments: Any) -> Any:
+        return self.cursor().executemany(*arguments)
+
+    def backup(self, *arguments: Any, **options: Any) -> None:
+        with decoding():
+            super().backup(*arguments, **options)
+
+
+def connect(database: Any, **options: Any) -> Connection:
+    """`sqlite3.connect`, with a `Connection`."""
+    with decoding():
+        return sqlite3.connect(database, factory=Connection, **options)
+
+
+def _damaged() -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError("a text in the file is not UTF-8")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    error.sqlite_errorname = "SQLITE_CORRUPT"
+    return error
