@@ -36,6 +36,10 @@ class MaintenanceConfig(NexusAppConfig):
         return SENTENCES
 
     def on_start(self) -> None:
+        from core.config import CoreSettings
         from maintenance.retention import prune_on_start
+        from maintenance.store_file import discard_abandoned
 
+        if CoreSettings.current().database_url is None:
+            discard_abandoned(CoreSettings.current().database)
         prune_on_start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from core.apps import own_labels
 from core.clock import now
 from core.database import store
 from core.database.migrations import refuse_newer, shipped_migrations
-from core.database.sqlite.errors import BUSY, DAMAGED
+from core.database.sqlite.errors import DAMAGED
 from core.database.sqlite.file import beside, refuse_damaged
 from core.database.sqlite.ids import gaps_admitted
 from core.operations.errors import Code, NexusError
@@ -198,25 +198,30 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
     if not database.exists():
         return False
 
+    kept: list[Path] = []
+    unfinished = ExitStack()
+
     def keep(status: int, remaining: int, total: int) -> None:
         """Called while the transaction holds the store: what is committed now is the last of it."""
-        if status in BUSY:
-            raise NexusError(Code.DB_ERROR, "A writer holds the store. Try again in a moment.", {"retryable": True})
-        if aside.exists():
-            return
-        with store_file.partial_file(aside) as kept:
+        if not kept:
+            kept.append(unfinished.enter_context(store_file.partial_file(aside)))
             with closing(store_file.open_store(database)) as former:
-                store_file.copy(former, kept)
-            store_file.publish(kept, aside)
-        _go_on_above(copy, aside)  # changes the copy: SQLite begins with it anew, and keeps the lock
+                store_file.copy(former, kept[0])
+            _go_on_above(copy, kept[0])  # changes the copy: SQLite begins with it anew, and keeps the lock
+        elif remaining <= PAGES_A_STEP and not aside.exists():
+            store_file.publish(kept[0], aside)  # before the last step, which commits; earlier, a kill would leave it
 
     try:
         refuse_damaged(database)
         with (
+            unfinished,
             closing(store_file.open_store(database)) as present,
             closing(store_file.open_store(copy)) as source,
         ):
-            source.backup(present, pages=PAGES_A_STEP, progress=keep)
+            # A log, or the copy of the former state would wait for the lock that this transaction holds.
+            if present.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
+                raise NexusError(Code.DB_ERROR, "The store takes no write-ahead log where it is. Choose another disk.")
+            store_file.backup(source, present, pages=PAGES_A_STEP, progress=keep)
     except (sqlite3.DatabaseError, NexusError) as error:
         aside.unlink(missing_ok=True)
         known = error if isinstance(error, NexusError) else store().failure(error)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from core import files
 from core.database import store
+from core.database.sqlite.errors import BUSY
 from core.database.sqlite.file import beside
 from core.operations.errors import Code, NexusError
+from core.sqlite import connect
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 WAIT_SECONDS = 5.0
 PAGES_AT_ONCE = 1000
@@ -25,7 +34,7 @@ Progress = Callable[[int, int, int], object]  # status, pages remaining, pages i
 def open_store(database: Path, mode: str = "mode=rw") -> sqlite3.Connection:
     """Open an existing store: `mode=rw`, `mode=ro`, or `immutable=1` for one that nobody has open."""
     uri = f"{database.absolute().as_uri()}?{mode}"
-    return sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+    return connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
 
 
 def open_to_look(database: Path) -> sqlite3.Connection:
@@ -64,12 +73,30 @@ def one_state(connection: sqlite3.Connection) -> Iterator[None]:
 
 def copy(source: sqlite3.Connection, path: Path, progress: Progress | None = None) -> None:
     """Copy a store, page by page, into `path`; one file when done, without a log beside it."""
-    target = sqlite3.connect(path, isolation_level=None)
+    target = connect(path, isolation_level=None)
     try:
-        source.backup(target, pages=PAGES_AT_ONCE, progress=progress)
+        backup(source, target, pages=PAGES_AT_ONCE, progress=progress)
         target.execute("PRAGMA journal_mode=DELETE")
     finally:
         target.close()
+
+
+def backup(
+    source: sqlite3.Connection, target: sqlite3.Connection, *, pages: int, progress: Progress | None = None
+) -> None:
+    """Copy one open store over another one, `pages` at a time.
+
+    Raises DB_ERROR where a lock keeps it waiting for longer than the connections' timeout: Python itself asks again
+    without end.
+    """
+
+    def step(status: int, remaining: int, total: int) -> None:
+        if status in BUSY:  # SQLite has waited for the timeout before it says so
+            raise NexusError(Code.DB_ERROR, "A writer holds the store. Try again in a moment.", {"retryable": True})
+        if progress is not None:
+            progress(status, remaining, total)
+
+    source.backup(target, pages=pages, progress=step)
 
 
 def migrations(connection: sqlite3.Connection) -> set[tuple[str, str]]:
@@ -126,12 +153,42 @@ def holders(database: Path) -> dict[int, str]:
 
 @contextmanager
 def partial_file(destination: Path) -> Iterator[Path]:
-    """A private temporary file in the directory of `destination`, gone at the end unless it was moved away."""
-    with files.draft(destination) as path:
+    """A private temporary file in the directory of `destination`, gone at the end unless it was moved away.
+
+    What a process left that was killed goes first.
+    """
+    discard_abandoned(destination)
+    with files.draft(destination) as path, path.open("rb") as claimed:
+        _claim(claimed)
         try:
             yield path
         finally:
             path.with_name(path.name + "-journal").unlink(missing_ok=True)  # SQLite's, of a copy that was cut short
+
+
+def discard_abandoned(destination: Path) -> None:
+    """Remove the temporary files for `destination` whose process has ended, and what SQLite kept beside them."""
+    if fcntl is None:
+        return
+    for path in destination.parent.glob(f".{glob.escape(destination.name)}.*.partial"):
+        with suppress(OSError), path.open("rb") as file:
+            if _claim(file):
+                for left in path.parent.glob(f"{glob.escape(path.name)}*"):
+                    left.unlink(missing_ok=True)
+
+
+def _claim(file: BinaryIO) -> bool:
+    """Take the lock that says that a process works on a temporary file; False where another one has it.
+
+    The system frees it when the process ends, however that ends.
+    """
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def one_file(path: Path) -> None:

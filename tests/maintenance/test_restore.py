@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from core.operations.errors import NexusError
+from maintenance import store_file
 from tests.maintenance.conftest import ROOT, Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -46,6 +48,31 @@ def test_it_brings_the_backup_back_and_keeps_the_store_it_replaces(home: Home, n
         assert replaced.execute(ROLES).fetchall() == [("later",)]
     assert Path(report["replaced"]).stat().st_mode & 0o777 == 0o600
     assert nexus("doctor").code == 0
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_it_restores_over_a_store_of_any_journal_mode_again_and_again(
+    home: Home, nexus: Nexus, backup: Path, mode: str
+) -> None:
+    assert nexus("restore", str(backup)).code == 0
+    assert home.sql(f"PRAGMA journal_mode={mode}", ROLES) == [(None,)]
+    home.sql("UPDATE agents SET role = 'between'")
+
+    report = json.loads(nexus("restore", str(backup), "--json").out)
+
+    assert home.sql(ROLES) == [(None,)]
+    with closing(sqlite3.connect(report["replaced"])) as replaced:
+        assert replaced.execute(ROLES).fetchall() == [("between",)]
+
+
+def test_a_copy_does_not_wait_for_a_lock_for_ever(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_file, "WAIT_SECONDS", 0)
+    home.sql("PRAGMA journal_mode=DELETE")
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with closing(store_file.open_store(home.database)) as source, pytest.raises(NexusError) as refused:
+            store_file.copy(source, tmp_path / "copy.db")
+    assert refused.value.details == {"retryable": True}
 
 
 def test_it_gives_out_no_event_id_twice_and_says_in_every_stream_what_happened(
@@ -208,3 +235,5 @@ def test_it_leaves_one_store_or_the_other_when_it_is_killed(home: Home, backup: 
     examined = home.process("doctor")
     assert examined.returncode == 0, examined.stdout
     assert home.sql(ROLES) in ([("later",)], [(None,)])
+    assert home.process("restore", str(backup)).returncode == 0
+    assert not [name for name in entries(home.path) if "partial" in name]  # nor of the one that was killed
