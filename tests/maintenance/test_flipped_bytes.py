@@ -1,0 +1,98 @@
+"""A store or a backup with a damaged byte anywhere: a command works, or says what to do, and a good backup restores."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.database import store
+from core.operations.errors import Code, NexusError
+from tests.maintenance.conftest import Done, Home
+
+pytestmark = pytest.mark.sqlite  # its subject is the file
+
+Nexus = Callable[..., Done]
+PAGE = 4096
+
+
+def damage_schema(path: Path) -> None:
+    """Make the text of a CREATE TABLE no UTF-8."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"CREATE TABLE") + 3] = 0xFF
+    path.write_bytes(content)
+
+
+def flip(path: Path, offset: int, bits: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= bits
+    path.write_bytes(content)
+
+
+def offsets(size: int, count: int) -> list[int]:
+    """Of the header, of the schema's pages, of the beginnings of pages, of anywhere: alike in every run."""
+    chosen = random.Random(4096)
+    return [
+        *(chosen.randrange(100) for _ in range(count)),
+        *(chosen.randrange(100, 3 * PAGE) for _ in range(count)),
+        *(chosen.randrange(size // PAGE) * PAGE + chosen.randrange(12) for _ in range(count)),
+        *(chosen.randrange(size) for _ in range(count)),
+    ]
+
+
+def says_what_to_do(done: Done) -> bool:
+    return "Traceback" not in done.err and (done.code == 0 or bool(done.out) or done.err.startswith("[nexus] "))
+
+
+def check(home: Home, written: Path, nexus: Nexus, count: int) -> None:
+    good = written / "nexus.db"
+    for offset in offsets(good.stat().st_size, count):
+        for path in home.path.glob("nexus.db*"):
+            path.unlink()
+        shutil.copy(good, home.database)
+        flip(home.database, offset, 0xFF)
+        for command in (["doctor"], ["doctor", "--fix"], ["backup", str(home.path / "copy.db")]):
+            done = nexus(*command)
+            assert says_what_to_do(done), (offset, command, done)
+        try:
+            store().pending()
+        except NexusError as error:
+            assert error.code in (Code.DB_ERROR, Code.MIGRATION_ERROR), offset
+        (home.path / "copy.db").unlink(missing_ok=True)
+        flipped = Path(shutil.copy(good, home.path / "flipped.db"))
+        flip(flipped, offset, 0xFF)
+        done = nexus("restore", str(flipped))
+        assert says_what_to_do(done), (offset, done)
+        done = nexus("restore", str(good))
+        assert done.code == 0, (offset, done)
+
+
+def test_every_command_works_or_says_what_to_do(home: Home, written: Path, nexus: Nexus) -> None:
+    check(home, written, nexus, 3)
+
+
+@pytest.mark.long
+def test_every_command_works_or_says_what_to_do_wherever_the_damage_is(home: Home, written: Path, nexus: Nexus) -> None:
+    check(home, written, nexus, 100)
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "runmcp", "serve", "export --workspace-id x", "migrate-store --to other.db", "doctor --fix"]
+)
+def test_a_damaged_schema_is_said_in_one_line_whatever_the_command(home: Home, command: str) -> None:
+    damage_schema(home.database)
+
+    done = home.process(*command.replace("other.db", str(home.path / "other.db")).split())
+
+    assert done.returncode > 0
+    assert "Traceback" not in done.stderr
+    assert "stop" in (done.stdout + done.stderr).lower(), done  # and what to do after that
+
+
+def test_a_good_backup_restores_over_a_damaged_schema(home: Home, written: Path, nexus: Nexus) -> None:
+    damage_schema(home.database)
+    assert nexus("restore", str(written / "nexus.db")).code == 0
+    assert nexus("doctor").code == 0
