@@ -19,7 +19,9 @@ def in_session(parameter: str) -> Guard:
             agent_id=getattr(params, operation.acts_as),
             session_id=getattr(params, parameter),
             secret=getattr(params, "session_secret", None),
-            required=CoordinationSettings.current().trust_mode == "strict" and caller.operator is None,
+            required=CoordinationSettings.current().trust_mode == "strict"
+            and caller.operator is None
+            and not caller.vouched,
         )
 
     return Guard(f"in strict trust with `{parameter}` and `session_secret`", check)

@@ -201,13 +201,12 @@ def inbox_extend(p: InboxExtend, caller: Caller) -> ExtendedLease:
     return {"extended": count, "lease_expires_at": iso(until)}
 
 
-class InboxPeek(Params):
-    agent_id: Id
+class InboxPeek(Trusted):
     limit: PageSize = None
     include_parked: bool = False
 
 
-@operation(InboxPeek, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
+@operation(InboxPeek, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), read_only=True)
 def inbox_peek(p: InboxPeek, caller: Caller) -> InboxPage:
     """Look at pending mail, bodies included, without taking it; include_parked shows dead letters too."""
     return _messages(selectors.pending(p.agent_id, page_size(p.limit), include_parked=p.include_parked))
@@ -223,8 +222,7 @@ def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
     return selectors.lane_sizes(p.agent_id, now())
 
 
-class InboxHistory(Params):
-    agent_id: Id
+class InboxHistory(Trusted):
     cursor: Annotated[str | None, Field(description="next_cursor of the page before, verbatim.")] = None
     limit: PageSize = None
 
@@ -235,7 +233,7 @@ class HistoryPage(TypedDict):
     has_more: bool
 
 
-@operation(InboxHistory, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
+@operation(InboxHistory, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), read_only=True)
 def inbox_history(p: InboxHistory, caller: Caller) -> HistoryPage:
     """Your acknowledged messages, newest first."""
     page = selectors.history(p.agent_id, page_size(p.limit), p.cursor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from coordination.models import Event
@@ -15,7 +16,12 @@ from inbox.models import ARRIVALS
 
 
 async def pending(caller: Caller, agent_id: str) -> Data:
-    """The counts of an agent's inbox and its pending mail, none of it taken. Raises NOT_OWNER for another agent's."""
+    """The counts of an agent's inbox and its pending mail, none of it taken. Raises NOT_OWNER for another agent's.
+
+    Reading a resource carries no session: in strict trust a connection must be bound to the agent, by its key. Raises
+    VALIDATION_ERROR for one that is not.
+    """
+    caller = replace(caller, vouched=caller.agent_id is not None)
     counts = await runner.aperform(COORDINATION, caller, "inbox_count", {"agent_id": agent_id})
     mail = await runner.aperform(COORDINATION, caller, "inbox_peek", {"agent_id": agent_id})
     return {**counts.result(), **mail.result()}

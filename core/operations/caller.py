@@ -34,6 +34,8 @@ class Caller:
     operator: str | None = None
     connection: str | None = None
     credential: str | None = field(default=None, compare=False, repr=False)
+    # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
+    vouched: bool = field(default=False, compare=False, repr=False)
 
 
 def operator_behind(caller: Caller) -> str:

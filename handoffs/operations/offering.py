@@ -9,8 +9,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
+from coordination.guards import in_session
 from coordination.models import Event
-from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot
+from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
@@ -61,7 +62,8 @@ class HandoffCreate(Params):
             "never who did it."
         ),
     ] = None
-    session_id: Id | None = None
+    session_id: SessionId = None
+    session_secret: SessionSecret = None
     client_id: ClientId = None
 
 
@@ -84,6 +86,7 @@ class CreatedHandoff(TypedDict):
     Code.CONTENT_TOO_LARGE,
     CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
+    guards=(in_session("session_id"),),
 )
 def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
     """Offer work that exactly one of the agents the target admits will take. Its outcome comes to your inbox;

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordination.toolset import COORDINATION, run
 from core.operations.caller import Caller
+from core.operations.registry import operations
 from tests.conftest import Call
 
 SENSITIVE = {
@@ -16,6 +19,9 @@ SENSITIVE = {
     "inbox_pull",
     "inbox_ack",
     "inbox_extend",
+    "inbox_peek",
+    "inbox_history",
+    "handoff_create",
     "handoff_claim",
     "handoff_complete",
     "handoff_reject",
@@ -27,6 +33,7 @@ SENSITIVE = {
     "handoff_return",
 }
 Credentials = dict[str, str]
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "strict-trust.md"
 
 
 @pytest.fixture
@@ -51,7 +58,15 @@ def verbs(project: str) -> dict[str, dict[str, Any]]:
         "inbox_pull": {"agent_id": "ann"},
         "inbox_ack": {"agent_id": "ann", "message_ids": "m"},
         "inbox_extend": {"agent_id": "ann", "message_ids": "m", "extend_seconds": 60},
+        "inbox_peek": {"agent_id": "ann"},
+        "inbox_history": {"agent_id": "ann"},
         **{verb: handoff for verb in SENSITIVE if verb.startswith("handoff_")},
+        "handoff_create": {
+            "project_root": project,
+            "from_agent_id": "ann",
+            "target": {"strategy": "broadcast"},
+            "visibility": "public",
+        },
         "handoff_block": {**handoff, "reason": "r"},
         "handoff_return": {**handoff, "reasons": "r"},
     }
@@ -66,6 +81,16 @@ def named(verb: str, credentials: Credentials) -> Credentials:
 def test_it_guards_exactly_the_sensitive_verbs() -> None:
     guarded = {name for name, operation in COORDINATION.operations.items() if operation.guards and operation.tool}
     assert guarded == SENSITIVE
+
+
+def test_every_operation_asks_for_what_the_page_says() -> None:
+    asking, _, silent = PAGE.read_text().partition("These need a session")[2].partition("These name an acting agent")
+    acting = {each.name: each for each in operations() if each.acts_as and not each.operator_only}
+    guarded = {name for name, each in acting.items() if any(one.who.startswith("in strict") for one in each.guards)}
+    assert guarded == {*re.findall("`([a-z]+_[a-z_]+)`", asking)}
+    assert acting.keys() - guarded == {*re.findall("`([a-z]+_[a-z_]+)`", silent.partition("The resource")[0])}
+    parameters = {name for each in operations() if "session_secret" in each.params.model_fields for name in [each.name]}
+    assert parameters == guarded
 
 
 @pytest.mark.parametrize("verb", sorted(SENSITIVE))
@@ -113,7 +138,8 @@ def test_it_lets_the_right_credentials_through(
 ) -> None:
     configure(trust_mode=mode)
     envelope = run(Caller("test"), verb, {**verbs[verb], **named(verb, mine)})
-    past_the_gate = {"message_create": None, "inbox_pull": None, "inbox_ack": None, "inbox_extend": "VALIDATION_ERROR"}
+    mine_to_do = ("message_create", "handoff_create", "inbox_pull", "inbox_peek", "inbox_history", "inbox_ack")
+    past_the_gate = {**dict.fromkeys(mine_to_do), "inbox_extend": "VALIDATION_ERROR"}
     expected = past_the_gate.get(verb, "NOT_FOUND")  # there is no such handoff
     assert envelope.get("error", {}).get("code") == expected
     if verb == "inbox_extend":
@@ -160,8 +186,6 @@ def test_it_leaves_the_other_verbs_alone_in_strict_mode(
     configure(trust_mode="strict")
     call("agent_register", agent_id=ann)
     call("session_open", agent_id=ann, workspace_id=workspace)
-    call("inbox_peek", agent_id=ann)
+    call("inbox_count", agent_id=ann)
     call("event_get", project_root=project, agent_id=ann, stream="workspace")
     call("artifact_put", project_root=project, artifact_type="text", content="c")
-    target = {"strategy": "direct", "agent_id": ann}
-    call("handoff_create", project_root=project, from_agent_id="boss", target=target, visibility="public")

@@ -14,6 +14,9 @@ VERBS = [
     "inbox_pull",
     "inbox_ack",
     "inbox_extend",
+    "inbox_peek",
+    "inbox_history",
+    "handoff_create",
     "handoff_claim",
     "handoff_complete",
     "handoff_reject",
@@ -67,6 +70,9 @@ def acts(call: Call, bob: dict[str, Any], project: str) -> dict[str, dict[str, A
         "inbox_pull": {"agent_id": "bob"},
         "inbox_ack": {"agent_id": "bob", "message_ids": letter()},
         "inbox_extend": {"agent_id": "bob", "message_ids": held, "extend_seconds": 60},
+        "inbox_peek": {"agent_id": "bob"},
+        "inbox_history": {"agent_id": "bob"},
+        "handoff_create": {"project_root": project, "from_agent_id": "bob", "target": to_bob, "visibility": "public"},
         "handoff_claim": work(),
         "handoff_complete": work(claimed=True),
         "handoff_reject": work(claimed=True),
@@ -155,11 +161,6 @@ class TestStrict:
 def test_it_asks_for_no_credentials_where_nothing_sensitive_is_done(
     call: Call, team: None, project: str, configure: Call
 ) -> None:
-    configure(trust_mode="strict")
-
-    call("inbox_peek", agent_id="bob")
-    call("inbox_count", agent_id="bob")
-    call("inbox_history", agent_id="bob")
     made = call(
         "handoff_create",
         project_root=project,
@@ -167,6 +168,9 @@ def test_it_asks_for_no_credentials_where_nothing_sensitive_is_done(
         target={"strategy": "direct", "agent_id": "bob"},
         visibility="public",
     )
+    configure(trust_mode="strict")
+
+    call("inbox_count", agent_id="bob")
     call("handoff_list_available", project_root=project, agent_id="bob")
     call("handoff_get", project_root=project, handoff_id=made["handoff_id"], agent_id="bob")
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -408,3 +409,15 @@ def test_it_recognises_the_harness_from_its_input() -> None:
     assert read(hook_event_name="beforeSubmitPrompt").client == "cursor"
     assert read(hook_event_name="BeforeAgent").client == "gemini"
     assert read().client == "text"
+
+
+def test_it_tells_of_mail_in_strict_trust(
+    fresh: Any, call: Operation, builder: Call, configure: Callable[..., None]
+) -> None:
+    to_builder = {"strategy": "direct", "agent_id": "builder"}
+    call("message_create", project_root=builder.root, from_agent_id="ann", subject="Hello", body="b", target=to_builder)
+    configure(trust_mode="strict")
+
+    text, waiting = look.waiting(builder, ())
+
+    assert "Hello" in text and len(waiting) == 1

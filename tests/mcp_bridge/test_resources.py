@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
@@ -179,3 +180,14 @@ async def test_it_takes_the_same_subscription_once_however_often_it_comes_at_onc
         await asyncio.gather(*(client.subscribe_resource("nexus://inbox/ann") for _ in range(8)))
         await client.unsubscribe_resource("nexus://inbox/ann")
         await client.subscribe_resource("nexus://inbox/ann")  # which finds a place: nothing of the former is left
+
+
+async def test_in_strict_trust_an_inbox_is_read_over_its_agents_connection_only(
+    connect: Connect, configure: Callable[..., None]
+) -> None:
+    configure(trust_mode="strict")
+    async with connect() as anybody, connect("ann") as ann:
+        await anybody.call_tool("agent_register", {"agent_id": "ann"})
+        with pytest.raises(MCPError, match="strict trust"):
+            await anybody.read_resource("nexus://inbox/ann")
+        assert (await ann.read_resource("nexus://inbox/ann")).contents
