@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -75,7 +76,7 @@ def test_it_makes_one_store_when_several_processes_start_on_a_fresh_home(tmp_pat
 class Meddled(sqlite3.Connection):
     """A connection after whose look for the migrations' table another process makes it."""
 
-    def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
         rows = super().execute(sql, *parameters)
         if "name = 'django_migrations'" in sql:
             database = super().execute("PRAGMA database_list").fetchone()[2]
@@ -261,6 +262,7 @@ def test_it_looks_at_a_store_in_use_without_taking_its_locks_away(tmp_path: Path
 MOVED = """
 import sys, threading
 from pathlib import Path
+from typing import Any
 import django
 django.setup()
 from django.conf import settings
