@@ -1,10 +1,11 @@
-"""The names in the patterns of reservations: literal ones, those with wildcards, and whether two can be one name.
+"""The names in the patterns of reservations: literal ones, and those with wildcards.
 
 A name with wildcards is a row of classes of characters, and STAR for any number of any.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
@@ -67,47 +68,12 @@ def has_extension(name: Name) -> bool:
 
 def _only(ranges: Ranges) -> str:
     """The one character that is in the ranges; `?` for several."""
-    return chr(ranges[0][0]) if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else "?"
+    character = single(ranges)
+    return "?" if character is None else chr(character)
 
 
-def meet(one: Name, other: Name) -> bool:
-    """Whether a name exists that is both."""
-    if isinstance(one, str) and isinstance(other, str):
-        return one == other
-    return _ends_meet(one, other, 0) and _ends_meet(one, other, -1) and _spelled_alike(one, other)
-
-
-def _ends_meet(one: Name, other: Name, end: int) -> bool:
-    """Whether the first or the last characters may be the same: this alone tells most names apart."""
-    a, b = (_one(name[end]) if isinstance(name, str) else name[end] for name in (one, other))
-    return a == STAR or b == STAR or bool(_common(a, b))
-
-
-@lru_cache(maxsize=65_536)
-def _spelled_alike(one: Name, other: Name) -> bool:
-    """Whether a name exists that is both: `reached` holds a bit for each position in `other` that can be reached
-    together with a position in `one`."""
-    across, down = _spelled(one), _spelled(other)
-    end, stars = 1 << len(down), sum(1 << place for place, ranges in enumerate(down) if ranges == STAR)
-    fitting = {ranges: _fitting(ranges, down) for ranges in set(across)}
-    reached = 1
-    for ranges in across:
-        reached |= (reached & stars) << 1
-        if ranges == STAR:
-            reached = (end << 1) - (reached & -reached)  # it reads whatever the other reads
-        else:
-            reached = (reached & fitting[ranges]) << 1 | reached & stars
-        if not reached:
-            return False
-    return bool((reached | (reached & stars) << 1) & end)
-
-
-def _fitting(ranges: Ranges, name: Wild) -> int:
-    """A bit for each position in a name whose character may be one of the ranges."""
-    return sum(1 << place for place, others in enumerate(name) if _common(ranges, others))
-
-
-def _spelled(name: Name) -> Wild:
+def spelled(name: Name) -> Wild:
+    """A name as a row of classes, whether or not it has wildcards."""
     return tuple(map(_one, name)) if isinstance(name, str) else name
 
 
@@ -158,7 +124,7 @@ def _class(name: str, position: int) -> tuple[Ranges, int]:
         found.append((ord(low), ord(high)))
     if position >= len(name):
         raise ValueError(r"has a [ without its ]; a bracket that counts is \[")
-    ranges = _common(_others(found) if negated else _joined(found), ANY)
+    ranges = common(_others(found) if negated else _joined(found), ANY)
     if not ranges:
         raise ValueError("has a class that no character is in")
     return ranges, position + 1
@@ -192,11 +158,27 @@ def _others(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 @lru_cache(maxsize=16_384)
-def _common(one: Ranges, other: Ranges) -> Ranges:
+def common(one: Ranges, other: Ranges) -> Ranges:
     """The characters that are in both."""
-    return tuple(
-        (max(low, bottom), min(high, top))
-        for low, high in one
-        for bottom, top in other
-        if max(low, bottom) <= min(high, top)
-    )
+    found: list[tuple[int, int]] = []
+    first = second = 0
+    while first < len(one) and second < len(other):
+        low, high = max(one[first][0], other[second][0]), min(one[first][1], other[second][1])
+        if low <= high:
+            found.append((low, high))
+        if one[first][1] < other[second][1]:
+            first += 1
+        else:
+            second += 1
+    return tuple(found)
+
+
+def single(ranges: Ranges) -> int | None:
+    """The one character that is in the ranges; None for several."""
+    return ranges[0][0] if len(ranges) == 1 and ranges[0][0] == ranges[0][1] else None
+
+
+def holds(ranges: Ranges, character: int) -> bool:
+    """Whether a character is in the ranges."""
+    place = bisect_right(ranges, (character, LAST)) - 1
+    return place >= 0 and character <= ranges[place][1]

@@ -19,10 +19,12 @@ import re
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
-from files.names import ANY_NAME, Name, end_of, has_extension, meet, read
+from files.names import ANY_NAME, STAR, Name, Ranges, common, end_of, has_extension, holds, read, single, spelled
 
 MAX_PATTERN = 1024  # characters
+MAX_CLASSES = 32  # [ab] and the like: each is compared with each of another pattern
 PLACE_PARTS, PLACE_LENGTH = 8, 64
 EXTENSION_LENGTH = 16
 
@@ -44,6 +46,8 @@ def normalized(text: str) -> str:
         raise ValueError("is empty; name a file, a directory or a glob below the project's root")
     if len(text) > MAX_PATTERN:
         raise ValueError(f"has more than {MAX_PATTERN} characters; name a directory above it")
+    if text.count("[") - text.count(r"\[") > MAX_CLASSES:
+        raise ValueError(f"has more than {MAX_CLASSES} classes of characters; put ? or * in place of some")
     if any(character < "\xa0" and not character.isprintable() for character in text):
         raise ValueError("has a control character; put ? in its place")
     if text.startswith("!"):
@@ -175,24 +179,84 @@ def _parts(pattern: str) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+class _Automaton(NamedTuple):
+    """The parts of a pattern side by side in the bits of integers, so that all are advanced at once.
+
+    A part has a bit before each of its characters, one behind the last, and a guard; DEEP has its first bit alone.
+    """
+
+    firsts: int
+    lasts: int  # of names
+    guards: int
+    deep: int  # the first bits of DEEP
+    stars: int  # before a STAR
+    everything: int  # all but the guards
+    end: int  # behind the last part
+    characters: dict[int, int]  # the bits before each character
+    classes: dict[Ranges, int]  # and before each class of several
+
+
+@lru_cache(maxsize=4_096)
+def _automaton(parts: tuple[Part, ...]) -> _Automaton:
+    firsts = lasts = guards = deep = stars = 0
+    characters: dict[int, int] = {}
+    classes: dict[Ranges, int] = {}
+    bit = 1
+    for part in parts:
+        firsts |= bit
+        if part is DEEP:
+            deep |= bit
+        else:
+            for ranges in spelled(part):
+                if ranges == STAR:
+                    stars |= bit
+                elif (character := single(ranges)) is not None:
+                    characters[character] = characters.get(character, 0) | bit
+                else:
+                    classes[ranges] = classes.get(ranges, 0) | bit
+                bit <<= 1
+            lasts |= bit
+        guards |= bit << 1
+        bit <<= 2
+    guards |= bit << 1
+    everything = ((bit << 2) - 1) & ~guards
+    return _Automaton(firsts | bit, lasts, guards, deep, stars, everything, bit, characters, classes)
+
+
+def _fitting(ranges: Ranges, automaton: _Automaton) -> int:
+    """The bits before everything that has a character in common with `ranges`."""
+    if (character := single(ranges)) is not None:
+        alike = automaton.characters.get(character, 0)
+        return alike | sum(bits for others, bits in automaton.classes.items() if holds(others, character))
+    alike = sum(bits for other, bits in automaton.characters.items() if holds(ranges, other))
+    return alike | sum(bits for others, bits in automaton.classes.items() if common(ranges, others))
+
+
 def _meet(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
-    """Whether a path exists that is both: both are read together, from every pair of parts that can be reached."""
-    pending, seen = [(0, 0)], {(0, 0)}
-    while pending:
-        first, second = pending.pop()
-        if first == len(one) and second == len(other):
-            return True
-        a = one[first] if first < len(one) else ANY_NAME
-        b = other[second] if second < len(other) else ANY_NAME
-        steps = []
-        if a is DEEP:
-            steps.append((first + 1, second))
-        if b is DEEP:
-            steps.append((first, second + 1))
-        if first < len(one) and second < len(other) and (a is DEEP or b is DEEP or a == b or meet(a, b)):
-            steps.append((first + (a is not DEEP), second + (b is not DEEP)))
-        for step in steps:
-            if step not in seen:
-                seen.add(step)
-                pending.append(step)
-    return False
+    """Whether a path exists that both stand for, in a step for each character of `one`: none goes back."""
+    automaton = _automaton(other)
+    firsts, lasts, guards, deep, stars, everything, end, *_ = automaton
+    fitting: dict[Ranges, int] = {}
+    reached = 1 | (deep & 1) << 2  # before parts that may come next; DEEP may be no name
+    for part in one:
+        if part is DEEP:
+            reached = firsts & -(reached & -reached)  # whatever names the other's parts need
+            continue
+        inside = reached & ~deep
+        for ranges in spelled(part):
+            inside |= (inside & stars) << 1
+            if ranges == STAR:
+                # All bits from the lowest of a part on: a subtraction finds it, and the guard ends it, in each part.
+                guarded = inside | guards
+                below = (guarded - firsts) ^ guarded
+                inside = everything & ~below | inside
+            else:
+                if ranges not in fitting:
+                    fitting[ranges] = _fitting(ranges, automaton)
+                inside = (inside & fitting[ranges]) << 1 | inside & stars
+        inside |= (inside & stars) << 1
+        reached = (inside & lasts) << 2 | reached & deep
+        reached |= (reached & deep) << 2
+        if not reached:
+            return False
+    return bool(reached & end)

@@ -21,7 +21,7 @@ from handoffs.models import Handoff
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
 MOST_LISTED = 200  # of those who have a path
 MOST_NAMED = 3  # of what overlaps a pattern
-MOST_COMPARED = 20_000_000  # by a caller in COMPARED_SECONDS, each pair by the product of its lengths
+MOST_COMPARED = 1_000_000  # characters, by a caller in COMPARED_SECONDS
 COMPARED_SECONDS = 60
 MOST_REMEMBERED = 50_000  # comparisons of a caller
 COMPARING = 500  # callers whose comparisons are remembered
@@ -135,7 +135,7 @@ class Compared:
         """Whether a pattern overlaps a reservation's. Raises VALIDATION_ERROR where the caller compares too much."""
         if (known := self._overlaps.get((pattern, key))) is not None:
             return known
-        self._spend(len(pattern) * len(other))
+        self._spend(len(pattern) + len(other))
         if len(self._overlaps) >= MOST_REMEMBERED:
             self._overlaps.clear()
         self._overlaps[pattern, key] = found = overlap(pattern, other)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import fnmatch
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from files import patterns
+from files import names, patterns
 from files.patterns import ending, extension, literal, matches, normalized, overlap, place, places
 
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
@@ -255,7 +256,13 @@ def test_it_keeps_one_form_of_a_pattern(text: str, kept: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [*("", "   ", "a/../b", "..", "!a", "a[b", "[z-a]", "[[:letters:]]", "a\\", "a\nb"), "x" * 1025, "*" + "x" * 100],
+    [
+        *("", "   ", "a/../b", "..", "!a", "a[b", "[z-a]", "[[:letters:]]", "a\\", "a\nb"),
+        "x" * 1025,
+        "*" + "x" * 100,
+        "[ab]" * 33,
+        "a" * 60 + "**/" + "b" * 60 + "?",
+    ],
 )
 def test_it_refuses_what_can_match_no_file_below_the_root(text: str) -> None:
     with pytest.raises(ValueError, match=r"; |write|shorten|no character"):
@@ -274,8 +281,28 @@ def test_it_reads_any_text_or_says_what_is_wrong_with_it(text: str) -> None:
         assert len(place(kept)) <= patterns.PLACE_LENGTH
 
 
-def test_it_decides_quickly_whatever_the_patterns() -> None:
-    """Each pair is decided in as many steps as the longer has characters: none backtracks."""
-    one, other = normalized("./" + "*a" * 49 + "*b"), normalized("./" + "*a" * 49 + "*[!ab]")
-    assert not overlap(one, other)
-    assert not overlap("a/**/" * 80 + "c.d", "a/" * 120 + "c.e")
+def test_it_decides_in_a_step_for_each_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the patterns, and where classes are compared, each with each other one once."""
+    steps: list[object] = []
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            answer = function(*given)
+            steps.extend(answer if function is names.spelled else [answer])
+            return answer
+
+        return call
+
+    for function in (names.holds, names.common, names.spelled):
+        monkeypatch.setattr(patterns, function.__name__, counted(function))
+    for one, other in [
+        ("./" + "*a" * 49 + "*b", "./" + "*a" * 49 + "*[!ab]"),
+        ("a/**/" * 80 + "c.d", "a/" * 120 + "c.e"),
+        ("**/" + "*a/**/" * 145 + "*b.c?", "**/" + "*a/**/" * 145 + "*d.e?"),
+        ("**/" + "?*/**/" * 145 + "*b.c?", "**/" + "*/" * 500 + "*d.e?"),
+        ("/".join(f"*{chr(0x4E00 + at)}[ab]" for at in range(30)) + "/*b.c?", "**/" + "[c-z]?*/" * 30 + "*d.e?"),
+    ]:
+        kept, others = normalized(one), normalized(other)
+        steps.clear()
+        assert not overlap(kept, others)
+        assert len(steps) <= 2 * (len(kept) + len(others)) + 30 * 64

@@ -292,7 +292,7 @@ def test_it_compares_nothing_where_all_only_read(shop: Project, monkeypatch: pyt
 
 def test_it_refuses_what_would_take_too_long_to_compare(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.reserve("ann", "**/a*.py")
-    monkeypatch.setattr("files.selectors.MOST_COMPARED", 100)
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 40)
     shop.reserve("bob", "**/b*.py")
     error = shop.refused("reserve", agent_id="bob", paths=["**/c*.py", "**/d*.py"])
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
