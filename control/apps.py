@@ -162,9 +162,11 @@ class ControlConfig(NexusAppConfig):
 
     def endpoints(self) -> Sequence[Endpoint]:
         from control.rpc.endpoint import ENDPOINT
+        from control.rpc.methods import error_response
         from core.contributions import Endpoint
+        from nexus_client.jsonrpc import serialize_response
 
-        return (Endpoint(ENDPOINT.serves, ENDPOINT),)
+        return (Endpoint(ENDPOINT.serves, ENDPOINT, lambda error: serialize_response(error_response(None, error))),)
 
     def addresses(self) -> Sequence[Address]:
         from control.config import ControlSettings

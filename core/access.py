@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,6 +37,9 @@ CLIENTS_OWN = re.compile(
     r"|upgrade-insecure-requests|user-agent|(viewport-)?width|x-(api-key|csrftoken|requested-with|request-id)"
 )
 KEY = re.compile(r"nxs_[0-9a-f]{48}")
+MOST_RECOGNISED = 10_000
+
+_recognised: OrderedDict[str, None] = OrderedDict()  # names of callers whose key or login was good, the latest last
 
 
 class Refused(NexusError):
@@ -102,10 +106,12 @@ def identify(
         return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
     if keys:
         agent_id, credential = _bound_to(keys)
+        _recognise(_holder(keys))
         connection = connection or _holder(keys)
         return Caller(transport, agent_id=agent_id, connection=connection, credential=credential)
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
+            recognise_session(info.session)
             return Caller(transport, operator=info.staff, connection=connection or of_operator(info.staff))
         if settings.NEXUS_TRUSTS_LOCAL and _is_from_here(info, host) and not runs_others_programs():
             forwarded_by = _sign_of_a_proxy(info)
@@ -117,6 +123,27 @@ def identify(
         "shows a login, or the token of this run, where to be on this machine is not enough."
         + (f" This request came from this machine, but {forwarded_by}, as if through a proxy." if forwarded_by else ""),
     )
+
+
+def caller_name(info: ConnectionInfo) -> str:
+    """Whose request this is, without a look into the store: the caller whose turn it takes.
+
+    A key or a login counts once it was found good. Whoever shows others makes up as many as they like: they are one
+    caller, with all strangers of their address.
+    """
+    keys = presented_keys(info)
+    if len(keys) == 1 and is_operators_token(min(keys)):
+        return of_operator(LOCAL_OPERATOR)
+    name = _holder(keys) if keys else next(map(_session_name, _sessions(info)), None)
+    if name is None:
+        return f"address:{info.peer}"
+    return name if name in _recognised else f"stranger:{info.peer}"
+
+
+def recognise_session(key: str | None) -> None:
+    """The login whose session has this key was found good."""
+    if key is not None:
+        _recognise(_session_name(key))
 
 
 async def aidentify(info: ConnectionInfo, *, transport: str, key_required: bool = False) -> Caller:
@@ -147,6 +174,23 @@ def staff_name(user: Any) -> str | None:
     if user is None or not user.is_authenticated or not user.is_active or not user.is_staff:
         return None
     return str(user.get_username())
+
+
+def _sessions(info: ConnectionInfo) -> list[str]:
+    """The keys of sessions that a request shows."""
+    parts = (part.strip().partition("=") for value in info.values("cookie") for part in value.split(";"))
+    return [value for name, _, value in parts if name == settings.SESSION_COOKIE_NAME]
+
+
+def _session_name(key: str) -> str:
+    return f"login:{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def _recognise(name: str) -> None:
+    _recognised.pop(name, None)  # it comes last; several threads do this, and each step stands alone
+    _recognised[name] = None
+    if len(_recognised) > MOST_RECOGNISED:
+        _recognised.popitem(last=False)
 
 
 def _key_of(session: Any) -> str | None:
@@ -229,7 +273,7 @@ def _sign_of_a_proxy(info: ConnectionInfo) -> str:
 
 def _holder(keys: set[str]) -> str:
     """The connection of whoever holds a key; a part of a digest tells keys apart, and opens nothing."""
-    return f"key:{hashlib.sha256(min(keys).encode()).hexdigest()[:16]}"
+    return f"key:{hashlib.sha256(min(keys).encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _bound_to(keys: set[str]) -> tuple[str, str]:
@@ -238,5 +282,6 @@ def _bound_to(keys: set[str]) -> tuple[str, str]:
     credential = domain().credential_of_key(key)
     agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None
     if agent_id is None:
+        _recognised.pop(_holder(keys), None)
         raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
     return agent_id, credential

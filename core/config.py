@@ -175,6 +175,13 @@ class CoreSettings(Settings):
         check=check_networks,
         live=False,
     )
+    max_waiting_calls: int = setting(
+        2048,
+        "Most calls of one caller (a key, a login, else an address) that wait for their turn over HTTP; one more is "
+        "answered 429.",
+        minimum=1,
+        maximum=65_536,
+    )
     max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
 
     @cached_property  # asked for twice in every call

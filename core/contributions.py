@@ -222,6 +222,7 @@ class Endpoint:
 
     serves: Callable[[Mapping[str, Any]], bool]  # given the scope; not slow
     application: Callable[..., Any]
+    refusal: Callable[[Any], str]  # the JSON that answers a request which is refused before its turn, by NexusError
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
 
+from core import turns
 from core.database import store
 from core.domain import domain
 from core.leaving import for_client
@@ -82,10 +83,14 @@ class Parked:
         self.woken = asyncio.Event()
 
     async def wait(self, seconds: float) -> bool:
-        """Return when woken or when the time is over, whichever is first; tells whether it was woken."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if seconds == math.inf else seconds):
-                await self.woken.wait()
+        """Return when woken or when the time is over, whichever is first; tells whether it was woken.
+
+        A call gives its turn to others meanwhile, and returns when it has one again.
+        """
+        async with turns.away():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if seconds == math.inf else seconds):
+                    await self.woken.wait()
         woken = self.woken.is_set()
         self.woken.clear()
         return woken

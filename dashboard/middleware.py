@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
-from core.access import ConnectionInfo, Refused, identify
+from core.access import ConnectionInfo, Refused, identify, recognise_session
 from core.database import store
 from core.operations.caller import LOCAL_OPERATOR
 from core.operations.errors import NexusError
@@ -46,10 +46,12 @@ class LocalOperator(MiddlewareMixin):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        if not settings.NEXUS_TRUSTS_LOCAL or not request.path.startswith("/admin/"):
+        if not request.path.startswith("/admin/"):
             return None
         try:
-            if not request.user.is_authenticated and _is_local(request):
+            if request.user.is_authenticated:
+                recognise_session(request.session.session_key)
+            elif settings.NEXUS_TRUSTS_LOCAL and _is_local(request):
                 request.user = _local_user(request)
                 request.is_local_operator = True  # type: ignore[attr-defined]
         except (DatabaseError, NexusError) as error:  # both may ask the store, and no process_exception hears of it

@@ -17,6 +17,7 @@ from core.operations.registry import TOOLSETS
 from core.operations.replies import Outcome, Reply
 from core.operations.runner import aperform
 from core.operations.toolsets import find_tool
+from core.turns import TURN, holding
 from mcp_bridge import tasks
 from mcp_bridge.choices import ENABLE
 from mcp_bridge.context import CallerOf, Context, is_modern
@@ -53,6 +54,12 @@ class Calls:
         return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
 
     async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
+        async with holding(ctx.request.scope.get(TURN) if ctx.request else None):
+            return await self._performed(ctx, name, arguments)
+
+    async def _performed(
+        self, ctx: Context, name: str, arguments: dict[str, Any] | None
+    ) -> tuple[Reply, Outcome | Task]:
         chosen = self._choices.of(ctx)
         operation = find_tool(chosen, name)
         if operation is not None:

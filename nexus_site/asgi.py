@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
+from starlette.responses import Response
 
 from core.config import CoreSettings
 from core.instance import secret_key
@@ -29,10 +31,13 @@ from django.urls import re_path  # noqa: E402
 from core import waiting  # noqa: E402
 from core.apps import nexus_apps  # noqa: E402
 from core.database import store  # noqa: E402
+from core.operations.errors import NexusError  # noqa: E402
+from core.operations.replies import Outcome, failure  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 from nexus_site.serving.proxies import BehindProxies  # noqa: E402
+from nexus_site.serving.turns import InTurn  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +109,22 @@ class Hub:
                 beside = next((each.application for each in self.endpoints if each.serves(scope)), self.django)
                 await beside(scope, receive, send)
 
+    def exempt(self, scope: Any) -> bool:
+        """Whether a request is answered without a turn: who looks after the hub must learn how it is."""
+        return scope["type"] == "http" and scope["path"].rstrip("/") in HEALTH
+
+    async def refuse(self, scope: Any, receive: Any, send: Any, error: NexusError) -> None:
+        """Answer a request that gets no turn, in the form of whom it is for."""
+        if scope["type"] == "websocket":
+            await refuse(scope, receive, send)
+            return
+        endpoint = next((each for each in self.endpoints if each.serves(scope)), None)
+        body = endpoint.refusal(error) if endpoint else json.dumps(failure(error))
+        headers = {**Outcome(error=error).headers, "content-type": "application/json"}
+        if scope["path"].startswith("/admin/"):
+            body, headers["content-type"] = error.message, "text/plain; charset=utf-8"
+        await Response(body, error.code.status, headers)(scope, receive, send)
+
     async def lifespan(self, receive: Any, send: Any) -> None:
         """Startup brings the store to this version; shutdown lets every parked wait answer."""
         await receive()
@@ -139,4 +160,5 @@ def _tell_of_failure(task: asyncio.Task[None]) -> None:
 
 
 metrics.observe_calls()
-application = BehindProxies(Bounded(Hub()))
+hub = Hub()
+application = BehindProxies(Bounded(InTurn(hub, exempt=hub.exempt, refuse=hub.refuse)))

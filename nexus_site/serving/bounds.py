@@ -65,13 +65,15 @@ class Bounded:
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
     left, values_left = MAX_BODY_BYTES, most_values()
     complete = False
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+    deadline: float | None = None
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
 
     async def bounded() -> Any:
-        nonlocal left, values_left, complete
+        nonlocal left, values_left, complete, deadline
         if complete:
             return await receive()
+        if deadline is None:  # its turn may have come late
+            deadline = asyncio.get_running_loop().time() + BODY_SECONDS
         if declared.isdigit() and whole_number(declared.decode(), MAX_BODY_BYTES) is None:
             raise TooMuch(413, f"The request's body is above the limit of {MAX_BODY_BYTES} bytes.")
         try:

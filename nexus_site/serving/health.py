@@ -17,6 +17,7 @@ from core.database import store, write
 from core.operations.errors import NexusError
 from core.operations.replies import ok
 from core.rest.errors import refusal
+from core.turns import turns
 from nexus_site.serving import metrics
 
 # Asked while everything else may be at its limit: behind no page, scan or writer of this process.
@@ -42,6 +43,7 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
 async def measured(request: HttpRequest) -> HttpResponseBase:
     """The metrics, for whoever may use REST."""
     metrics.PARKED.set(len(waiting.waiter().parked))
+    metrics.WAITING.set(turns().all_waiting)
 
     def text() -> bytes:
         identify(info, transport="http")

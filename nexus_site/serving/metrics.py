@@ -23,6 +23,10 @@ CALLS = Counter("nexus_calls", "Calls per operation and outcome.", ["toolset", "
 SECONDS = Histogram(
     "nexus_call_seconds", "How long calls took, waits included.", ["toolset", "operation"], registry=OURS
 )
+REFUSED = Counter(
+    "nexus_refused_requests", "Requests refused because as many of their caller's waited already.", registry=OURS
+)
+WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now.", registry=OURS)
 PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=OURS)
 
 

@@ -1,0 +1,186 @@
+"""Turns: whose call is served next when more come at once than are served well (docs/explanation/fairness.md).
+
+A caller's calls wait in a line of their own, and the lines have their turns in rotation: however many calls one caller
+sends, another's is behind one of each line, and not behind all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from weakref import WeakKeyDictionary
+
+AT_ONCE = 16  # calls that are served at once; each has its share of the event loop
+SHARE = 4  # of these, how many may be one caller's
+LAPSE_SECONDS = 1.0  # a call that takes longer waits for a program or the like: its turn is given to others
+MOST_LAPSED = 28  # of one caller's calls that go on without a turn
+TURN = "nexus.turn"  # where the scope of a request has its turn
+
+
+class Turn:
+    """One call's turn: its place among those that are served at once. It ends with the call, or after a while."""
+
+    def __init__(self, turns: Turns, caller: str) -> None:
+        self.caller = caller
+        self.held = False  # given, and not given back
+        self.lapsed = False  # held, and others were given its place
+        self.kept = False  # whether the call goes on although its response has begun
+        self._turns = turns
+        self._loop = asyncio.get_running_loop()
+        self._lapse: asyncio.TimerHandle | None = None
+
+    async def take(self) -> None:
+        """Wait until it is this call's turn."""
+        if not self.held:
+            await self._turns.enter(self)
+
+    def give_back(self) -> None:
+        """Let the next call be served; a turn that is not held changes nothing."""
+        if self.held:
+            self.held = False
+            if self._lapse is not None:
+                self._lapse.cancel()
+            self._turns.leave(self)
+
+    def begin(self) -> None:
+        """The turn is given; `Turns` calls this."""
+        self.held, self.lapsed = True, False
+        self._lapse = self._loop.call_later(LAPSE_SECONDS, self._turns.lapse, self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it belongs to the running event loop: a page that waits has a loop of its own on its thread."""
+        return self._loop is asyncio.get_running_loop()
+
+
+class Turns:
+    """The turns of one event loop."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, OrderedDict[asyncio.Future[None], Turn]] = OrderedDict()  # the next one first
+        self._serving: Counter[str] = Counter()  # by caller, calls that have a place
+        self._lapsed: Counter[str] = Counter()  # and calls that go on without one
+        self._places = AT_ONCE
+
+    def waiting(self, caller: str) -> int:
+        """How many calls of a caller wait for their turn."""
+        return len(self._lines.get(caller, ()))
+
+    @property
+    def all_waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return sum(map(len, self._lines.values()))
+
+    async def enter(self, turn: Turn) -> None:
+        """Return when `turn` is given; it is not when this is cancelled."""
+        if turn.caller not in self._lines and self._is_free(turn.caller):
+            self._give(turn)
+            return
+        given = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(turn.caller, OrderedDict())[given] = turn
+        try:
+            await given
+        except asyncio.CancelledError:
+            if turn.held:
+                turn.give_back()
+            else:
+                self._forget(turn.caller, given)
+            raise
+
+    def leave(self, turn: Turn) -> None:
+        """A call gave its turn back."""
+        if turn.lapsed:
+            _count_down(self._lapsed, turn.caller)
+        else:
+            self._free_place(turn.caller)
+
+    def lapse(self, turn: Turn) -> None:
+        """A call goes on without its place, unless too many of its caller's do already."""
+        if self._lapsed[turn.caller] < MOST_LAPSED:
+            turn.lapsed = True
+            self._lapsed[turn.caller] += 1
+            self._free_place(turn.caller)
+
+    def _free_place(self, caller: str) -> None:
+        _count_down(self._serving, caller)
+        self._places += 1
+        self._give_next()
+
+    def _is_free(self, caller: str) -> bool:
+        return self._places > 0 and self._serving[caller] < SHARE
+
+    def _give(self, turn: Turn) -> None:
+        self._places -= 1
+        self._serving[turn.caller] += 1
+        turn.begin()
+
+    def _give_next(self) -> None:
+        while caller := next(filter(self._is_free, self._lines), None):
+            given, turn = next(iter(self._lines[caller].items()))
+            self._lines.move_to_end(caller)
+            self._forget(caller, given)
+            self._give(turn)
+            given.set_result(None)
+
+    def _forget(self, caller: str, given: asyncio.Future[None]) -> None:
+        line = self._lines[caller]
+        line.pop(given, None)
+        if not line:
+            del self._lines[caller]
+
+
+def _count_down(counter: Counter[str], caller: str) -> None:
+    counter[caller] -= 1
+    if not counter[caller]:
+        del counter[caller]
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_current: ContextVar[Turn | None] = ContextVar("turn", default=None)
+
+
+def turns() -> Turns:
+    """The turns of the running event loop."""
+    return _turns.setdefault(asyncio.get_running_loop(), Turns())
+
+
+@asynccontextmanager
+async def holding(turn: Turn | None) -> AsyncIterator[None]:
+    """Inside, the call has its turn, also where its response has begun already; None is a call that needs none."""
+    if turn is None:
+        yield
+        return
+    token = _current.set(turn)
+    try:
+        await turn.take()
+        turn.kept = True
+        yield
+    finally:
+        turn.kept = False
+        turn.give_back()
+        _current.reset(token)
+
+
+def current() -> Turn | None:
+    """The turn that the running task holds."""
+    turn = _current.get()
+    return turn if turn is not None and turn.is_here and turn.held else None
+
+
+def begin(turn: Turn) -> None:
+    """From here on the running task's turn is this one."""
+    _current.set(turn)
+
+
+@asynccontextmanager
+async def away() -> AsyncIterator[None]:
+    """Inside, the running task waits for something else and others have its turn; behind it, it has one again."""
+    turn = current()
+    if turn is not None:
+        turn.give_back()
+    yield
+    if turn is not None:
+        await turn.take()

@@ -1,0 +1,144 @@
+"""Turns are given in rotation: what one caller sends at once is between nobody else's calls and theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.turns import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, current
+
+
+async def settle() -> None:
+    """Let every task go as far as it comes."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def waiting(turns: Turns, caller: str, served: list[str]) -> Turn:
+    turn = Turn(turns, caller)
+    await turn.take()
+    served.append(caller)
+    return turn
+
+
+async def test_a_caller_is_behind_one_call_of_each_other_and_not_behind_all() -> None:
+    turns, served = Turns(), list[str]()
+    holding = [await waiting(turns, f"busy {number}", []) for number in range(AT_ONCE)]
+    flood = [asyncio.ensure_future(waiting(turns, "flood", served)) for _ in range(2_000)]
+    await settle()
+    other = asyncio.ensure_future(waiting(turns, "other", served))
+    await settle()
+    for turn in holding[:2]:
+        turn.give_back()
+        await settle()
+    assert served == ["flood", "other"]
+    for task in (*flood, other):
+        task.cancel()
+    await asyncio.gather(*flood, other, return_exceptions=True)
+
+
+async def test_one_caller_leaves_places_to_others() -> None:
+    turns, served = Turns(), list[str]()
+    flood = [asyncio.ensure_future(waiting(turns, "flood", served)) for _ in range(100)]
+    await settle()
+    assert served == ["flood"] * SHARE and turns.waiting("flood") == 100 - SHARE
+    assert (await waiting(turns, "other", served)).held
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert turns.all_waiting == 0
+
+
+async def test_calls_that_wait_for_something_else_keep_no_other_call_of_their_caller_waiting() -> None:
+    turns = Turns()
+    slow = [Turn(turns, "one") for _ in range(SHARE)]
+    for turn in slow:
+        await turn.take()
+        turns.lapse(turn)
+    assert (await waiting(turns, "one", [])).held
+    more = [Turn(turns, "one") for _ in range(MOST_LAPSED + SHARE - len(slow) - 1)]
+    for turn in more:
+        await turn.take()
+        turns.lapse(turn)
+    last = asyncio.ensure_future(waiting(turns, "one", []))
+    await settle()
+    assert not last.done(), "and yet they are bounded"
+    slow[0].give_back()
+    more[-1].give_back()
+    assert (await last).held
+
+
+async def test_a_call_that_is_parked_lets_others_be_served() -> None:
+    turns = Turns()
+    woken = asyncio.Event()
+
+    async def park() -> bool:
+        turn = Turn(turns, "one")
+        await turn.take()
+        begin(turn)
+        async with away():
+            await woken.wait()
+        held = current() is turn
+        turn.give_back()
+        return held
+
+    parked = [asyncio.ensure_future(park()) for _ in range(10 * SHARE)]
+    await settle()
+    assert (await waiting(turns, "one", [])).held
+    woken.set()
+    assert await asyncio.gather(*parked) == [True] * 10 * SHARE, "and each has its turn again behind its wait"
+
+
+CALLERS = st.sampled_from("abcdef")
+STEPS = st.lists(st.tuples(st.sampled_from(("enter", "leave", "cancel", "lapse")), CALLERS), max_size=200)
+
+
+@given(STEPS)
+def test_no_turn_is_lost_or_given_twice(steps: list[tuple[str, str]]) -> None:
+    async def play() -> None:
+        turns = Turns()
+        tasks: list[tuple[str, asyncio.Task[Turn]]] = []
+        for step, caller in steps:
+            own = [task for name, task in tasks if name == caller]
+            held = [task.result() for task in own if task.done() and not task.cancelled() and task.result().held]
+            if step == "enter":
+                tasks.append((caller, asyncio.ensure_future(waiting(turns, caller, []))))
+            elif step == "leave" and held:
+                held[0].give_back()
+            elif step == "lapse" and held and not held[0].lapsed:
+                turns.lapse(held[0])
+            elif step == "cancel" and own:
+                own[-1].cancel()
+            await settle()
+            served = [task.result() for _, task in tasks if task.done() and not task.cancelled()]
+            placed = Counter(turn.caller for turn in served if turn.held and not turn.lapsed)
+            assert placed.total() <= AT_ONCE and all(count <= SHARE for count in placed.values())
+            asking = {name for name, task in tasks if not task.done()}
+            assert placed.total() == AT_ONCE or all(placed[name] == SHARE for name in asking), "nobody waits in vain"
+        while pending := [task for _, task in tasks if not task.done()]:
+            for _, task in tasks:
+                if task.done() and not task.cancelled():
+                    task.result().give_back()
+            await settle()
+            assert len([task for task in pending if not task.done()]) < len(pending)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_call_that_is_cancelled_leaves_its_turn_to_the_next(held: bool) -> None:
+    turns = Turns()
+    first = [await waiting(turns, "one", []) for _ in range(SHARE)]
+    leaving, next_one = (asyncio.ensure_future(waiting(turns, "one", [])) for _ in range(2))
+    await settle()
+    if held:
+        first[0].give_back()  # its turn is given, and it has not noticed yet
+    leaving.cancel()
+    await settle()
+    if not held:
+        first[0].give_back()
+    assert (await next_one).held
