@@ -1,0 +1,315 @@
+"""What one caller's load costs the others: one key floods, another measures, beside a quiet run of the same minute.
+
+python -m benchmarks                      # the whole table
+python -m benchmarks --quick --json
+python -m benchmarks --only calls,waits
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from benchmarks.hub import Server, key, running
+from benchmarks.stdio import ROOT
+
+DAPHNE = ["manage.py", "serve", "--port"]
+WAIT_SECONDS = 8  # of the parked waits, from their arrival on
+AFTER_SECONDS = 60  # behind which memory is looked at again
+PACE_SECONDS = 0.02  # between two measured calls
+QUIET_SECONDS = 5  # of a quiet run
+SLOW_GLOB = "/".join(["**", "*a*a*a*a*"] * 12)
+FILES = 3000  # long paths that a slow glob is compared with
+
+
+@dataclass
+class Scene:
+    """The hub, the keys of who floods and who measures, and how large the load is."""
+
+    hub: Server
+    home: Path
+    project: Path
+    flooding: str
+    measuring: str
+    calls: int
+
+
+Row = Callable[[Scene, dict[str, Any]], AbstractAsyncContextManager[None]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", help=f"Some rows, between commas: {', '.join(ROWS)}.")
+    parser.add_argument("--quick", action="store_true", help="a small load, to see that it works")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--flood", help=argparse.SUPPRESS)  # this program is a flooding client then
+    options = parser.parse_args()
+    _raise_file_limit()
+    if options.flood:
+        asyncio.run(_flood(json.loads(options.flood)))
+        return
+    chosen = options.only.split(",") if options.only else list(ROWS)
+    if unknown := set(chosen) - ROWS.keys():
+        parser.error(f"there is no row {min(unknown)!r}")
+    figures = {name: asyncio.run(measure(ROWS[name], 100 if options.quick else 2000)) for name in chosen}
+    print(json.dumps(figures, indent=2) if options.json else table(figures))
+
+
+async def measure(load: Row, calls: int) -> dict[str, Any]:
+    """The figures of one row, in ms where nothing else is said: reads and sends of another key, quiet and loaded."""
+    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
+        home, project = Path(scratch, "home"), Path(scratch, "project")
+        project.mkdir()
+        with running(DAPHNE, home) as hub:
+            async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
+                flooding, measuring = await key(operator, "flooding"), await key(operator, "measuring")
+            setting = Scene(hub, home, project, flooding, measuring, calls)
+            figures: dict[str, Any] = {}
+            async with httpx.AsyncClient(
+                base_url=hub.url, timeout=120, headers={"Authorization": f"Bearer {measuring}"}
+            ) as client:
+                await _timed(client, project, asyncio.Event(), 0.5)  # warms up
+                figures["quiet"] = await _timed(client, project, asyncio.Event(), QUIET_SECONDS)
+                over = asyncio.Event()
+                async with load(setting, figures):
+                    timing = asyncio.create_task(_timed(client, project, over))
+                    await asyncio.sleep(0)
+                    await figures.pop("loaded while")
+                    over.set()
+                    figures["loaded"] = await timing
+                if (later := figures.pop("later", None)) is not None:
+                    figures |= await later()
+    return figures
+
+
+async def _timed(
+    client: httpx.AsyncClient, project: Path, over: asyncio.Event, seconds: float = 600
+) -> dict[str, float]:
+    """Reads and sends in turn until it is over: their number, median and longest time (ms)."""
+    samples: dict[str, list[float]] = {"read": [], "send": []}
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not (over.is_set() and samples["send"]):
+        for kind, (name, arguments) in _calls(project).items():
+            started = time.perf_counter()
+            answer = await client.post(f"/api/v1/operations/{name}", json=arguments)
+            samples[kind].append((time.perf_counter() - started) * 1000)
+            answer.raise_for_status()
+            await asyncio.sleep(PACE_SECONDS)
+    figures: dict[str, float] = {}
+    for kind, values in samples.items():
+        values.sort()
+        figures |= {f"{kind}s": len(values), f"{kind} p50": values[len(values) // 2], f"{kind} max": values[-1]}
+    return {what: round(value, 1) for what, value in figures.items()}
+
+
+def _calls(project: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    target = {"strategy": "direct", "agent_id": "measuring"}
+    letter = {"project_root": str(project), "from_agent_id": "measuring", "subject": "s", "body": "b"}
+    return {
+        "read": ("inbox_peek", {"agent_id": "measuring"}),
+        "send": ("message_create", {**letter, "target": target}),
+    }
+
+
+def _flooder(setting: Scene, name: str, arguments: Mapping[str, Any], calls: int) -> subprocess.Popen[bytes]:
+    """A process that makes `calls` calls at once and prints how they ended."""
+    what = {
+        "url": setting.hub.url,
+        "key": setting.flooding,
+        "path": f"/api/v1/{name}",
+        "body": json.dumps(arguments),
+        "calls": calls,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks", "--flood", json.dumps(what)], cwd=ROOT, stdout=subprocess.PIPE
+    )
+
+
+async def _ended(process: subprocess.Popen[bytes], figures: dict[str, Any], seconds: float = 300) -> None:
+    out, _ = await asyncio.to_thread(partial(process.communicate, timeout=seconds))
+    figures["load"] = json.loads(out)
+
+
+async def _flood(what: dict[str, Any]) -> None:
+    """Open every connection, then send every call at once; what each was answered, and when (s)."""
+    address = urlsplit(what["url"])
+    body = what["body"].encode()
+    head = (
+        f"POST {what['path']} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {what['key']}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    streams = [await asyncio.open_connection(address.hostname, address.port) for _ in range(what["calls"])]
+    started = time.perf_counter()
+
+    async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, float]:
+        writer.write(head.encode() + body)
+        line = await reader.readline()
+        seconds = time.perf_counter() - started
+        await reader.read()
+        writer.close()
+        return line.split(b" ")[1].decode() if line else "none", seconds
+
+    answers = await asyncio.gather(*(call(*stream) for stream in streams))
+    statuses: dict[str, int] = {}
+    for status, _ in answers:
+        statuses[status] = statuses.get(status, 0) + 1
+    times = sorted(seconds for _, seconds in answers)
+    print(json.dumps({"statuses": statuses, "first s": round(times[0], 2), "last s": round(times[-1], 2)}))
+
+
+@asynccontextmanager
+async def calls_at_once(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
+    """One key's calls, all at once."""
+    process = _flooder(setting, "operations/inbox_peek", {"agent_id": "flooding"}, setting.calls)
+    figures["loaded while"] = _ended(process, figures)
+    yield
+
+
+@asynccontextmanager
+async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
+    """One key's waits: they arrive together, and expire together."""
+    figures["memory before MB"] = _memory(setting.hub)
+    seconds = WAIT_SECONDS * max(setting.calls // 200, 1) // 2
+    arguments = {
+        "project_root": str(setting.project),
+        "agent_id": "flooding",
+        "stream": "workspace",
+        "filters": {"type": "never"},
+        "timeout_seconds": seconds,
+    }
+    process = _flooder(setting, "operations/event_wait", arguments, setting.calls)
+
+    async def followed() -> None:
+        first = arrived = None
+        async with httpx.AsyncClient(base_url=setting.hub.url, timeout=120) as client:
+            while arrived is None and process.poll() is None:
+                parked = _parked((await client.get("/metrics")).text)
+                first = first or (time.monotonic() if parked else None)
+                arrived = time.monotonic() if parked >= setting.calls else None
+                await asyncio.sleep(0.05)
+        if first and arrived:
+            figures["arriving s"] = round(arrived - first, 2)
+        figures["memory parked MB"] = _memory(setting.hub)
+        await _ended(process, figures)
+        figures["expiring s"] = round(figures["load"]["last s"] - figures["load"]["first s"], 2)
+        figures["memory at the end MB"] = _memory(setting.hub)
+
+    async def later() -> dict[str, Any]:
+        await asyncio.sleep(AFTER_SECONDS)
+        return {f"memory {AFTER_SECONDS} s later MB": _memory(setting.hub)}
+
+    figures["loaded while"], figures["later"] = followed(), later
+    yield
+
+
+def _parked(metrics: str) -> int:
+    line = next(line for line in metrics.splitlines() if line.startswith("nexus_parked_waits "))
+    return int(float(line.split()[1]))
+
+
+@asynccontextmanager
+async def slow_globs(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
+    """Eight `files_reserve` whose globs are slow to compare with what another holds."""
+    root = setting.project
+    paths = ["/".join(["a" * 40 + "b"] * 5) + f"/{number}" for number in range(FILES)]
+    async with httpx.AsyncClient(base_url=setting.hub.url, timeout=120) as operator:
+        await key(operator, "holding")
+        for start in range(0, FILES, 50):
+            held = {"project_root": str(root), "agent_id": "holding", "patterns": paths[start : start + 50]}
+            await operator.post("/api/v1/files/operations/files_reserve", json=held)
+    wanted = {"project_root": str(root), "agent_id": "flooding", "patterns": [SLOW_GLOB], "wait_seconds": 20}
+    figures["loaded while"] = _ended(_flooder(setting, "files/operations/files_reserve", wanted, 8), figures)
+    yield
+
+
+@asynccontextmanager
+async def foreign_plan(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
+    """One `task_list` over a large `.nexus` file that another program wrote."""
+    async with httpx.AsyncClient(base_url=setting.hub.url, timeout=120) as operator:
+        made = {"project_root": str(setting.project), "agent_id": "flooding", "goal": "g", "title": "t"}
+        await operator.post("/api/v1/planning/operations/plan_start", json=made)
+    for file in (setting.project / ".nexus").rglob("*.json"):
+        content = json.loads(file.read_text())
+        if isinstance(content, dict):
+            content["foreign"] = [{"id": f"x{n}", "text": "y" * 60, "of": [n, [n, [n]]]} for n in range(200_000)]
+            file.write_text(json.dumps(content))
+    wanted = {"project_root": str(setting.project)}
+    figures["loaded while"] = _ended(_flooder(setting, "planning/operations/task_list", wanted, 1), figures)
+    yield
+
+
+@asynccontextmanager
+async def retention(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
+    """A round of retention over events that are past their window."""
+    with closing(sqlite3.connect(setting.home / "nexus.db", timeout=30)) as store, store:
+        columns = [row[1] for row in store.execute("PRAGMA table_info(coordination_event)")]
+        rest = ", ".join(name for name in columns if name not in ("event_id", "created_at"))
+        store.execute(
+            f"INSERT INTO coordination_event ({rest}, created_at) WITH RECURSIVE n(i) AS "
+            f"(SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {setting.calls * 100}) "
+            f"SELECT {rest}, '2020-01-01 00:00:00' FROM n, (SELECT * FROM coordination_event LIMIT 1)"
+        )
+    environ = {**os.environ, "NEXUS_HOME": str(setting.home)}
+    command = [sys.executable, "-m", "nexus_site", "prune"]
+
+    async def pruned() -> None:
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environ, stdout=subprocess.PIPE)
+        out, _ = await process.communicate()
+        figures["load"] = out.decode().strip().splitlines()[-1:]
+
+    figures["loaded while"] = pruned()
+    yield
+
+
+ROWS: dict[str, Row] = {
+    "calls": calls_at_once,
+    "waits": parked_waits,
+    "globs": slow_globs,
+    "plan": foreign_plan,
+    "retention": retention,
+}
+
+
+def _memory(hub: Server) -> int:
+    """What the hub holds of the machine's memory."""
+    lines = Path(f"/proc/{hub.process.pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024
+
+
+def _raise_file_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def table(figures: dict[str, dict[str, Any]]) -> str:
+    """The figures for people: a line a row, what it measured beside others below it."""
+    columns = ("read p50", "read max", "send p50", "send max")
+    lines = [f"{'another key, ms':12}{'':8}" + "".join(f"{column:>10}" for column in columns)]
+    for name, row in figures.items():
+        for when in ("quiet", "loaded"):
+            lines.append(
+                f"{name if when == 'quiet' else '':12}{when:8}"
+                + "".join(f"{row[when][each]:10.1f}" for each in columns)
+            )
+        beside = {what: value for what, value in row.items() if what not in ("quiet", "loaded")}
+        lines.append("  " + "; ".join(f"{what}: {value}" for what, value in beside.items()))
+    return "\n".join(lines)
