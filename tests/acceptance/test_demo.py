@@ -20,6 +20,17 @@ from tests.acceptance.pool import until
 from tests.acceptance.processes import environment, nexus
 from tests.postgres import SERVER, url
 
+DJANGO = {"DJANGO_SETTINGS_MODULE": "nexus_site.settings"}
+POOL = """
+import sys
+from pathlib import Path
+import django
+django.setup()
+from nexus_site.demo import pool
+from nexus_site.demo.timeline import Lines
+pool.play(*map(Path, sys.argv[1:]), 1, Lines(print, colour=False))
+"""
+
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -31,7 +42,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def played(own: Path) -> subprocess.CompletedProcess[str]:
     """A play, whole."""
     store = {"NEXUS_DATABASE_URL": url("nexus_tests_that_is_not_there")} if SERVER else {"NEXUS_DB_PATH": f"{own}.db"}
-    played = nexus(own, "demo", "--rounds", "3", "--pause", "0.02", NEXUS_POOL_WAKE_DEPTH="1", **store)
+    played = nexus(own, "demo", "--rounds", "2", "--pause", "0.02", NEXUS_POOL_WAKE_DEPTH="1", **store)
     assert played.returncode == 0, played.stdout + played.stderr
     return played
 
@@ -77,11 +88,25 @@ def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
     assert [line.split(" s  ")[1] for line in told] == ["demo-planner began a turn"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_its_pool_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int) -> None:
+    ended_in_its_midst(number, tmp_path, "-c", POOL, str(tmp_path / "home"), str(tmp_path))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
+    demo = (str(ROOT / "manage.py"), "demo", "--rounds", "1", "--pause", "1")
+    assert ended_in_its_midst(number, tmp_path, *demo) == code
+
+
+def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:
+    """Signal a Python that plays the demo's pool, once the planner is at work; its exit code, when all it began ended."""
     with subprocess.Popen(
-        [sys.executable, str(ROOT / "manage.py"), "demo", "--rounds", "1", "--pause", "1"],
-        env=environment(tmp_path / "home", PYTHONUNBUFFERED="1", TMPDIR=str(tmp_path)),  # a kill leaves its place
+        [sys.executable, *program],
+        env=environment(
+            tmp_path / "home", PYTHONUNBUFFERED="1", TMPDIR=str(tmp_path), **DJANGO
+        ),  # a kill leaves its place
         text=True,
         stdout=subprocess.PIPE,
     ) as playing:
@@ -89,14 +114,15 @@ def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, numb
         assert next((line for line in playing.stdout if "demo-planner began a turn" in line), None)
         begun = psutil.Process(playing.pid).children(recursive=True)
         playing.send_signal(number)
-        assert playing.wait(START_SECONDS) == code
+        code = playing.wait(START_SECONDS)
     assert begun
     until(lambda: not any(process.is_running() for process in begun))
+    return code
 
 
 def test_it_plays_on_the_hub_that_serves_the_home(hub: Hub) -> None:
     for _ in range(2):
-        played = nexus(hub.home, "demo", "--rounds", "2", "--pause", "0.02")
+        played = nexus(hub.home, "demo", "--rounds", "1", "--pause", "0.02")
         assert played.returncode == 0, played.stdout + played.stderr
         assert f"on the hub at {hub.url}" in played.stdout and "✗" not in played.stdout
         assert "What stays is history: the project " in played.stdout

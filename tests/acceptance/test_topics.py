@@ -83,11 +83,12 @@ async def test_a_client_of_agent_bus_does_its_work_and_comes_back_after_a_kill(h
         assert "merged" in closed.content[0].text  # type: ignore[union-attr]
 
 
-def test_what_many_processes_send_is_received_once_and_in_order_by_all_who_follow(home: Path) -> None:
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_what_many_processes_send_is_received_once_and_in_order_by_all_who_follow(home: Path, processes: int) -> None:
     """One that sends and one that follows are killed on the way, and come back."""
-    figures = crowd(home, processes=4, messages=50)
+    figures = crowd(home, processes=processes, messages=50)
     assert figures["violations"] == []
-    assert (figures["messages"], figures["killed"]) == (200, 2)
+    assert (figures["messages"], figures["killed"]) == (50 * processes, 2)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.browser import scene
 from tests.browser.conftest import Ids
 from tests.browser.scene import Does
 
-WORD = "w" * 1_000_000
+LENGTHS = [100_000, pytest.param(1_000_000, marks=pytest.mark.long)]  # characters of the longest word
 NAMES = [
     "<script>window.pwned=1</script>",
     "\"><svg onload='window.pwned=2'>",
@@ -27,9 +27,10 @@ BODY = """<script>window.pwned=4</script> <svg/onload=window.pwned=5>
 """
 
 
-@pytest.fixture(scope="module")
-def harm(hub: object, team: Ids) -> Ids:
+@pytest.fixture(scope="module", params=LENGTHS)
+def harm(request: pytest.FixtureRequest, hub: object, team: Ids) -> Ids:
     """Everything hostile that an agent can write."""
+    word = "w" * request.param
     do: Does = scene.over_rest(hub.url)  # type: ignore[attr-defined]
     do("settings_update", values={"max_inline_bytes": 4_000_000})
     place = {"project_root": team["root"]}
@@ -38,20 +39,20 @@ def harm(hub: object, team: Ids) -> Ids:
         do("agent_register", agent_id=agent_id, role=agent_id, capabilities=[agent_id], metadata={agent_id: BODY})
         do("session_open", agent_id=agent_id, workspace_id=team["workspace"])
     letter = do("message_create", **place, from_agent_id=NAMES[0], subject=NAMES[1] + NAMES[3], body=BODY)
-    long = do("message_create", **place, from_agent_id=NAMES[5], subject=WORD, body=WORD)
+    long = do("message_create", **place, from_agent_id=NAMES[5], subject=word, body=word)
     target = {"strategy": "capability", "capability": NAMES[0]}
     handoff = do(
-        "handoff_create", **place, from_agent_id=NAMES[1], target=target, visibility="public", payload=BODY + WORD
+        "handoff_create", **place, from_agent_id=NAMES[1], target=target, visibility="public", payload=BODY + word
     )
     markdown = do("artifact_put", **place, artifact_type="markdown", name=NAMES[0], content=BODY)
     say = scene.topics_over_rest(hub.url)  # type: ignore[attr-defined]
     room = say("topic_create", name=NAMES[0] + "x" * 200, metadata={NAMES[1]: BODY})["topic_id"]
     say("topic_join", topic_id=room, agent_name=NAMES[1])
-    said = [{"content_markdown": BODY, "message_type": "<u>" + "w" * 29}, {"content_markdown": WORD[:60_000]}]
+    said = [{"content_markdown": BODY, "message_type": "<u>" + "w" * 29}, {"content_markdown": word[:60_000]}]
     said = say("sync", topic_id=room, wait_seconds=0, outbox=said)["sent"]
     reserve = scene.files_over_rest(hub.url)  # type: ignore[attr-defined]
     paths = [f"./{name}" for name in NAMES if ".." not in name] + ["w" * 1000]
-    held = reserve("files_reserve", **place, agent_id=NAMES[1], paths=paths, reason=BODY + WORD)["reservations"]
+    held = reserve("files_reserve", **place, agent_id=NAMES[1], paths=paths, reason=BODY + word)["reservations"]
     target = {"strategy": "direct", "agent_id": NAMES[1]}
     stuck = do("handoff_create", **place, from_agent_id=NAMES[0], target=target, visibility="public", payload=BODY)
     stuck = {**place, "handoff_id": stuck["handoff_id"], "agent_id": NAMES[1]}
