@@ -117,10 +117,9 @@ def stalls(*pieces: str) -> Reply:
         for piece in pieces:
             handler.chunk({"role": "assistant", "content": piece})
         handler.wfile.flush()
-        handler.connection.settimeout(60)
-        with suppress(OSError):
-            if handler.connection.recv(1) == b"":
-                handler.script.left.set()
+        with suppress(ConnectionResetError):  # it went before it had read everything
+            handler.connection.recv(1)
+        handler.script.left.set()
 
     return reply
 
