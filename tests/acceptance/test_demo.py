@@ -88,20 +88,21 @@ def test_a_turn_that_came_to_nothing_ends_it(db: None) -> None:
     assert [line.split(" s  ")[1] for line in told] == ["demo-planner began a turn"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_its_pool_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int) -> None:
-    ended_in_its_midst(number, tmp_path, "-c", POOL, str(tmp_path / "home"), str(tmp_path))
+def test_its_pool_leaves_no_process_when_it_is_killed_in_its_midst(tmp_path: Path) -> None:
+    ended_in_its_midst(signal.SIGKILL, tmp_path, "-c", POOL, str(tmp_path / "home"), str(tmp_path))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+KILLED = pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), KILLED])
 def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
     demo = (str(ROOT / "manage.py"), "demo", "--rounds", "1", "--pause", "1")
     assert ended_in_its_midst(number, tmp_path, *demo) == code
 
 
 def ended_in_its_midst(number: int, tmp_path: Path, *program: str) -> int:
-    """Signal a Python that plays the demo's pool, once the planner is at work; its exit code, when all it began ended."""
+    """Signal a Python that plays the demo's pool, once the planner is at work; its exit code. All it began ends."""
     with subprocess.Popen(
         [sys.executable, *program],
         env=environment(
