@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from acp import RequestError
 
 from control.runners import processes
 from control.runners.base import RunnerFailed
 from control.runners.programs import having
+from core.waiting import OUTSIDE, in_thread
 
 MOST = 16  # at once
 MOST_OUTPUT = 1_000_000  # bytes that are kept of each
@@ -60,8 +62,9 @@ class Terminals:
         self._made += 1
         terminal_id = f"terminal-{self._made}"
         begun_by = (sys.executable, "-I", "-S", having.__file__) if env else ()
+        line = await in_thread(OUTSIDE, partial(self._confined, [*begun_by, *command], cwd))  # it looks at the disk
         program = await processes.start(
-            self._confined([*begun_by, *command], cwd),
+            line,
             cwd=cwd,
             # Given inside alone: what starts the sandbox would look for programs and libraries where the agent says.
             env={**self._env, **{having.PREFIX + name: value for name, value in env.items()}},
