@@ -32,8 +32,8 @@ COMPARE = "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textcon
 MOST_BRANCHES = 100  # of one name that are tried
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # that a repository is waited for, and between two looks whether it is free
-# Of the threads that wait for programs, one stays free of trees whose agent made git take long.
-AT_ONCE = threading.BoundedSemaphore(3)
+# Of the four threads that wait for programs, one is never held for long by repositories that make git take long.
+AT_ONCE, PATIENCE_SECONDS = threading.BoundedSemaphore(3), 3
 BUSY = "another call is at work on it; call again in a moment"
 
 # A fresh git directory around a tree: its own configuration, attributes and index are not read.
@@ -282,22 +282,23 @@ def _first_line(path: Path) -> str:
 
 def make(origin: Origin, path: str, wanted: str) -> Tree:
     """A new branch at the origin's commit, and a work tree of it at `path`. Raises GitFailed, with nothing left."""
-    try:
-        base = origin.head()
-    except GitFailed as error:
-        if "Needed a single revision" in str(error):
-            raise GitFailed("the repository has no commit yet") from None
-        raise
-    with _alone(origin.common):
-        branch = _new_branch(origin.writing(), wanted, base)
-    tree = Tree(path, os.path.join(path, ".git"), branch, base, origin.top, origin.git_dir, origin.objects)
-    try:
-        Path(path).mkdir(mode=0o700)
-        _create(tree, base, base, CREATE + CHECKOUT)
-    except (GitFailed, OSError) as error:
-        take_away(tree)
-        raise GitFailed(str(error)) from None
-    return tree
+    with _few():
+        try:
+            base = origin.head()
+        except GitFailed as error:
+            if "Needed a single revision" in str(error):
+                raise GitFailed("the repository has no commit yet") from None
+            raise
+        with _alone(origin.common):
+            branch = _new_branch(origin.writing(), wanted, base)
+        tree = Tree(path, os.path.join(path, ".git"), branch, base, origin.top, origin.git_dir, origin.objects)
+        try:
+            Path(path).mkdir(mode=0o700)
+            _create(tree, base, base, CREATE + CHECKOUT)
+        except (GitFailed, OSError) as error:
+            take_away(tree)
+            raise GitFailed(str(error)) from None
+        return tree
 
 
 def _new_branch(git: Git, wanted: str, base: str) -> str:
@@ -515,13 +516,19 @@ def _at_work(tree: Tree) -> Iterator[None]:
 
     Raises GitFailed.
     """
-    if not AT_ONCE.acquire(blocking=False):
+    with _few(), _lock(tree.path) as is_free:
+        if not is_free():
+            raise GitFailed(BUSY)
+        yield
+
+
+@contextmanager
+def _few() -> Iterator[None]:
+    """Raises GitFailed where so many calls are at work that nobody else would come to be."""
+    if not AT_ONCE.acquire(timeout=PATIENCE_SECONDS):
         raise GitFailed("other calls are at work on other worktrees; call again in a moment")
     try:
-        with _lock(tree.path) as is_free:
-            if not is_free():
-                raise GitFailed(BUSY)
-            yield
+        yield
     finally:
         AT_ONCE.release()
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,22 @@ def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path) -> None:
         assert is_free()
         error = does("pool_worktree_diff", agent_id="smith")["error"]
     assert error["code"] == "WORKTREE_REFUSED" and "call again" in error["message"]
+    assert does("pool_worktree_diff", agent_id="smith")["ok"]
+
+
+def test_repositories_that_make_git_take_long_leave_a_thread_for_others(
+    made: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "PATIENCE_SECONDS", 0)
+    others = [trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other") for n in range(3)]
+    with ExitStack() as held:
+        for tree in others:
+            held.enter_context(trees._at_work(tree))
+        for answer in (
+            does("pool_worktree_diff", agent_id="smith"),
+            does("pool_create_agent", agent_id="new", cwd=str(repository), worktree=True),
+        ):
+            assert answer["error"]["code"] == "WORKTREE_REFUSED" and "call again" in answer["error"]["message"]
     assert does("pool_worktree_diff", agent_id="smith")["ok"]
 
 
