@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from core import waiting
 from core.operations import runner
 from core.operations.caller import Caller
+from files import patterns
 from files.models import Reservation
 from files.toolset import FILES
 from tests.core.waiting import LONG, parked
@@ -47,6 +49,39 @@ async def test_it_waits_until_the_files_are_free(yard: Project) -> None:
     await in_thread(yard.call, "release", agent_id="ann")
     answer = await call
     assert [row["pattern"] for row in answer["data"]["reservations"]] == ["src/app.py", "/docs/"]
+
+
+async def test_a_look_compares_what_is_new_beside_the_readers(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[str, str]] = []
+
+    def overlap(one: str, other: str) -> bool:
+        if one == "**/*.py":
+            compared.append((other, threading.current_thread().name.rpartition("_")[0]))
+        return patterns.overlap(one, other)
+
+    monkeypatch.setattr("files.selectors.overlap", overlap)
+    call = waits(yard, "**/*.py")
+    await parked()
+    for name in ("lib", "docs"):
+        await in_thread(yard.reserve, "cas", f"{name}/")
+        async with asyncio.timeout(LONG):
+            while not any(f"/{name}/" == other for other, _ in compared):
+                await asyncio.sleep(0.001)
+    for agent in ("ann", "cas"):
+        await in_thread(yard.call, "release", agent_id=agent)
+    assert (await call)["ok"]
+    assert compared == [(pattern, "nexus-slow") for pattern in ("/src/", "/lib/", "/docs/")]
+
+
+async def test_an_agent_has_one_allowance_for_all_of_its_looks(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 30)
+    call = waits(yard, "**/*.py", agent="dan")
+    await parked()
+    for name in ("lib", "docs"):
+        await in_thread(yard.reserve, "cas" + name, f"{name}/")
+    error = (await call)["error"]
+    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
+    assert "try again in a minute" in error["message"]
 
 
 async def test_it_waits_for_what_is_held_in_another_work_tree(tmp_path: Path) -> None:
