@@ -7,7 +7,8 @@ handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, mail th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import OperationalError
-from django.db.models import QuerySet
+from django.db.models import CASCADE, Model, QuerySet
 
 from coordination.models import RetentionPass
 from coordination.services import audit
@@ -30,8 +31,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH = 500  # rows a transaction deletes: the writer's lock stays brief
+BATCH = 500  # rows, in several transactions
+FIRST = 50  # rows of a process's first transaction in a lane
+LONGEST_SECONDS = 0.05  # of a transaction: all others' writes wait for it
 BATCHES_AT_ONCE = 4  # per lane, in a pass that somebody else's work waits for
+
+
+class Pace:
+    """How many rows a transaction deletes, by how long the last ones took."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self.rows = FIRST
+
+    def took(self, rows: int, seconds: float) -> None:
+        """A transaction deleted so many rows in so many seconds: aim at half of the longest time."""
+        aim = LONGEST_SECONDS / 2
+        if seconds > aim:
+            self.rows = max(1, min(self.rows, int(rows * aim / seconds)))
+        elif rows >= self.rows:
+            self.rows = min(2 * self.rows, BATCH)
+
+
+_paces: dict[str, Pace] = {}  # by lane
 
 
 @cache
@@ -110,11 +132,52 @@ def _delete(name: str, rows: QuerySet[Any], found: int, max_batches: int | None,
 
 
 def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:
-    with write():  # whoever waits in the writers' queue comes before the next batch
+    """Delete up to BATCH rows, and what hangs on them, in as many transactions as their pace asks for; how many rows
+    of the lane."""
+    deleted = 0
+    while deleted < BATCH:
+        try:
+            count, parts = _delete_some(name, rows, BATCH - deleted, operator)
+        except OperationalError as error:
+            if deleted and store().is_busy(error):
+                break  # the caller meets that again, and knows what is done
+            raise
+        deleted += count
+        if not count and not parts:
+            break
+    return deleted
+
+
+def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None) -> tuple[int, int]:
+    """One transaction: how many rows of the lane it deleted, and how many that hung on them."""
+    pace = _paces.setdefault(name, Pace())
+    room = pace.rows
+    with write():  # whoever waits in the writers' queue comes before the next one
+        began = pace.clock()
         permit = RetentionPass.objects.create()  # the log's trigger asks for it
-        keys = list(rows.values_list("pk", flat=True)[:BATCH])
-        count: int = rows.model._default_manager.filter(pk__in=keys).delete()[0]
+        keys = list(rows.values_list("pk", flat=True)[: min(most, room)])
+        count, parts = 0, _delete_parts(rows.model, keys, room)
+        if keys and parts < room:
+            fitting = keys[: room - parts]
+            count = rows.model._default_manager.filter(pk__in=fitting).delete()[1].get(rows.model._meta.label, 0)
         permit.delete()
         if count and operator is not None:
             audit.record(operator, "retention.pruned", now(), deleted={name: count})
-    return count
+    pace.took(count + parts, pace.clock() - began)
+    return count, parts
+
+
+def _delete_parts(model: type[Model], keys: Sequence[Any], room: int) -> int:
+    """Delete rows that would go with these, the deepest first, up to `room`; how many. One agent may have a million."""
+    deleted = 0
+    for relation in model._meta.related_objects:
+        if relation.on_delete is not CASCADE:
+            continue
+        part: Any = relation.related_model
+        hanging = part._base_manager.filter(**{f"{relation.field.name}__in": keys}).values_list("pk", flat=True)
+        while deleted < room and (found := list(hanging[: room - deleted])):
+            deleted += _delete_parts(part, found, room - deleted)
+            if fitting := found[: room - deleted]:
+                part._base_manager.filter(pk__in=fitting).delete()
+                deleted += len(fitting)
+    return deleted

@@ -15,6 +15,7 @@ from django.db.models import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from control.models import Entry, PoolAgent, PresetChoices, Turn
 from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Workspace
 from coordination.services import audit
 from coordination.toolset import run
@@ -228,6 +229,90 @@ def test_it_reports_what_it_deleted_before_the_store_was_busy(
     assert deleted(data) == {**NOTHING, "events": 500, "read_deliveries": 1, "closed_sessions": 1}
 
 
+class Clock:
+    """Each row that goes takes so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.taken: list[int] = []  # rows of each transaction
+        self._left = 0
+
+    def __call__(self) -> float:
+        rows = Event.objects.count()
+        if self._left > rows:
+            self.taken.append(self._left - rows)
+        self._left = rows
+        return -rows * self.seconds
+
+
+@pytest.mark.parametrize("seconds", [0.000_01, 0.000_4, 0.002, 0.03])
+def test_it_deletes_as_many_rows_a_transaction_as_its_time_allows(
+    busy_team: Callable[[float], None], project: str, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    busy_team(40)
+    with at(40):
+        log_events(project, 1300)
+    clock, most = Clock(seconds), retention.LONGEST_SECONDS / seconds
+    monkeypatch.setitem(retention._paces, "events", retention.Pace(clock))
+    with at(0):
+        retention.prune(max_batches=2)  # by nobody: what is recorded is no row that goes
+    rows = clock.taken[1:]  # the first knows nothing yet
+    assert sum(clock.taken) == 1000 and rows
+    assert max(rows) <= max(1, most)
+    assert max(rows) >= min(most / 5, 400)  # and no fewer than need be
+
+
+@pytest.mark.parametrize("rows", [3, 7])
+def test_what_hangs_on_a_row_goes_in_transactions_of_their_own(
+    busy_team: Callable[[float], None], project: str, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    busy_team(40)
+    with at(40):
+        moment = datetime.now(UTC)
+        agent = PoolAgent.objects.create(
+            pool_agent_id="pool_1",
+            agent_id="ana",
+            cwd="/",
+            preset=PresetChoices.values[0],
+            depth=0,
+            runner="x",
+            created_by="olga",
+            is_temporary=False,
+            **dict.fromkeys(("created_at", "last_action_at", "ended_at"), moment),
+        )
+        turn = Turn.objects.create(
+            turn_id="turn_1",
+            agent=agent,
+            content="go",
+            status="done",
+            source="rpc",
+            request_id="r",
+            **dict.fromkeys(("queued_at", "started_at", "ended_at"), moment),
+        )
+        Entry.objects.bulk_create(
+            Entry(agent=agent, turn=turn, position=number, role="user", content="x", tokens=1, created_at=moment)
+            for number in range(20)
+        )
+    sizes: list[int] = []
+
+    def left() -> int:
+        return Entry.objects.count() + Turn.objects.count() + PoolAgent.objects.count()
+
+    class Steady(retention.Pace):
+        def took(self, rows: int, seconds: float) -> None:
+            sizes.append(rows)
+
+    pace = Steady()
+    pace.rows = rows
+    monkeypatch.setitem(retention._paces, "ended_pool_agents", pace)
+    assert left() == 22
+    assert (
+        deleted(prune(ended_pool_agents_keep_days=30))["ended_pool_agents"] == 1
+    )  # what went with it is no row of the lane
+    assert left() == 0
+    assert sum(sizes) == 22 and max(sizes) <= rows
+
+
 def trail() -> list[dict[str, Any]]:
     recorded = Event.objects.filter(type="retention.pruned").order_by("event_id")
     assert all(payload["operator"] == "olga" for payload in recorded.values_list("payload", flat=True))
@@ -250,7 +335,7 @@ def test_it_deletes_nothing_that_the_trail_does_not_tell(
     with at(40):
         log_events(project, 1300)
     before = Event.objects.count()
-    really, records = audit.record, iter([True, False])
+    really, records = audit.record, iter([True, True, False])
 
     def record(*told: Any, **more: Any) -> Event:
         if next(records):
@@ -260,8 +345,9 @@ def test_it_deletes_nothing_that_the_trail_does_not_tell(
     with at(0), monkeypatch.context() as patch:
         patch.setattr(audit, "record", record)
         assert run(OPERATOR, "retention_prune", {})["error"]["code"] == "DB_ERROR"
-    assert trail() == [{"events": 500}]
-    assert Event.objects.count() == before - 500 + 1
+    gone = sum(told["events"] for told in trail())
+    assert len(trail()) == 2 and gone
+    assert Event.objects.count() == before - gone + 2
 
 
 def test_it_is_for_operators(call: Call, refused: Call, project: str) -> None:
