@@ -82,9 +82,10 @@ def agent_does(place: Path, command: str, *paths: Path, cwd: Path | None = None)
 EVIL = "$PWD/evil.sh"
 ATTACKS = {
     "a monitor": f"git config core.fsmonitor {EVIL}; printf '[core]\\nfsmonitor = {EVIL}\\n' >> .git/config",
-    "a hook": f"cp evil.sh .git/hooks/pre-commit; git config core.hooksPath .; cp evil.sh pre-commit {EVIL}",
-    "the repository moved aside": "mv .git old; cp -r old .git; mkdir .git",
-    "the repository removed": "rm -rf .git/config .git; cp -r vendor/library/.git .git",
+    "a hook": "git config core.hooksPath .git/hooks; cp evil.sh .git/hooks/pre-commit; "
+    "cp evil.sh .git/hooks/post-index-change",
+    "the repository moved aside": f"mv .git old; cp -r old .git; git config core.fsmonitor {EVIL}",
+    "the repository removed": f"rm -rf .git; cp -r vendor/library/.git .git; git config core.fsmonitor {EVIL}",
     "a hook where the configuration has them": "cp evil.sh .husky/pre-commit; cp evil.sh .husky/post-index-change",
     "the directory of hooks moved": "mv .husky old; mkdir .husky; cp evil.sh .husky/pre-commit",
     "a filter's program": "cp evil.sh tools/clean.sh; cat evil.sh > tools/clean.sh; ln -sf ../evil.sh tools/clean.sh",
@@ -93,9 +94,9 @@ ATTACKS = {
     "an included configuration replaced": "printf '[core]\\nfsmonitor = ./evil.sh\\n' > x; mv -f x team.gitconfig",
     "a submodule": "cd sub; git config core.fsmonitor ../evil.sh; cd ../.git/modules/sub; "
     "echo '[core]' >> config; cp ../../../evil.sh hooks/pre-commit",
-    "a submodule that leads elsewhere": "cp -r .git/modules/sub own; git -C own config core.fsmonitor $PWD/evil.sh; "
-    "git -C own config core.worktree ../sub; rm -f sub/.git; echo gitdir: ../own > sub/.git; mv sub moved; mkdir sub; "
-    "echo gitdir: ../own > sub/.git",
+    "a submodule that leads elsewhere": f"cp -r .git/modules/sub own; git config -f own/config core.fsmonitor {EVIL}; "
+    "git config -f own/config core.worktree ../sub; rm -f sub/.git; echo gitdir: ../own > sub/.git; mv sub moved; "
+    "mkdir sub; echo gitdir: ../own > sub/.git",
     "a submodule that is not there": "git init -q empty; git -C empty config core.fsmonitor $PWD/evil.sh; "
     "git -C empty -c user.name=a -c user.email=a commit -q --allow-empty -m x; mv empty old; git init -q empty; "
     "git -C empty config core.fsmonitor $PWD/evil.sh",
