@@ -14,7 +14,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/to
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: serve demo test types suite long clean
+.PHONY: serve demo test types suite postgres long clean
 
 serve: $(RUN)
 	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
@@ -26,7 +26,7 @@ test: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/djangofmt --check templates
-	$(MAKE) --no-print-directory --jobs=2 types suite
+	$(MAKE) --no-print-directory --jobs=3 types suite postgres
 
 types:
 	$(VENV)/bin/mypy .
@@ -35,7 +35,11 @@ types:
 
 suite:
 	$(VENV)/bin/pytest $(IN_PARALLEL)
-	$(if $(POSTGRES)$(CI),NEXUS_TEST_STORE=postgresql $(VENV)/bin/pytest $(IN_PARALLEL) $(ON_POSTGRES),\
+
+# It runs beside the suite, so what it prints is shown at its end.
+postgres:
+	$(if $(POSTGRES)$(CI),@NEXUS_TEST_STORE=postgresql $(VENV)/bin/pytest $(IN_PARALLEL) $(ON_POSTGRES) \
+		>$(VENV)/postgres.log 2>&1; code=$$?; cat $(VENV)/postgres.log; exit $$code,\
 		@echo "No PostgreSQL here: what tests the store ran on SQLite alone.")
 
 # What the suite plays in part, whole: soaks, property machines, the crawl of all pages. It takes minutes.

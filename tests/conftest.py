@@ -70,8 +70,12 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Half as many workers again as there are cores: many a test waits for processes, and uses none meanwhile."""
-    return (os.cpu_count() or 1) * 3 // 2
+    """Half as many workers again as there are cores: many a test waits for processes, and uses none meanwhile.
+
+    The part on PostgreSQL runs beside the other and is a quarter of it: it gets a worker for two cores.
+    """
+    cores = os.cpu_count() or 1
+    return max(1, cores // 2) if SERVER else cores * 3 // 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
