@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 DJANGO_THREADS = 8
 LEFT_SECONDS = 1  # for what serves a client to end once that left
+LOGIN = "/admin/login/"
 HEALTH = {"/healthz", "/readyz", "/metrics"}
 
 
@@ -85,6 +86,7 @@ class Hub:
     def __init__(self) -> None:
         self.django = Django(DJANGO_THREADS)
         self.health = Django(1)  # behind no page
+        self.login = Django(1)  # a password takes a core for long: strangers' wait for one another alone
         self.mcp = McpEndpoint()
         self.endpoints = [endpoint for app in nexus_apps() for endpoint in app.endpoints()]
         addresses = (address for app in nexus_apps() for address in app.addresses())
@@ -105,6 +107,8 @@ class Hub:
                 await self.mcp(scope, receive, send)
             case _ if scope["path"].rstrip("/") in HEALTH:
                 await self.health(scope, receive, send)
+            case _ if scope["method"] == "POST" and scope["path"] == LOGIN:
+                await self.login(scope, receive, send)
             case _:
                 beside = next((each.application for each in self.endpoints if each.serves(scope)), self.django)
                 await beside(scope, receive, send)

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth.backends import ModelBackend
 
 from control.models import PoolWorktree
 from control.rpc.endpoint import ENDPOINT
@@ -25,6 +26,8 @@ from core import waiting
 from core.clock import now
 from core.operations import outside, runner
 from core.operations.caller import LOCAL_OPERATOR, Caller
+from dashboard import site
+from dashboard.throttle import FREE, Throttle
 from nexus_site.asgi import DJANGO_THREADS, Django, Hub
 from tests.control.pool import create
 from tests.control.wire import TOKEN
@@ -126,6 +129,34 @@ async def test_who_looks_after_the_hub_waits_for_nobody(committed: None, gate: t
         answer = await asyncio.wait_for(client.get(path), PATIENCE / 2)
     assert answer.status_code == 200
     gate.set()
+
+
+async def test_passwords_that_are_checked_hold_up_no_other_request(
+    committed: None, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def waits(*_: Any, **__: Any) -> None:
+        begun.set()
+        assert gate.wait(PATIENCE)
+
+    monkeypatch.setattr(ModelBackend, "authenticate", waits)
+    monkeypatch.setattr(site, "THROTTLE", Throttle(lambda: 0.0))
+    form = {"username": "ada", "password": "wrong"}
+    transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await client.get("/admin/agents/+new/")  # a form, with its cookie
+        token = {"x-csrftoken": client.cookies["csrftoken"]}
+        tries = [
+            asyncio.create_task(client.post("/admin/login/", headers=token, data=form))
+            for _ in range(DJANGO_THREADS + 1)
+        ]
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        answer = await asyncio.wait_for(client.get("/admin/help/"), PATIENCE / 2)
+        assert answer.status_code == 200 and not any(task.done() for task in tries)
+        gate.set()
+        codes = [answer.status_code for answer in await asyncio.gather(*tries)]
+    assert sorted(codes) == [*[200] * FREE, *[429] * (DJANGO_THREADS + 1 - FREE)]
 
 
 @pytest.mark.parametrize("named", [{"cwd": "/hung"}, {"allowed_write_paths": ["/hung"]}])

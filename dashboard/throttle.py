@@ -1,0 +1,87 @@
+"""Delays between failed logins, by address and by name, in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address, ip_network
+
+FREE = 3  # failures without a delay: people mistype
+LONGEST_SECONDS = 30.0  # a stranger behind the same address keeps nobody out for longer at once
+FORGOTTEN_SECONDS = 900.0
+KEPT = 4096  # addresses, and as many names; then the oldest are forgotten
+NAME_CHARACTERS = 150  # as the login takes
+
+
+class Failures:
+    """How often somebody failed, and until when the next try has to wait. Not safe for several threads at once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()  # failures, and when the last one was
+
+    def count(self, key: str) -> int:
+        failures, last = self._counts.get(key, (0, 0.0))
+        return failures if self._clock() - last < FORGOTTEN_SECONDS else 0
+
+    def wait(self, key: str) -> float:
+        """Seconds until the next try."""
+        if (failures := self.count(key)) < FREE:
+            return 0.0
+        delay = min(2.0 ** min(failures - FREE, 10), LONGEST_SECONDS)
+        return max(self._counts[key][1] + delay - self._clock(), 0.0)
+
+    def add(self, key: str) -> None:
+        self._counts[key] = self.count(key) + 1, self._clock()
+        self._counts.move_to_end(key)
+        if len(self._counts) > KEPT:
+            self._counts.popitem(last=False)
+
+    def forget(self, key: str) -> None:
+        self._counts.pop(key, None)
+
+
+class Throttle:
+    """Who has to wait before a password of theirs is looked at.
+
+    An address that has not failed lately waits for nobody's failures: strangers who try a name from elsewhere must not
+    keep its owner out. One that has failed waits for its own failures and for those of the name, whoever made them.
+    Refused tries count for nothing, or a delay would never end.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._peers, self._names = Failures(clock), Failures(clock)
+        self.failed = self.refused = 0  # since the process started
+
+    def wait(self, peer: str, name: str) -> float:
+        """Seconds that a login has to wait; 0 where it may be tried now."""
+        peer = network_of(peer)
+        if not self._peers.count(peer):
+            return 0.0
+        return max(self._peers.wait(peer), self._names.wait(_key(name)))
+
+    def add_failure(self, peer: str, name: str) -> None:
+        self.failed += 1
+        self._peers.add(network_of(peer))
+        self._names.add(_key(name))
+
+    def forget(self, peer: str, name: str) -> None:
+        """After a login."""
+        self._peers.forget(network_of(peer))
+        self._names.forget(_key(name))
+
+
+def network_of(peer: str) -> str:
+    """What one client can choose addresses from: an IPv6 client has 2**64 of them."""
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((address.packed[:8] + bytes(8), 64)))
+    return str(address)
+
+
+def _key(name: str) -> str:
+    return name[:NAME_CHARACTERS].casefold()
