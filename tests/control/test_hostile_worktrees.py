@@ -15,7 +15,8 @@ import pytest
 from control.models import PoolAgent, PoolWorktree
 from control.runners import confinement, sandbox
 from control.runners.configuration import Acp
-from control.worktrees import trees
+from control.worktrees import services, trees
+from control.worktrees.git import GitFailed
 from tests.control.test_worktrees import does, git, made, pool, repository
 
 __all__ = ["made", "pool", "repository"]
@@ -245,6 +246,23 @@ def test_nothing_of_it_runs_or_is_read_outside(
     shown = subprocess.run(["git", "log", "--all", "--patch"], cwd=repository, check=True, capture_output=True)
     assert SECRET.encode() not in shown.stdout
     git(repository, "fsck", "--strict", "--no-dangling")
+
+
+@pytest.mark.parametrize("play", [git_directory_in_a_tree, parent_directory_in_a_tree, incomplete_history])
+def test_a_pack_is_checked_before_any_branch_moves(
+    made: Path, repository: Path, tmp_path: Path, play: Callable[[Attack], None]
+) -> None:
+    """As one that another git than the hub's would have made."""
+    base = git(made, "rev-parse", "HEAD")
+    play(Attack(made, repository, tmp_path / "outside"))
+    commit = git(made, "rev-parse", "HEAD")
+    objects = [commit] if play is incomplete_history else git(made, "rev-list", "--objects", commit, f"^{base}").split()
+    listed = "".join(f"{each}\n" for each in objects if len(each) == len(commit))
+    packing = ["git", "pack-objects", "--stdout", "--quiet"]
+    pack = subprocess.run(packing, cwd=made, input=listed.encode(), capture_output=True, check=True).stdout
+    with pytest.raises(GitFailed):
+        trees._receive(services._of(PoolWorktree.objects.get()), commit, pack, "Received")
+    assert git(repository, "rev-parse", "nexus/smith") == base
 
 
 def test_more_than_is_taken_in_is_refused(made: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
