@@ -30,6 +30,7 @@ from core.database import store, write
 from core.database.base import Sole
 from core.operations.errors import Code, NexusError
 from core.waiting import READERS, SLOW, WRITERS, in_thread
+from tests.acceptance.hub import START_SECONDS
 from tests.control.pool import ADMIN, Take, acancel, acreate, asend, create, ended, said, send
 from tests.control.test_supervision import Cut
 from tests.core.waiting import LONG
@@ -248,7 +249,7 @@ async def test_a_turn_is_cancelled_while_what_takes_it_is_imported(
 
     def takes_long(name: str) -> ModuleType:
         loop.call_soon_threadsafe(begun.set)
-        assert gate.wait(60)
+        assert gate.wait(START_SECONDS)
         return import_module(name)
 
     monkeypatch.setattr(taking, "_modules", {})
@@ -256,7 +257,7 @@ async def test_a_turn_is_cancelled_while_what_takes_it_is_imported(
     await acreate("ann")
     turn = await asend("ann")
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(START_SECONDS / 2):
             await begun.wait()
             await acancel(turn)
             assert (await ended(turn)).status == "cancelled"

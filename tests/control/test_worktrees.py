@@ -29,6 +29,7 @@ from core.config import CoreSettings
 from core.operations import runner
 from core.operations.caller import Caller
 from core.waiting import SLOW, WRITERS, in_thread
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import until
 from tests.conftest import OPERATOR, at_once
 
@@ -469,7 +470,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
 
     def stuck(tree: trees.Tree) -> trees.Difference:
         begun.release()
-        assert free.wait(60)  # a bound against hanging, not a figure
+        assert free.wait(START_SECONDS)  # a bound against hanging, not a figure
         return trees.Difference("", False, [])
 
     monkeypatch.setattr(trees, "difference", stuck)
@@ -480,7 +481,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
     try:
         for _ in looking:
             await asyncio.to_thread(begun.acquire)
-        await asyncio.wait_for(in_thread(SLOW, int), 30)
+        await asyncio.wait_for(in_thread(SLOW, int), START_SECONDS / 2)
     finally:
         free.set()
         assert all(done["ok"] for done in await asyncio.gather(*looking))

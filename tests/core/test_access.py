@@ -21,6 +21,7 @@ from core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, ident
 from core.clock import now
 from core.logs import redact
 from core.operations.caller import Caller
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 
 KEY = "nxs_" + "0123456789ab" * 4
@@ -265,9 +266,9 @@ def test_it_leaves_other_long_ids_in_a_log() -> None:
 async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(committed: None) -> None:
     done = threading.Event()
     loop = asyncio.get_running_loop()
-    reads = [loop.run_in_executor(waiting.READERS, done.wait, 30) for _ in range(8)]
+    reads = [loop.run_in_executor(waiting.READERS, done.wait, START_SECONDS) for _ in range(8)]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(START_SECONDS / 2):
             with pytest.raises(Refused):
                 await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)
     finally:

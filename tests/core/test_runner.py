@@ -23,6 +23,7 @@ from core.operations.caller import Caller
 from core.operations.parameters import Params
 from core.operations.registry import Operation
 from core.operations.replies import Data
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, Call
 
 TOOLS = {name: operation for name, operation in COORDINATION.operations.items() if operation.tool}
@@ -316,14 +317,14 @@ async def test_it_lets_nobody_wait_for_a_path_that_does_not_answer(
     def realpath(path: str, **how: Any) -> str:
         if path == "/hung":
             asked.append(threading.current_thread().name)
-            answers.wait(30)
+            answers.wait(START_SECONDS)
         return really(path, **how)
 
     monkeypatch.setattr(os.path, "realpath", realpath)
     monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.05)
     remote = Caller("http", agent_id="ann")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(START_SECONDS / 2):
             for name in ("artifact_put", "channel_create", "channel_list"):
                 given = arguments(TOOLS[name], project_root="/hung")
                 error = (await arun(remote, name, given))["error"]

@@ -34,6 +34,7 @@ from core.waiting import WRITERS
 from core.work import work_forever
 from hooks import sender, services, worker
 from hooks.models import Webhook, WebhookDelivery
+from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.conftest import Call, Furnish
 
@@ -356,7 +357,7 @@ def test_it_delivers_in_the_background(
     async def serve() -> None:
         task = asyncio.create_task(work_forever(worker.WEBHOOKS))
         await asyncio.get_running_loop().run_in_executor(WRITERS, lambda: write(call, project))
-        assert await asyncio.to_thread(receiver.arrived.wait, 30)
+        assert await asyncio.to_thread(receiver.arrived.wait, START_SECONDS)
         task.cancel()
 
     asyncio.run(serve())

@@ -14,6 +14,7 @@ from core.waiting import READERS, in_thread
 from core.work import work_forever
 from handoffs.models import Handoff
 from maintenance.reaper import REAPER
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -70,7 +71,7 @@ def test_it_goes_on_where_one_step_fails(
 
     async def reap() -> None:
         reaping = asyncio.create_task(work_forever(REAPER))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(START_SECONDS):
             while await in_thread(READERS, Event.objects.filter(type="session.opened").exists):
                 await asyncio.sleep(0.01)
         reaping.cancel()

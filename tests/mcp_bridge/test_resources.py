@@ -159,7 +159,7 @@ async def test_it_says_that_the_store_cannot_be_watched(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     uri = "nexus://inbox/ann"
-    async with asyncio.timeout(20), connect(mode=mode) as client:
+    async with asyncio.timeout(START_SECONDS), connect(mode=mode) as client:
         with monkeypatch.context() as patch, pytest.raises(MCPError) as refusal:
             patch.setitem(connection.settings_dict, "NAME", "/nowhere/nexus.db")
             if mode == "legacy":

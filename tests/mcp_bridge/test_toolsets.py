@@ -271,7 +271,7 @@ from core.operations.registry import TOOLSETS
 def first(p, caller): "First."
 TOOLSETS["late"].operation(Nothing)(first)
 TOOLSETS["late"].started.set()
-TOOLSETS["late"].go_on.wait(20)
+TOOLSETS["late"].go_on.wait(180)
 def second(p, caller): "Second."
 TOOLSETS["late"].operation(Nothing)(second)
 """
