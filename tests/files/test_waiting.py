@@ -73,15 +73,17 @@ async def test_a_look_compares_what_is_new_beside_the_readers(yard: Project, mon
     assert compared == [(pattern, "nexus-slow") for pattern in ("/src/", "/lib/", "/docs/")]
 
 
-async def test_an_agent_has_one_allowance_for_all_of_its_looks(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("files.selectors.MOST_COMPARED", 30)
+async def test_an_agent_has_one_allowance_for_all_of_its_calls(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 13)  # characters: one pair of those below
     call = waits(yard, "**/*.py", agent="dan")
     await parked()
-    for name in ("lib", "docs"):
-        await in_thread(yard.reserve, "cas" + name, f"{name}/")
-    error = (await call)["error"]
+    error = (await waits(yard, "**/*.md", agent="dan", timeout_seconds=0))["error"]
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
     assert "try again in a minute" in error["message"]
+    error = (await waits(yard, "**/*.md", agent="eve", timeout_seconds=0))["error"]
+    assert error["code"] == "FILES_RESERVED"  # another's is untouched
+    await in_thread(yard.call, "release", agent_id="ann")
+    assert (await call)["ok"]
 
 
 async def test_it_waits_for_what_is_held_in_another_work_tree(tmp_path: Path) -> None:
