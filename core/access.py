@@ -136,8 +136,13 @@ def caller_name(info: ConnectionInfo) -> str:
         return of_operator(LOCAL_OPERATOR)
     name = _holder(keys) if keys else next(map(_session_name, _sessions(info)), None)
     if name is None:
-        return f"address:{info.peer}"
+        return address_name(info.peer)
     return name if name in _recognised else f"stranger:{info.peer}"
+
+
+def address_name(peer: str | None) -> str:
+    """The caller that shows nothing but its address."""
+    return f"address:{peer}"
 
 
 def recognise_session(key: str | None) -> None:

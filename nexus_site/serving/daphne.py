@@ -23,6 +23,7 @@ from zope.interface import implementer
 from core import waiting
 from core.operations.errors import Code, NexusError
 from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES
+from nexus_site.serving.intake import Intake, Receiving
 
 reactor: Any = installed_reactor  # its interfaces do not tell what an asyncio reactor has
 reactor.seconds = time.monotonic  # its timers follow the date: set back an hour, they would all stall for that long
@@ -144,6 +145,7 @@ class Factory(HTTPFactory):  # type: ignore[misc]
 
         def connected(transport: Any) -> None:
             self.server.outgoing.add(Outgoing(transport))
+            protocol.dataReceived = Receiving(self.server.intake, transport, protocol).received
             connect(transport)
 
         protocol.makeConnection = connected
@@ -181,6 +183,7 @@ class HubServer(Server):  # type: ignore[misc]
     def __init__(self, application: Any, listening: Sequence[socket.socket], ready: Callable[[], None]) -> None:
         super().__init__(application, ["the sockets"], server_name="nexus", application_close_timeout=CLOSE_SECONDS)
         self.outgoing: set[Outgoing] = set()
+        self.intake = Intake()
         self.sockets = listening
         self.ready = ready
         self.failed: BaseException | None = None

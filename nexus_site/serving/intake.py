@@ -1,0 +1,118 @@
+"""What clients sent is parsed a little at a time: many requests at once must not keep the event loop from the others.
+
+A request's turn (core/turns.py) comes once its head is parsed. Thousands that arrive together take seconds to parse, so
+that is done in rotation among their callers, too, for a few milliseconds in each round of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+from core.access import ConnectionInfo, address_name, caller_name
+
+BUDGET_SECONDS = 0.005  # of parsing in one round of the event loop
+HEAD_BYTES = 8192  # of what arrived are searched for who sent it
+SHOWN = re.compile(rb"\r\n(authorization|x-api-key|cookie):[ \t]*([^\r\n]*)", re.IGNORECASE)
+MOST_KNOWN = 1000
+
+_known: dict[tuple[object, ...], str] = {}  # by what they show: who was recognised, for a flood's sake
+
+
+class Intake:
+    """The lines of what arrived and was not parsed yet, by caller; `budget` is in seconds a round."""
+
+    def __init__(self, budget: float = BUDGET_SECONDS) -> None:
+        self._budget = budget
+        self._lines: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()  # the next one first
+        self._spent = 0.0
+        self._is_round_due = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether something may be parsed at once."""
+        return not self._lines and self._spent < self._budget
+
+    def parse(self, work: Callable[[], None]) -> None:
+        """Do it now."""
+        started = time.perf_counter()
+        try:
+            work()
+        finally:
+            self._spent += time.perf_counter() - started
+            self._ask_for_round()
+
+    def queue(self, caller: str, work: Callable[[], None]) -> None:
+        """Do it when it is this caller's turn; what one caller queues is done in order."""
+        self._lines.setdefault(caller, deque()).append(work)
+        self._ask_for_round()
+
+    def _ask_for_round(self) -> None:
+        if not self._is_round_due:
+            self._is_round_due = True
+            asyncio.get_running_loop().call_soon(self._round)
+
+    def _round(self) -> None:
+        self._is_round_due, self._spent = False, 0.0
+        while self._lines:
+            caller, line = next(iter(self._lines.items()))
+            work = line.popleft()
+            self._lines.move_to_end(caller)
+            if not line:
+                del self._lines[caller]
+            self.parse(work)
+            if self._spent >= self._budget:
+                break
+
+
+def sender(data: bytes, peer: str | None) -> str:
+    """Who sent the beginning of a request, as far as its first bytes tell."""
+    head = data[:HEAD_BYTES]
+    shown = SHOWN.findall(head)
+    target = head.partition(b"\r\n")[0].split(b" ")[1:2]
+    query = target[0].partition(b"?")[2] if target else b""
+    if not shown and not query:
+        return address_name(peer)
+    known = (*shown, query)
+    name = _known.get(known)
+    if name is None:
+        headers = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in shown)
+        name = caller_name(ConnectionInfo(peer, headers, query.decode("latin-1")))
+        if not name.endswith(f":{peer}"):  # who is no stranger; a stranger may become known
+            if len(_known) >= MOST_KNOWN:
+                _known.clear()
+            _known[known] = name
+    return name
+
+
+class Receiving:
+    """A connection's side of the intake: its pieces stay in order, and no more is read while one is queued."""
+
+    def __init__(self, intake: Intake, transport: Any, protocol: Any) -> None:
+        self._intake, self._transport, self._protocol = intake, transport, protocol
+        self._parse = protocol.dataReceived
+        self._queued = 0
+        self._caller = ""
+
+    def received(self, data: bytes) -> None:
+        """Parse what arrived, now or later."""
+        if not self._queued and self._intake.is_free:
+            self._intake.parse(lambda: self._parse(data))
+            return
+        if not self._queued:
+            self._caller = sender(data, getattr(self._transport.getPeer(), "host", None))
+        self._queued += 1
+        self._transport.stopReading()
+        self._intake.queue(self._caller, lambda: self._later(data))
+
+    def _later(self, data: bytes) -> None:
+        self._queued -= 1
+        if self._transport.disconnected or not self._transport.connected:
+            return
+        self._transport.startReading()  # before: what is delivered may stop it for a reason of its own
+        now = self._transport.protocol  # a WebSocket's, once the connection has become one
+        (self._parse if now is self._protocol else now.dataReceived)(data)
