@@ -196,7 +196,7 @@ def pooled(url: str, home: str) -> None:
     below: dict[str, object] = {"parent_agent_id": "lead", "cwd": str(shop)}
     do("pool_create_agent", agent_id="reader", worktree=True, wake_on=["mail"], wake_tokens=200_000, **below)
     do("pool_create_agent", agent_id="tester", preset="worker", **below)
-    (place,) = (Path(home) / "worktrees").iterdir()
+    (place,) = (Path(home) / "worktrees").glob("reader-*")
     (place / "cache.py").write_text("from hashlib import sha256\n\n\ndef key(body):\n    return sha256(body)\n")
     (place / "test_cache.py").write_text("from cache import key\n\n\ndef test_key():\n    assert len(key(b'')) == 32\n")
     send("lead", "Which key does the cache have?")
