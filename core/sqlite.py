@@ -20,19 +20,24 @@ def decoding() -> Iterator[None]:
     except UnicodeDecodeError:
         raise _damaged() from None
     except sqlite3.OperationalError as error:
-        if not hasattr(error, "sqlite_errorcode") and "decode to UTF-8" in str(error):
+        if is_undecodable(error):
             raise _damaged() from None
         raise
 
 
-class Cursor(sqlite3.Cursor):
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        with decoding():
-            return super().execute(*arguments)
+def is_undecodable(error: BaseException | None) -> bool:
+    """Whether the driver says of a row's text that it is no UTF-8."""
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith("Could not decode to UTF-8")
 
-    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+
+class Cursor(sqlite3.Cursor):
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         with decoding():
-            return super().executemany(*arguments)
+            return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        with decoding():
+            return super().executemany(sql, parameters)
 
     def fetchone(self) -> Any:
         with decoding():

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from filelock import FileLock
 
 from coordination.models import Agent
@@ -228,6 +229,15 @@ def test_it_does_not_wait_for_a_migration_for_ever(
         error = refusal()
     assert error.code == Code.MIGRATION_ERROR
     assert "Another process" in error.message
+
+
+@pytest.mark.sqlite
+def test_a_row_whose_text_is_not_utf_8_is_damage(call: Call, refused: Call) -> None:
+    call("agent_register", agent_id="ann")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE agents SET role = CAST(x'ff' AS TEXT)")
+    error = refused("agent_list")
+    assert (error["code"], error["details"]) == (Code.DB_ERROR, {"cause": "damaged"})
 
 
 def test_it_counts_its_own_migrations_as_the_schemas_version(call: Call) -> None:

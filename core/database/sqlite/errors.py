@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from core.config import CoreSettings
 from core.database import place
 from core.operations.errors import Code, NexusError
+from core.sqlite import is_undecodable
 
 FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -64,6 +65,8 @@ def failure(error: Exception) -> NexusError | None:
 
 def _primary_code(error: Exception) -> int:
     source = error if isinstance(error, sqlite3.Error) else error.__cause__
+    if is_undecodable(source):
+        return sqlite3.SQLITE_CORRUPT
     return int(getattr(source, "sqlite_errorcode", 0)) & 0xFF
 
 
