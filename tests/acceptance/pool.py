@@ -25,9 +25,16 @@ script = [{ when = "stall", wait = 3600 }, { say = "went on with {content}" }]
 class Pool:
     """A hub that serves a pool; `processes` are all that it was ever seen to have started."""
 
-    def __init__(self, home: Path, *flags: str, database: str | None = None, runners: str = RUNNERS) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *flags: str,
+        database: str | None = None,
+        runners: str = RUNNERS,
+        command: list[str] | None = None,
+    ) -> None:
         (home / "runners.toml").write_text(runners)
-        self.hub: Hub = start(home, "--control", *flags, database=database)
+        self.hub: Hub = start(home, "--control", *flags, database=database, command=command)
         self.processes: set[psutil.Process] = set()
         self.token_file = home / f"rpc-{self.hub.address[1]}.token"
         self.threads = ThreadPoolExecutor(8)
