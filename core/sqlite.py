@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def is_undecodable(error: BaseException | None) -> bool:
 
 
 class Cursor(sqlite3.Cursor):
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+    def execute(self, sql: str, parameters: Any = (), /) -> Self:
         with decoding():
             return super().execute(sql, parameters)
 
-    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+    def executemany(self, sql: str, parameters: Any, /) -> Self:
         with decoding():
             return super().executemany(sql, parameters)
 
