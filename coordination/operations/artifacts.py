@@ -50,6 +50,7 @@ def artifact_put(p: ArtifactPut, caller: Caller) -> PutArtifact:
         content=p.content,
         metadata=p.metadata,
         actor=caller.agent_id,
+        measure=caller.in_own_process,
         client_id=p.client_id,
     )
     published: PutArtifact = {**artifact_row(artifact)}  # type: ignore[typeddict-item]  # a row holds no path

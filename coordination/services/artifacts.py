@@ -36,10 +36,12 @@ def put(
     content: str | None,
     metadata: Any,
     actor: str | None,
+    measure: bool = True,
     client_id: str | None = None,
 ) -> tuple[Artifact, bool]:
     """Register an artifact, and whether it is new. A path may name a file that is not there yet; its size is 0 then.
 
+    `measure` is whether the size of the file at `path` may be looked at for the caller; without, it is 0.
     One that the actor put into the workspace with the same client_id before is answered as it is; who has no actor
     counts as one.
     Raises VALIDATION_ERROR, CONTENT_TOO_LARGE (before JSON is parsed), WORKSPACE_UNRESOLVED, PATH_OUTSIDE_WORKSPACE.
@@ -64,7 +66,7 @@ def put(
             path=path,
             content=content,
             metadata=metadata,
-            size_bytes=_file_size(file) if content is None else len(content.encode()),
+            size_bytes=(_file_size(file) if measure else 0) if content is None else len(content.encode()),
             content_type=CONTENT_TYPES[ArtifactType(kind)],
             created_by=actor,
             client_id=client_id,

@@ -37,6 +37,11 @@ class Caller:
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
     vouched: bool = field(default=False, compare=False, repr=False)
 
+    @property
+    def in_own_process(self) -> bool:
+        """Whether the call runs in a process that the caller started, which sees the disk as the caller does."""
+        return self.agent_id is None or self.transport in ("stdio", "hook")
+
 
 def operator_behind(caller: Caller) -> str:
     """The person behind a call of an operation that OPERATORS_ONLY guards."""

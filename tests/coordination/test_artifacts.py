@@ -136,6 +136,26 @@ def test_it_takes_a_path_that_stays_inside(put: Call, project: str) -> None:
     assert put("file", path="x" * 300)["size_bytes"] == 0
 
 
+@pytest.mark.parametrize("transport", ["mcp", "rest", "rpc"])
+def test_it_measures_no_file_for_an_agent_that_a_hub_answers(
+    db: None, tmp_path: Path, project: str, transport: str
+) -> None:
+    (tmp_path / "shadow").write_text("root:x")
+    Path(project, "notes.md").write_text("notes")
+
+    def size(caller: Caller, root: str, path: str) -> int:
+        arguments = {"project_root": root, "artifact_type": "file", "path": path}
+        answer = run(caller, "artifact_put", arguments)
+        known = run(caller, "artifact_get", {"project_root": root, "artifact_id": answer["data"]["artifact_id"]})
+        assert known["data"]["size_bytes"] == answer["data"]["size_bytes"]
+        found: int = answer["data"]["size_bytes"]
+        return found
+
+    by_key, by_pipe = Caller(transport, agent_id="ann"), Caller("stdio", agent_id="ann")
+    assert size(by_key, str(tmp_path), "shadow") == size(by_key, project, "notes.md") == 0
+    assert size(by_pipe, project, "notes.md") == size(Caller(transport, operator="olga"), project, "notes.md") == 5
+
+
 def test_it_does_not_tell_elsewhere_from_nowhere(refused: Call, put: Call, project: str, tmp_path: Path) -> None:
     made = put(content="c")
     elsewhere = refused("artifact_get", project_root=str(tmp_path), artifact_id=made["artifact_id"])
