@@ -85,14 +85,26 @@ def running(home: Path) -> Holder | None:
 
 
 def secret_key(home: Path) -> str:
-    """The key of this home's signatures, made on first use and readable by its owner only."""
+    """The key of this home's signatures, made on first use and readable by its owner only.
+
+    Raises CONFIG_ERROR where the file holds none: it is empty, no text, or cannot be read.
+    """
     path = home / SECRET
     if not path.exists():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         with files.draft(path) as draft, contextlib.suppress(FileExistsError):
             draft.write_text(secrets.token_urlsafe(50))
             files.publish(draft, path)  # whole and once, whoever else starts now
-    return path.read_text()
+    try:
+        key = path.read_text("utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        key = ""
+    if not key.strip():  # not replaced: two servers that start now would sign with different keys
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"{path} holds no signing key. Delete it and start again: a new one is made, and everybody logs in anew.",
+        )
+    return key
 
 
 def _read(home: Path) -> Holder | None:

@@ -82,6 +82,14 @@ def test_it_makes_one_signing_key_that_only_its_owner_reads(hub: Hub) -> None:
     assert len(key.read_text()) >= 50 and key.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("damage", [b"", b" \n", b"\xff\x00\xfe" * 20])
+def test_it_says_what_to_do_about_a_damaged_signing_key(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "secret_key").write_bytes(damage)
+    said = refused("--port", "0", "--home", str(tmp_path))
+    assert "CONFIG_ERROR" in said and f"{tmp_path / 'secret_key'} holds no signing key. Delete it" in said
+    assert (tmp_path / "secret_key").read_bytes() == damage
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_path: Path, number: int) -> None:
     with serving(home, "--project-root", str(tmp_path)) as hub:
