@@ -14,6 +14,7 @@ from coordination.services import agents
 from coordination.toolset import operation
 from core.operations.caller import Caller
 from core.operations.errors import Code, invalid
+from core.operations.pages import Paged, PageEnd, page
 from core.operations.parameters import Id, Label, Nothing, Params
 
 
@@ -41,14 +42,15 @@ def agent_register(p: AgentRegister, caller: Caller) -> AgentProfile:
     return agent_profile(agents.register(agent_id=p.agent_id, given=given, by_operator=by_operator))
 
 
-class AgentList(TypedDict):
+class AgentList(PageEnd):
     agents: list[AgentRow]
 
 
-@operation(Nothing, read_only=True)
-def agent_list(p: Nothing, caller: Caller) -> AgentList:
+@operation(Paged, Code.VALIDATION_ERROR, read_only=True)
+def agent_list(p: Paged, caller: Caller) -> AgentList:
     """List all agents with role, capabilities and last action: find whom to address."""
-    return {"agents": [agent_row(agent) for agent in Agent.objects.order_by("created_at", "agent_id")]}
+    agents, end = page(Agent.objects.all(), p, by="created_at")
+    return {"agents": [agent_row(agent) for agent in agents], **end}
 
 
 class AgentGet(Params):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.models import Workspace
@@ -15,7 +14,8 @@ from coordination.services import workspaces
 from coordination.toolset import operation
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from core.operations.parameters import Label, Nothing, Params
+from core.operations.pages import Paged, PageEnd, page
+from core.operations.parameters import Label, Params
 
 
 class WorkspaceResolve(Params):
@@ -29,11 +29,12 @@ def workspace_resolve(p: WorkspaceResolve, caller: Caller) -> WorkspaceRow:
     return workspace_row(workspaces.resolve(project_root=p.project_root, display_name=p.display_name))
 
 
-class WorkspaceList(TypedDict):
+class WorkspaceList(PageEnd):
     workspaces: list[WorkspaceRow]
 
 
-@operation(Nothing, read_only=True)
-def workspace_list(p: Nothing, caller: Caller) -> WorkspaceList:
+@operation(Paged, Code.VALIDATION_ERROR, read_only=True)
+def workspace_list(p: Paged, caller: Caller) -> WorkspaceList:
     """List all workspaces of this store."""
-    return {"workspaces": [workspace_row(row) for row in Workspace.objects.order_by("created_at", "workspace_id")]}
+    rows, end = page(Workspace.objects.all(), p, by="created_at")
+    return {"workspaces": [workspace_row(row) for row in rows], **end}

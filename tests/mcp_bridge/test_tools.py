@@ -19,13 +19,13 @@ from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.toy import toys
 
 CHOICE = toolsets.default()
-BUDGET = 28_000  # characters that every agent's context pays for
+BUDGET = 28_300  # characters that every agent's context pays for
 SURFACE = {  # each tool with its parameters: * is required, = a default that is not null
     "nexus_info": "",
     "workspace_resolve": "project_root* display_name",
-    "workspace_list": "",
+    "workspace_list": "limit cursor",
     "agent_register": "agent_id* role capabilities metadata",
-    "agent_list": "",
+    "agent_list": "limit cursor",
     "agent_get": "agent_id*",
     "agent_whoami": "",
     "capability_list": "",

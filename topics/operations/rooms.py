@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from core.operations.caller import Caller
+from core.operations.pages import Paged, PageEnd, page
 from core.operations.parameters import Nothing, Params
 from core.version import package_version
 from topics import connections, selectors, services
@@ -47,18 +48,19 @@ def topic_create(p: TopicCreate, caller: Caller) -> TopicRef:
     return topic_ref(topic)
 
 
-class TopicList(Params):
+class TopicList(Paged):
     status: Literal["open", "closed", "all"] = "open"
 
 
-class TopicsListed(TypedDict):
+class TopicsListed(PageEnd):
     topics: list[TopicRow]
 
 
 @operation(TopicList, TopicCode.INVALID_ARGUMENT, read_only=True)
 def topic_list(p: TopicList, caller: Caller) -> TopicsListed:
     """Topics, newest first."""
-    return {"topics": [topic_row(topic) for topic in selectors.listed(p.status)]}
+    topics, end = page(selectors.listed(p.status), p, by="-created_at", refused=TopicCode.INVALID_ARGUMENT)
+    return {"topics": [topic_row(topic) for topic in topics], **end}
 
 
 class TopicResolve(Params):
