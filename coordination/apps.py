@@ -13,7 +13,9 @@ class CoordinationConfig(NexusAppConfig):
     name = "coordination"
 
     def ready(self) -> None:
+        from coordination import overlong
         from coordination.domain import Coordination
+        from coordination.models import Session, SessionStatus
         from core import domain
         from core.database.triggers import keep_triggers
         from core.logs import redact_logs
@@ -21,6 +23,9 @@ class CoordinationConfig(NexusAppConfig):
         redact_logs()
         keep_triggers()
         domain.register(Coordination())
+        overlong.register(  # an agent is present from its heartbeat on: one that is still to come is no heartbeat
+            "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
+        )
         super().ready()
 
     def streams(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from coordination import overlong
 from coordination.log.selectors import events_after, newest_event_id
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent, Event
@@ -33,7 +34,8 @@ class Coordination:
         return audit.acting(operator, operation, **ids)
 
     def refresh_settings(self) -> None:
-        stored_settings.refresh()
+        if stored_settings.refresh():
+            overlong.end_overlong()
 
     def newest_event_id(self) -> int:
         return newest_event_id()

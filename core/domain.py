@@ -30,7 +30,8 @@ class Domain(Protocol):
         unless the block fails. It is about `ids`, to which the block may add."""
 
     def refresh_settings(self) -> None:
-        """Take over what other processes stored; cheap when it was done a moment ago."""
+        """Take over what other processes stored, and end what a wrong clock prolonged; cheap when it was done a moment
+        ago."""
 
     def newest_event_id(self) -> int:
         """The id of the newest event; 0 when there is none."""

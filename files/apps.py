@@ -25,9 +25,12 @@ class FilesConfig(NexusAppConfig):
     name = "files"
 
     def ready(self) -> None:
-        from coordination import debts, renewal
+        from coordination import debts, overlong, renewal
         from coordination.log.emit import committed
+        from files.config import MOST_SECONDS
+        from files.models import Reservation
 
+        overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
         import_module("files.toolset")  # which names what declares its operations
         renewal.register(
             "files", lambda agent_id, moment: import_module("files.services.holding").renew(agent_id, moment)

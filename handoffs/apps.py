@@ -29,10 +29,12 @@ class HandoffsConfig(NexusAppConfig):
     name = "handoffs"
 
     def ready(self) -> None:
-        from coordination import debts, renewal
+        from coordination import debts, overlong, renewal
         from handoffs.debts import owed, verdicts
-        from handoffs.leases import renew
+        from handoffs.leases import LONGEST, renew, seconds
+        from handoffs.models import Handoff
 
+        overlong.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
         renewal.register("handoffs", renew)
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)

@@ -13,9 +13,18 @@ class InboxConfig(NexusAppConfig):
     name = "inbox"
 
     def ready(self) -> None:
-        from coordination import debts
+        from coordination import debts, overlong
+        from inbox.config import InboxSettings
         from inbox.debts import owed
+        from inbox.lanes import MAX_LEASE_SECONDS
+        from inbox.models import Delivery, DeliveryStatus
 
+        overlong.register(
+            "deliveries",
+            lambda: Delivery.objects.filter(status=DeliveryStatus.DELIVERED),
+            "lease_expires_at",
+            lambda: max(MAX_LEASE_SECONDS, InboxSettings.current().inbox_lease_ttl_seconds),
+        )
         debts.register("message", owed)
         super().ready()
 

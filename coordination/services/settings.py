@@ -30,14 +30,17 @@ _applied: dict[str, str] = {}  # what is stored, as this process last saw it
 _looked = 0.0  # when it did, in seconds since the epoch
 
 
-def refresh() -> None:
-    """Take over what other processes stored, when the last look is a second old. Costs two small reads then."""
+def refresh() -> bool:
+    """Take over what other processes stored, when the last look is a second old; whether it was. Costs two small reads
+    then."""
     global _looked
     moment = time.time()
     if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off
         _looked = moment
         apply()
         limits.apply()
+        return True
+    return False
 
 
 def apply() -> None:
