@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import random
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -31,6 +32,9 @@ T = TypeVar("T")
 PROBE_SECONDS = 0.015  # how often the store is asked for commits: a read of shared memory, some 10 µs
 PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
 READ_AT_ONCE = 500  # events a look takes into memory
+CROWD = 64  # parked waits from which on their ends are spread out
+SPREAD_SECONDS = 0.001  # for each of them
+MOST_SPREAD = 2.0, 0.1  # seconds, and share of a wait's own time
 KEPT = 100  # of the events that were told, the last: for who is about to park
 
 # One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
@@ -127,6 +131,14 @@ class Waiter:
             self.parked.discard(wait)
             if not self.parked:
                 self._unread.set()
+
+    def spread(self, seconds: float) -> float:
+        """By how many seconds a wait of so many ends later where a crowd is parked: those that began together would
+        all be looked at, and answered, in the same moment."""
+        if len(self.parked) < CROWD:
+            return 0.0
+        most, share = MOST_SPREAD
+        return random.uniform(0, min(len(self.parked) * SPREAD_SECONDS, seconds * share, most))  # noqa: S311  # no secret
 
     @property
     def place(self) -> int | None:

@@ -204,9 +204,10 @@ async def _wait(
     position = wait.resume(params, data)
     interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))  # it may look at a path
     async with waiting.waiter().park(interested) as parked:
+        deadline += waiting.waiter().spread(seconds)
         stays = wait.next_change is None and not wait.unfinished(data)
         if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
-            await parked.wait(seconds)
+            await parked.wait(deadline - time.monotonic())
         while True:
             found, change = await waiting.in_thread(looking, partial(look, position, data))
             left = deadline - time.monotonic()
