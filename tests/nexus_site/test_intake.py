@@ -46,7 +46,11 @@ def test_everything_is_parsed_once_and_in_its_senders_order(pieces: list[tuple[s
 async def test_a_piece_that_fails_keeps_no_other_from_its_turn() -> None:
     intake, parsed, failures = Intake(ONE_A_ROUND), asyncio.Event(), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context["exception"]))
-    intake.queue("one", partial(int, "no number"))
+
+    def fail() -> None:
+        raise ValueError
+
+    intake.queue("one", fail)
     intake.queue("two", parsed.set)
     await parsed.wait()
     assert [type(failure) for failure in failures] == [ValueError]
