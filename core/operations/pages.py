@@ -16,7 +16,7 @@ MOST = 500  # rows of a page
 
 
 class Paged(Params):
-    """`limit` counts rows of a page, MOST at most; None is the whole list. `cursor` is the page before's next_cursor."""
+    """`limit`: rows of a page, MOST at most; None is the whole list. `cursor`: the next_cursor of the page before."""
 
     limit: Annotated[Limit | None, Field(description="None: all.")] = None
     cursor: Annotated[str | None, Field(max_length=MAX_ID)] = None
