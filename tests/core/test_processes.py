@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import psutil
 import pytest
@@ -28,7 +29,15 @@ CALLS = {
     *("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe", "ProcessPoolExecutor"),
     *("spawnl", "spawnle", "spawnlp", "spawnlpe", "spawnv", "spawnve", "spawnvp", "spawnvpe"),
 }
-LIMITS = {"seconds": 60.0, "largest": 100_000}
+
+
+class Limits(TypedDict, total=False):
+    seconds: float
+    largest: int
+    input: bytes
+
+
+LIMITS = Limits(seconds=60.0, largest=100_000)
 
 
 def sources() -> Iterator[Path]:
@@ -103,8 +112,9 @@ def test_the_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> No
     assert not {"PYTHONSTARTUP", "PYTHONHOME", "GIT_DIR", "LD_PRELOAD", "SECRET"} & set(ours)
 
 
-def sh(script: str, **given: object) -> processes.Finished:
-    return processes.run(["sh", "-c", script], cwd="/", env=processes.environment(), **{**LIMITS, **given})  # type: ignore[arg-type]
+def sh(script: str, **given: Unpack[Limits]) -> processes.Finished:
+    limits: Limits = {**LIMITS, **given}
+    return processes.run(["sh", "-c", script], cwd="/", env=processes.environment(), **limits)
 
 
 def test_it_answers_what_a_program_said() -> None:
