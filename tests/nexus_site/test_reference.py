@@ -85,7 +85,7 @@ def test_it_keeps_a_bar_from_ending_a_cell() -> None:
 
 
 def test_an_operation_without_parameters_says_so() -> None:
-    block = reference_pages.operation_block(COORDINATION.operations["agent_list"])
+    block = reference_pages.operation_block(COORDINATION.operations["capability_list"])
     assert "No parameters." in block and "Errors" not in block
 
 
