@@ -33,6 +33,8 @@ from coordination.services import limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from core.operations.caller import Caller
+from dashboard import site
+from dashboard.throttle import Throttle
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, database_of
@@ -212,6 +214,7 @@ TransactionTestCase._fixture_teardown = cleared  # type: ignore[attr-defined]
 def nothing_remembered() -> Iterator[None]:
     """What a test stored is rolled back; the process forgets it, too, or the next test would act on it."""
     started = django_settings.NEXUS
+    site.THROTTLE = Throttle()
     yield
     renewal._renewed.clear()
     connections._held.clear()
