@@ -28,13 +28,13 @@ from core.operations.caller import LOCAL_OPERATOR, Caller, of_operator
 from core.operations.errors import Code, NexusError
 
 LOOPBACK_NAMES: list[str] = ["127.0.0.1", "localhost", "[::1]"]
-# Headers that browsers, command-line clients and SDKs send by themselves. Any other one comes from a proxy or a tunnel,
-# as far as can be told: no list of what those add is ever complete.
+# Headers that browsers, the dashboard's scripts (htmx), command-line clients and SDKs send by themselves. Any other one
+# comes from a proxy or a tunnel, as far as can be told: no list of what those add is ever complete.
 CLIENTS_OWN = re.compile(
-    r"(accept|access-control-request|content|if|mcp|sec|x-stainless)(-.*)?|authorization|baggage|cache-control|connection"
-    r"|cookie|date|device-memory|dnt|downlink|dpr|ect|expect|host|idempotency-key|keep-alive|last-event-id|origin|pragma"
-    r"|priority|purpose|range|referer|rtt|save-data|te|traceparent|tracestate|trailer|transfer-encoding|upgrade"
-    r"|upgrade-insecure-requests|user-agent|(viewport-)?width|x-(api-key|csrftoken|requested-with|request-id)"
+    r"(accept|access-control-request|content|hx|if|mcp|sec|x-stainless)(-.*)?|authorization|baggage|cache-control"
+    r"|connection|cookie|date|device-memory|dnt|downlink|dpr|ect|expect|host|idempotency-key|keep-alive|last-event-id"
+    r"|origin|pragma|priority|purpose|range|referer|rtt|save-data|te|traceparent|tracestate|trailer|transfer-encoding"
+    r"|upgrade|upgrade-insecure-requests|user-agent|(viewport-)?width|x-(api-key|csrftoken|requested-with|request-id)"
 )
 KEY = re.compile(r"nxs_[0-9a-f]{48}")
 MOST_RECOGNISED = 10_000

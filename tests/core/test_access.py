@@ -100,10 +100,11 @@ PROXIED = """
     front-end-https x-https x-amzn-mtls-clientcert-leaf x-sent-by-some-proxy-of-tomorrow
 """.split()
 DIRECT = """
-    accept accept-encoding accept-language cache-control connection content-length content-type cookie dnt if-none-match
-    last-event-id mcp-protocol-version mcp-session-id mcp-method mcp-name origin pragma priority range referer
-    sec-ch-ua sec-fetch-site sec-websocket-key sec-websocket-version te traceparent transfer-encoding upgrade
-    upgrade-insecure-requests user-agent x-csrftoken x-requested-with x-request-id x-stainless-lang
+    accept accept-encoding accept-language cache-control connection content-length content-type cookie dnt
+    hx-current-url hx-request hx-target hx-trigger hx-trigger-name if-none-match last-event-id mcp-protocol-version
+    mcp-session-id mcp-method mcp-name origin pragma priority range referer sec-ch-ua sec-fetch-site sec-websocket-key
+    sec-websocket-version te traceparent transfer-encoding upgrade upgrade-insecure-requests user-agent x-csrftoken
+    x-requested-with x-request-id x-stainless-lang
 """.split()
 
 
