@@ -122,14 +122,15 @@ class Turns:
             given, turn = next(iter(self._lines[caller].items()))
             self._lines.move_to_end(caller)
             self._forget(caller, given)
-            self._give(turn)
-            given.set_result(None)
+            if not given.cancelled():  # its client left in this moment, and its task has not noticed yet
+                self._give(turn)
+                given.set_result(None)
 
     def _forget(self, caller: str, given: asyncio.Future[None]) -> None:
-        line = self._lines[caller]
+        line = self._lines.get(caller, OrderedDict())
         line.pop(given, None)
         if not line:
-            del self._lines[caller]
+            self._lines.pop(caller, None)
 
 
 def _count_down(counter: Counter[str], caller: str) -> None:

@@ -153,3 +153,20 @@ async def test_a_crowds_waits_end_at_different_moments_and_none_before_its_time(
     late = [waiter.spread(30) for _ in range(200)]
     assert min(late) >= 0 and max(late) <= 2 and len(set(late)) > 100
     assert max(waiter.spread(1) for _ in range(200)) <= 0.1
+
+
+async def test_a_call_that_was_cancelled_in_this_moment_loses_nobody_a_place() -> None:
+    turns, served = Turns(), list[str]()
+    holding = [await waiting(turns, f"busy {number}", []) for number in range(AT_ONCE)]
+    leaving = [asyncio.ensure_future(waiting(turns, "leaving", served)) for _ in range(2)]
+    staying = asyncio.ensure_future(waiting(turns, "staying", served))
+    await settle()
+    for task in leaving:
+        task.cancel()
+    holding[0].give_back()  # before the cancelled tasks have run
+    assert (await staying).held
+    await asyncio.gather(*leaving, return_exceptions=True)
+    for turn in holding[1:]:
+        turn.give_back()
+    assert served == ["staying"] and turns.all_waiting == 0
+    assert [await waiting(turns, f"next {number}", []) for number in range(AT_ONCE - 1)], "every place is there again"
