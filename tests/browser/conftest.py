@@ -41,9 +41,12 @@ def chromium() -> str:
     return program("chromium")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
-    """One browser process for the tests of a module: while it is open, Playwright's event loop runs in this thread."""
+    """One browser process for the tests of this folder: a start costs as much as ten pages.
+
+    It does not outlive them: while it is open, Playwright's event loop runs in this thread, and async tests cannot.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=START_SECONDS * 1000)
         yield browser
