@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import getpass
 import json
-import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,9 +93,6 @@ class NexusCommand(BaseCommand):
             self.run(**options)
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {as_commands(error.message)}")
-            sys.exit(1)
-        except BrokenPipeError:  # `| head` has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except EOFError:  # Ctrl-D where a question was asked
             self.stderr.write("\n[nexus] No answer was given: nothing was changed.")

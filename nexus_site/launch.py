@@ -15,6 +15,7 @@ from typing import Any
 
 from core.config import TABLE, Resolved, flag, parse, resolve
 from core.operations.errors import Code, NexusError
+from nexus_site import ending
 
 # An app is added here, by its line. Earlier ones know nothing of later ones.
 APPS = [
@@ -31,7 +32,11 @@ APPS = [
     "maintenance",
     "nexus_site",
 ]
-INTERRUPTED = 130  # exit code: ended by SIGINT, as shells count it
+INTERRUPTED, TERMINATED = 130, 143  # exit codes: ended by SIGINT or SIGTERM, as shells count them
+ENDS: dict[str, tuple[BaseException, BaseException]] = {  # at SIGINT and at SIGTERM
+    "serve": (SystemExit(0), SystemExit(0)),
+    "demo": (KeyboardInterrupt(), SystemExit(TERMINATED)),
+}
 AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
@@ -124,12 +129,32 @@ def choose_settings(command: str) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command. Exit code 1 with `CONFIG_ERROR` on stderr when the configuration is invalid, 130 at Ctrl-C."""
+    words = list(sys.argv if argv is None else argv)
+    if words[1:2] and words[1] in ENDS:
+        ending.end_at_signals(*ENDS[words[1]])
     try:
-        _main(list(sys.argv if argv is None else argv))
+        try:
+            _main(words)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
+        ending.ignore_interrupts()
         with contextlib.suppress(OSError):
             sys.stderr.write("\n[nexus] Interrupted.\n")
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # `| head` has seen enough
+        _stop_writing()
+        sys.exit(1)
+
+
+def _stop_writing() -> None:
+    """Let what is still buffered for a closed pipe go nowhere: Python writes it at its end, and would complain."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(null, stream.fileno())
 
 
 def _main(argv: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from dashboard.sentences import lines, quiet_types
 from handoffs.models import Handoff, HandoffStatus
 from inbox.models import Delivery, DeliveryStatus
 from nexus_client import NexusClient, ServerTokenManager
+from nexus_site import ending
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.demo.stage import own_store
 from nexus_site.demo.summary import Line, Summary, newest_event
@@ -53,7 +53,7 @@ def play(home: Path, project: Path, pause: float, account: Lines) -> Summary:
     home.mkdir(mode=0o700)
     (home / FILE).write_text(Template(RUNNERS.read_text()).substitute(pause=pause))
     with _serving(home) as hub, instead(own_store(home)):
-        asyncio.run(_order(hub, project))
+        ending.run(_order(hub, project))
         _follow(hub, account)
         return _summary(hub.program.process.returncode)
 

@@ -22,6 +22,7 @@ from zope.interface import implementer
 
 from core import waiting
 from core.operations.errors import Code, NexusError
+from nexus_site import ending
 from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES
 from nexus_site.serving.intake import Intake, Receiving
 
@@ -208,6 +209,8 @@ class HubServer(Server):  # type: ignore[misc]
         self.stopping = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             self.loop.add_signal_handler(number, self.stopping.set)
+        if ending.is_asked():
+            self.stopping.set()
         serving = self.loop.create_task(self._serve())
         serving.add_done_callback(lambda task: reactor.stop())
         reactor.run(installSignalHandlers=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import tempfile
 from contextlib import AsyncExitStack
@@ -16,12 +15,12 @@ from core.cli import Group, NexusCommand, positive
 from core.config import CoreSettings
 from core.instance import running
 from core.operations.errors import Code, NexusError
+from nexus_site import ending
 from nexus_site.demo import pool, summary, team
 from nexus_site.demo.agent import Agent, joined
 from nexus_site.demo.stage import Stage, hub, throwaway
 from nexus_site.demo.timeline import Lines, Timeline
 
-ENDED = 143  # exit code: ended by SIGTERM, as shells count it
 OBSERVER = "demo-observer"
 CAST = {
     team.PLANNER: ("planner", []),
@@ -55,7 +54,6 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
 
     def run(self, *, rounds: int, pause: float, **options: Any) -> None:
         pause = max(pause, 0)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))  # and what it started ends, too
         with tempfile.TemporaryDirectory(prefix="nexus-demo-") as scratch:
             project = Path(scratch).resolve() / "project"
             project.mkdir()
@@ -64,9 +62,11 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
             stage = hub(holder) if holder else throwaway(Path(scratch) / "home")
             score, started_after = team.Score(), summary.newest_event() if holder else 0
             try:
-                claims = asyncio.run(self._play(stage, project, score, rounds, pause, account))
+                claims = ending.run(self._play(stage, project, score, rounds, pause, account))
                 with stage.store():
                     team_played = summary.account(str(project), score, claims, started_after)
+            except* BrokenPipeError:
+                raise BrokenPipeError from None
             except* Exception as failures:
                 raise _early(failures) from None
             finally:
@@ -88,7 +88,7 @@ exit codes: 0 nothing was lost and nothing won twice; 1 something was"""
         self, stage: Stage, project: Path, score: team.Score, rounds: int, pause: float, account: Lines
     ) -> dict[str, list[str]]:
         """Play; the claims that a viewer saw, by handoff."""
-        self.stdout.write(f"{stage.told}\n\n")  # in the loop, which by now heeds an interrupt
+        self.stdout.write(f"{stage.told}\n\n")
         async with AsyncExitStack() as present:
             agents: dict[str, Agent] = {}
             for agent_id, (role, skills) in CAST.items():

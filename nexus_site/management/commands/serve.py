@@ -54,8 +54,6 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
     def run(self, **options: Any) -> None:
         """Serve until SIGINT, SIGTERM or SIGHUP. Raises CONFIG_ERROR where this cannot be the server."""
         host, port, project_root = (options[name] for name in ("host", "port", "project_root"))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: sys.exit(0))  # until the server takes them over
         if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a terminal that closes; not where nohup has it ignored
             signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
         store().prepare()
