@@ -16,6 +16,7 @@ from core import files
 from core.operations.errors import Code, NexusError
 
 LOCK, HOLDER, SECRET = "serve.lock", "serve.json", "secret_key"
+LOOK = "serve.look"  # a lock on trying LOCK: held for a moment, so that nobody takes another's look for a server
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
     """
     lock = FileLock(home / LOCK, mode=0o600)
     try:
-        lock.acquire(blocking=False)
+        with FileLock(home / LOOK, mode=0o600):
+            lock.acquire(blocking=False)
     except Timeout:
         holder = _read(home)
         who = f"Process {holder.pid} on {holder.host}:{holder.port}" if holder else "Another process"
@@ -78,7 +80,7 @@ def running(home: Path) -> Holder | None:
     if holder is None:
         return None
     try:
-        with FileLock(home / LOCK, mode=0o600).acquire(blocking=False):
+        with FileLock(home / LOOK, mode=0o600), FileLock(home / LOCK, mode=0o600).acquire(blocking=False):
             return None
     except Timeout:
         return holder
