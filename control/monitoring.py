@@ -77,25 +77,20 @@ def counts() -> Counts:
 
 def living(words: str, *, offset: int, limit: int) -> list[Member]:
     """Living agents, each behind its parent; with words, those that have them in their name, runner or directory."""
-    known = _named(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
+    known = named(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
     lined_up = list(_lined_up(known))[offset : offset + limit]
     return _members([pk for pk, _ in lined_up], dict(lined_up))
 
 
 def ended(words: str, *, offset: int, limit: int) -> list[Member]:
     """Agents that ended, the latest first."""
-    rows = _named(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
+    rows = named(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
     keys = list(rows.values_list("pk", flat=True)[offset : offset + limit])
     return _members(keys, dict.fromkeys(keys, 0))
 
 
-def named(words: str, limit: int) -> list[PoolAgent]:
-    """Agents whose name, runner or directory holds the words: those that live first, then the latest."""
-    rows = _named(PoolAgent.objects.all(), words)
-    return list(rows.order_by(F("ended_at").desc(nulls_first=True), "-pool_agent_id")[:limit])
-
-
-def _named(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
+def named(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
+    """Those of the agents whose name, runner or directory holds the words; all where there are none."""
     if not words:
         return rows
     return rows.filter(Q(agent_id__icontains=words) | Q(runner__icontains=words) | Q(cwd__icontains=words))

@@ -46,6 +46,7 @@ class Workspace(models.Model):
 
     class Meta:
         db_table = "workspaces"
+        indexes = [models.Index(fields=["created_at", "workspace_id"], name="workspaces_by_age")]
         constraints = not_empty("workspaces", "workspace_id", "root_realpath")
 
     def __str__(self) -> str:

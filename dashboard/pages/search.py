@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.paginator import Paginator
-from django.db.models import Q
+from django.db.models import F, Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from control import monitoring
-from control.models import Question
+from control.models import PoolAgent, Question
 from coordination.models import Agent, Artifact, Workspace
 from dashboard.forms.filters import SearchFilters, searched
 from dashboard.page import render
@@ -29,14 +29,15 @@ from files import selectors as reserved
 from handoffs.models import Handoff
 from handoffs.search import holding
 from inbox.search import Hit, around, search, words_of
-from planning import selectors as planned
-from planning.models import Issue, Task
+from planning.models import Cycle, Issue, Task
 from topics.models import Topic
 from topics.search import HIT_ENDS, HIT_STARTS
 from topics.search import find as find_said
 
 EACH = 6  # of a kind
 LOOKED = 60  # messages and events that are looked through for so many of each
+READ = 2_000  # rows of a kind that are compared with the words, where no index of words finds them
+M = TypeVar("M", bound=Model)
 UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
 
@@ -90,7 +91,8 @@ def find(request: HttpRequest) -> TemplateResponse:
     """The search page: what holds the words of `?q=`, a few of every kind, with where there are more."""
     filters = SearchFilters(request.GET)
     words = filters.text("q")
-    return render(request, "find", "Search", filters=filters, words=words, groups=list(_groups(words)) if words else [])
+    groups = list(_groups(words)) if words else []
+    return render(request, "find", "Search", filters=filters, words=words, groups=groups, read=READ)
 
 
 def _pages(words: str) -> list[Found]:
@@ -130,15 +132,26 @@ def _group(title: str, rows: Iterable[Found], page: str, **query: str) -> Group:
     return Group(title, found[:EACH], more)
 
 
+def _newest(rows: QuerySet[M], by: str = "pk") -> QuerySet[M]:
+    """The READ newest rows, newest first; `by` is a field that rises with time and has an index."""
+    rows = rows.order_by(f"-{by}")
+    # A bound that the index knows, and not a subquery's keys: with those a database may still read every row.
+    oldest = rows.values_list(by, flat=True)[READ - 1 : READ].first()
+    return rows if oldest is None else rows.filter(**{f"{by}__gte": oldest})
+
+
 def _agents(words: str) -> Iterator[Found]:
-    rows = Agent.objects.filter(Q(agent_id__icontains=words) | Q(role__icontains=words)).order_by("agent_id")
-    for row in rows[: EACH + 1]:
+    named = Agent.objects.filter(pk=words)
+    rows = _newest(Agent.objects.exclude(pk=words), "created_at")
+    holding = rows.filter(Q(agent_id__icontains=words) | Q(role__icontains=words))
+    for row in [*named, *holding[: EACH + 1]]:
         description = f"agent, {plain(row.role or 'no role')}"
         yield Found(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
 
 
 def _pool(words: str) -> Iterator[Found]:
-    for row in monitoring.named(words, EACH + 1):
+    holding = monitoring.named(_newest(PoolAgent.objects.all()), words)
+    for row in holding.order_by(F("ended_at").desc(nulls_first=True), "-pk")[: EACH + 1]:
         state = "ended" if row.ended_at else "in the pool"
         description = f"{state}, {row.preset}, runner {plain(row.runner)}"
         yield Found(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
@@ -146,7 +159,7 @@ def _pool(words: str) -> Iterator[Found]:
 
 def _workspaces(words: str) -> Iterator[Found]:
     named = Q(display_name__icontains=words) | Q(root_realpath__icontains=words) | Q(workspace_id__startswith=words)
-    for row in Workspace.objects.filter(named).order_by("-last_seen_at")[: EACH + 1]:
+    for row in _newest(Workspace.objects.all(), "created_at").filter(named)[: EACH + 1]:
         link = _at("coordination_workspace_change", row.pk)
         yield Found(plain(row), f"workspace {plain(row.root_realpath)}", link, "folder_open")
 
@@ -155,8 +168,9 @@ def _handoffs(words: str) -> Iterator[Found]:
     """By title, id or agent, and by what they hold and what came of them."""
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
-    told = Q(created_event_id__in=holding(words, EACH + 1))
-    rows = Handoff.objects.filter(named | about | told).order_by("-created_event_id")
+    newest = _newest(Handoff.objects.all(), "created_event_id").filter(named | about)
+    documents = {*newest.values_list("created_event_id", flat=True)[: EACH + 1], *holding(words, EACH + 1)}
+    rows = Handoff.objects.filter(created_event_id__in=documents).order_by("-created_event_id")
     lower = [word.lower() for word in words_of(words)]
     for row in rows[: EACH + 1]:
         description = f"handoff, {row.get_status_display().lower()}, for {plain(target(row.target))}, {row.handoff_id}"
@@ -182,7 +196,8 @@ def _files(words: str) -> Iterator[Found]:
 
 
 def _topics(words: str) -> Iterator[Found]:
-    rows = Topic.objects.filter(Q(name__icontains=words) | Q(topic_id=words)).newest_first().defer("metadata")
+    named = Q(name__icontains=words) | Q(topic_id=words)
+    rows = _newest(Topic.objects.all(), "created_at").filter(named).defer("metadata")
     for row in rows[: EACH + 1]:
         description = f"topic, {row.status}, {row.last_seq} messages"
         yield Found(plain(row.name), description, _at("topic", row.pk), "forum")
@@ -204,7 +219,7 @@ def _said(words: str) -> Iterator[Found]:
 def _questions(words: str) -> Iterator[Found]:
     """What agents asked people, by what they wrote, and what was answered."""
     named = Q(title__icontains=words) | Q(detail__icontains=words) | Q(words__icontains=words)
-    rows = Question.objects.filter(named | Q(agent_id__icontains=words)).order_by("-asked_at", "-pk")
+    rows = _newest(Question.objects.all()).filter(named | Q(agent_id__icontains=words))
     for row in rows[: EACH + 1]:
         description, link = f"question of {plain(row.agent_id)}, {row.status}", _at("question", row.pk)
         excerpt = _excerpt(row.detail, words)
@@ -213,7 +228,7 @@ def _questions(words: str) -> Iterator[Found]:
 
 def _issues(words: str) -> Iterator[Found]:
     named = Q(title__icontains=words) | Q(decision__icontains=words)
-    for row in Issue.objects.filter(named).select_related("plan__workspace").order_by("-pk")[: EACH + 1]:
+    for row in _newest(Issue.objects.all()).filter(named).select_related("plan__workspace")[: EACH + 1]:
         description = f"issue, {row.status}, in {plain(row.plan.workspace)}"
         excerpt, link = _excerpt(row.decision or "", words), _at("plan_issue", row.pk)
         yield Found(f"{row.number}. {plain(row.title)}"[:100], description, link, "rule", excerpt, row.decided_at)
@@ -225,14 +240,15 @@ def _excerpt(text: str, words: str) -> str:
 
 def _tasks(words: str) -> Iterator[Found]:
     named = Q(title__icontains=words) | Q(context__icontains=words) | Q(task_key=words)
-    rows = Task.objects.filter(named, closed_at=None).select_related("workspace").order_by("-task_key")
+    rows = _newest(Task.objects.all()).filter(named, closed_at=None).select_related("workspace")
     for row in rows[: EACH + 1]:
         description = f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}"
         yield Found(f"{row.number}. {plain(row.title)}"[:100], description, _at("task", row.pk), "task_alt")
 
 
 def _cycles(words: str) -> Iterator[Found]:
-    rows = planned.cycles(None, words).reverse().select_related("workspace").defer("document", "words")
+    listed = _newest(Cycle.objects.listed()).filter(words__contains=words.lower())
+    rows = listed.select_related("workspace").defer("document", "words")
     for row in rows[: EACH + 1]:
         description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"
         yield Found(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
@@ -240,7 +256,7 @@ def _cycles(words: str) -> Iterator[Found]:
 
 def _artifacts(words: str) -> Iterator[Found]:
     named = Q(name__icontains=words) | Q(path__icontains=words) | Q(artifact_id=words)
-    rows = Artifact.objects.filter(named).select_related("workspace").defer("content").order_by("-artifact_id")
+    rows = _newest(Artifact.objects.all()).filter(named).select_related("workspace").defer("content")
     for row in rows[: EACH + 1]:
         description = f"artifact, {row.artifact_type}, in {plain(row.workspace)}"
         link = _at("coordination_artifact_change", row.pk)

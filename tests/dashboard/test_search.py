@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models import Max
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dashboard.pages.search
+from control.models import PoolAgent, Question
 from control.toolset import CONTROL
+from coordination.ids import new_id
+from coordination.models import Agent, Artifact, Workspace
+from core.clock import now
 from core.operations.caller import Caller
 from core.operations.runner import run
 from dashboard.templatetags.nexus import highlight
+from handoffs.models import Handoff
+from planning.models import Cycle, Task
 from tests.dashboard.test_dashboard import Ids, do, queries
+from topics.models import Topic
 
 
 def page(browser: Client, query: str) -> str:
@@ -113,7 +125,85 @@ def test_it_takes_any_text_for_a_query(team: Ids, browser: Client, path: str) ->
 
 
 def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None:
-    assert queries(lambda: page(browser, "planner")) <= 23
+    assert queries(lambda: page(browser, "planner")) <= 36
+
+
+def test_it_reads_the_newest_of_a_kind_alone(team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("SQLite counts its steps")
+    monkeypatch.setattr(dashboard.pages.search, "READ", 40)
+    project = Workspace.objects.get(root_realpath=team["root"])
+    grow(project, 100)
+    few = steps(lambda: browser.get("/admin/search/", {"s": "ordinary"}))
+    grow(project, 1_000)
+    assert steps(lambda: browser.get("/admin/search/", {"s": "ordinary"})) < 1.5 * few
+    assert groups(page(browser, "planner"))[0] == "Agents", "whose id it is, however old"
+    assert "The newest 40 of a kind are searched" in page(browser, "")
+
+
+def grow(project: Workspace, number: int) -> None:
+    """So many more of each kind that are found by comparing their text."""
+    at, rows = now(), range(number)
+    stamps = {"created_at": at, "updated_at": at}
+    last = Handoff.objects.aggregate(last=Max("created_event_id"))["last"] + 1
+    rest: dict[str, Any] = {"target": "{}", "from_agent_id": "x", "visibility": "public", "status": "CANCELLED"}
+    cycle: dict[str, Any] = {"completed_at": "", "branch": "", "task_count": 0, "document": "{}", "words": "common"}
+    file: dict[str, Any] = {
+        "artifact_type": "text",
+        "content": "",
+        "size_bytes": 0,
+        "content_type": "text/plain",
+        "created_at": at,
+    }
+    asked: dict[str, Any] = {"kind": "question", "title": "Common?", "status": "answered", "ended_at": at}
+    pool: dict[str, Any] = {
+        "depth": 0,
+        "preset": "trusted",
+        "is_temporary": False,
+        "agent_id": "x",
+        "runner": "y",
+        "cwd": "/",
+        "created_by": "ops",
+        "ended_at": at,
+    }
+    Agent.objects.bulk_create(Agent(agent_id=new_id("agent"), created_at=now(), updated_at=at) for _ in rows)
+    Workspace.objects.bulk_create(
+        Workspace(workspace_id=new_id("w"), root_realpath=new_id("/"), created_at=now(), last_seen_at=at) for _ in rows
+    )
+    Handoff.objects.bulk_create(
+        Handoff(handoff_id=new_id("hnd"), workspace=project, title="Common", created_event_id=each, **rest, **stamps)
+        for each in range(last, last + number)
+    )
+    Topic.objects.bulk_create(Topic(topic_id=new_id("top"), name=new_id("common"), created_at=now()) for _ in rows)
+    Task.objects.bulk_create(
+        Task(task_key=new_id("tsk"), workspace=project, number=1, position=1, closed_at=at, **stamps) for _ in rows
+    )
+    Cycle.objects.bulk_create(Cycle(workspace=project, position=each, digest=new_id("d"), **cycle) for each in rows)
+    Artifact.objects.bulk_create(Artifact(artifact_id=new_id("art"), workspace=project, **file) for _ in rows)
+    Question.objects.bulk_create(
+        Question(question_id=new_id("qst"), agent_id="x", asked_at=at, expires_at=at, **asked) for _ in rows
+    )
+    PoolAgent.objects.bulk_create(
+        PoolAgent(pool_agent_id=new_id("pool"), created_at=at, last_action_at=at, **pool) for _ in rows
+    )
+
+
+def steps(act: Callable[[], object]) -> int:
+    """How many tens of steps SQLite takes for an act, once what is done only once is done."""
+    act()
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    connection.connection.set_progress_handler(count, 10)
+    try:
+        act()
+    finally:
+        connection.connection.set_progress_handler(None, 0)
+    return taken
 
 
 @given(text=st.text(), words=st.text())
