@@ -116,6 +116,11 @@ class Delivery(models.Model):
             models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
             models.Index(fields=["lease_expires_at"], name="deliveries_by_lease", condition=Q(status="delivered")),
             models.Index(
+                fields=["status", "created_at"],
+                name="deliveries_waiting",
+                condition=Q(status="unread") | Q(status="parked"),
+            ),
+            models.Index(
                 fields=["recipient", "-read_at", "-delivery_id"], name="deliveries_history", condition=Q(status="read")
             ),
             models.Index(fields=["read_at"], name="deliveries_prunable", condition=Q(status="read")),

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+import inbox.metrics
 from coordination.toolset import run
 from core.database.sqlite.queue import WriterQueue
 from core.operations.caller import Caller
@@ -112,6 +115,27 @@ def test_it_tells_what_waits_in_inboxes_and_on_offer(client: Client, project: st
     run(caller, "handoff_create", {**direct, "visibility": "public"})
     assert value(client, 'nexus_handoffs{status="OPEN"}') == 1
     assert value(client, 'nexus_database_bytes{file="database"}') > 0
+
+
+def test_it_counts_a_bounded_number_of_deliveries(
+    client: Client, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("SQLite tells its plans")
+    monkeypatch.setattr(inbox.metrics, "COUNTED", 3)
+    for agent_id in ("ann", "bob"):
+        run(Caller("test"), "agent_register", {"agent_id": agent_id})
+    mail = {"project_root": project, "from_agent_id": "ann", "target": {"strategy": "direct", "agent_id": "bob"}}
+    for _ in range(5):
+        run(Caller("test"), "message_create", {**mail, "subject": "s", "body": "b"})
+    assert value(client, 'nexus_inbox_deliveries{lane="unread"}') == 3
+    with CaptureQueriesContext(connection) as queries:
+        list(inbox.metrics.collect())
+    with connection.cursor() as cursor:
+        plans = [cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}").fetchall() for query in queries]
+    plans = [row[3] for plan in plans for row in plan if "message_deliveries" in row[3]]
+    partial = ("deliveries_waiting", "deliveries_by_lease", "deliveries_prunable")
+    assert plans and all(any(index in plan for index in partial) for plan in plans), plans
 
 
 def test_it_counts_agents_by_presence(client: Client) -> None:
