@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import django
@@ -58,6 +59,12 @@ class Django(ASGIHandler):
         super().__init__()
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
 
+    def with_threads(self, threads: int) -> Django:
+        """The same application on threads of its own. To load the middleware anew would scan all static files again."""
+        other = copy(self)
+        other.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
+        return other
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with ThreadSensitiveContext(executor=self.threads):
             await self.handle(scope, receive, send)
@@ -85,8 +92,9 @@ class Hub:
 
     def __init__(self) -> None:
         self.django = Django(DJANGO_THREADS)
-        self.health = Django(1)  # behind no page
-        self.login = Django(1)  # a password takes a core for long: strangers' wait for one another alone
+        self.health = self.django.with_threads(1)  # behind no page
+        # A password takes a core for long: strangers' wait for one another alone.
+        self.login = self.django.with_threads(1)
         self.mcp = McpEndpoint()
         self.endpoints = [endpoint for app in nexus_apps() for endpoint in app.endpoints()]
         addresses = (address for app in nexus_apps() for address in app.addresses())
