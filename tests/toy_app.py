@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
+from tests import warm
 from tests.acceptance.hub import START_SECONDS
-from tests.postgres import store_of
-
-ROOT = Path(__file__).parents[1]
+from tests.acceptance.processes import environment
 
 FILES = {
     "toy/__init__.py": "",
@@ -181,20 +178,6 @@ def plant(folder: Path) -> Path:
     return folder / "nexus_with_toy.py"
 
 
-def environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of its processes, over a home of their own."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
-    return {**environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **store_of(home), **more}
-
-
 def run(command: Path, home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command of it to its end."""
-    return subprocess.run(
-        [sys.executable, str(command), *arguments],
-        env=environment(home, **more),
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        timeout=START_SECONDS,
-        stdin=subprocess.DEVNULL,
-    )
+    return warm.run(arguments, environment(home, **more), program=command, timeout=START_SECONDS)

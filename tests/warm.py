@@ -92,13 +92,25 @@ class Process:
 
 
 def run(
-    arguments: Sequence[str], environ: Mapping[str, str], *, given: str = "", timeout: float
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    given: str = "",
+    timeout: float,
+    program: Path = ROOT / "manage.py",
 ) -> subprocess.CompletedProcess[str]:
     """`nexus ARGUMENTS` to its end, with what it reads."""
     with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
         stdin.write(given)
         stdin.seek(0)
-        process = Process(arguments, environ, stdin=stdin.fileno(), stdout=stdout.fileno(), stderr=stderr.fileno())
+        process = Process(
+            arguments,
+            environ,
+            stdin=stdin.fileno(),
+            stdout=stdout.fileno(),
+            stderr=stderr.fileno(),
+            program=program,
+        )
         try:
             code = process.wait(timeout)
         except BaseException:

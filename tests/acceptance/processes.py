@@ -37,10 +37,13 @@ def nexus(home: Path, *arguments: str, **more: str) -> CompletedProcess[str]:
 
 @asynccontextmanager
 async def pipes(
-    environ: Mapping[str, str], *flags: str, started: list[warm.Process] | None = None
+    environ: Mapping[str, str],
+    *flags: str,
+    started: list[warm.Process] | None = None,
+    program: Path = ROOT / "manage.py",
 ) -> AsyncIterator[Any]:
     """A transport of the SDK to a `runmcp` process of its own, which starts warm and is appended to `started`."""
-    process = warm.Process(["runmcp", *flags], environ, stdin=PIPE, stdout=PIPE, text=True)
+    process = warm.Process(["runmcp", *flags], environ, stdin=PIPE, stdout=PIPE, text=True, program=program)
     assert process.stdin is not None and process.stdout is not None
     if started is not None:
         started.append(process)

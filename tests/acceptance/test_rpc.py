@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from nexus_client import ServerTokenManager, generate_api_key
+from tests import warm
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving, start
 from tests.acceptance.processes import environment, nexus
 from tests.conftest import Furnish
@@ -136,8 +137,8 @@ def test_a_turn_that_takes_long_goes_on_and_is_cancelled(hub: Hub, tmp_path: Pat
 def test_who_follows_sees_each_message_as_it_comes(hub: Hub, tmp_path: Path) -> None:
     rpc(hub.home, "create", tmp_path.name, "--cwd", str(tmp_path))
     rpc(hub.home, "send", tmp_path.name, "one")
-    command = [sys.executable, str(ROOT / "manage.py"), "rpc", "messages", tmp_path.name, "--follow"]
-    follower = subprocess.Popen(command, env=environment(hub.home), text=True, stdout=subprocess.PIPE)
+    command = ["rpc", "messages", tmp_path.name, "--follow"]
+    follower = warm.Process(command, environment(hub.home), text=True, stdout=subprocess.PIPE)
     try:
         assert follower.stdout is not None
         seen = [json.loads(follower.stdout.readline()) for _ in range(2)]
@@ -145,7 +146,7 @@ def test_who_follows_sees_each_message_as_it_comes(hub: Hub, tmp_path: Path) -> 
         seen += [json.loads(follower.stdout.readline()) for _ in range(2)]
     finally:
         follower.send_signal(signal.SIGINT)
-        follower.communicate()
+        follower.wait(START_SECONDS)
     assert [message["position"] for message in seen] == [0, 1, 2, 3]
     assert [message["content"] for message in seen if message["role"] == "user"] == ["one", "two"]
     assert follower.returncode == 130
@@ -154,12 +155,12 @@ def test_who_follows_sees_each_message_as_it_comes(hub: Hub, tmp_path: Path) -> 
 def test_who_follows_begins_with_the_newest_and_ends_with_the_agent(hub: Hub, tmp_path: Path) -> None:
     rpc(hub.home, "create", tmp_path.name, "--cwd", str(tmp_path))
     rpc(hub.home, "send", tmp_path.name, "one")
-    command = [sys.executable, str(ROOT / "manage.py"), "rpc", "messages", tmp_path.name, "--follow", "--limit", "1"]
-    follower = subprocess.Popen(command, env=environment(hub.home), text=True, stdout=subprocess.PIPE)
+    command = ["rpc", "messages", tmp_path.name, "--follow", "--limit", "1"]
+    follower = warm.Process(command, environment(hub.home), text=True, stdout=subprocess.PIPE)
     assert follower.stdout is not None
     assert json.loads(follower.stdout.readline())["role"] == "assistant"
     rpc(hub.home, "destroy", tmp_path.name)
-    assert follower.communicate()[0] == "" and follower.returncode == 0
+    assert follower.stdout.read() == "" and follower.wait(START_SECONDS) == 0
     assert "No such pool agent" in failed(hub.home, "messages", "nobody", "--follow")
 
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
@@ -24,9 +19,10 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
+from tests import warm
 from tests.acceptance.hub import Hub, start
 from tests.acceptance.pool import Pool, until
-from tests.acceptance.processes import ROOT, environment, nexus
+from tests.acceptance.processes import environment, nexus, pipes
 from tests.mcp_bridge import tasking
 from tests.mcp_bridge.tasking import Tasks, begun
 
@@ -53,10 +49,14 @@ def over_http(hub: Hub, key: str, path: str = "", mode: str = "auto", **more: An
     return Client(f"{hub.url}/mcp{path}?api_key={key}", mode=mode, **more)
 
 
-def over_stdio(home: Path, mode: str = "auto", environ: dict[str, str] | None = None, **more: Any) -> Client:
-    command = [str(ROOT / "manage.py"), "runmcp"]
-    process = StdioServerParameters(command=sys.executable, args=command, env=environment(home, **(environ or {})))
-    return Client(stdio_client(process), mode=mode, **more)
+def over_stdio(
+    home: Path,
+    mode: str = "auto",
+    environ: dict[str, str] | None = None,
+    started: list[warm.Process] | None = None,
+    **more: Any,
+) -> Client:
+    return Client(pipes(environment(home, **(environ or {})), started=started), mode=mode, **more)
 
 
 def asked(project: str) -> dict[str, Any]:
@@ -113,24 +113,15 @@ def test_it_outlives_the_hub_that_was_killed(hubs: Callable[[], Hub], project: s
     assert [handoff["handoff_id"] for handoff in handoffs.envelope()["data"]["handoffs"]] == [offered]
 
 
-@asynccontextmanager
-async def to_be_killed(client: Client) -> AsyncIterator[Client]:
-    """A client on stdio whose server is killed before it is left."""
-    before = set(psutil.Process().children())
-    with contextlib.suppress(Exception, BaseExceptionGroup):
-        async with client:
-            yield client
-            for process in set(psutil.Process().children()) - before:
-                process.kill()
-
-
 def test_it_outlives_the_stdio_server_that_was_killed(home: Path, project: str) -> None:
     environ = {"NEXUS_API_KEY": _key(home)}
 
     async def play() -> tasking.Task:
-        async with to_be_killed(over_stdio(home, environ=environ, extensions=[Tasks()])) as client:
+        started: list[warm.Process] = []
+        async with over_stdio(home, environ=environ, started=started, extensions=[Tasks()]) as client:
             await client.call_tool("workspace_resolve", {"project_root": project})
             task = await begun(client, "event_wait", **asked(project), timeout_seconds=HOUR)
+            started[0].kill()
         async with over_stdio(home, extensions=[Tasks()]) as other:
             await other.call_tool("artifact_put", {"project_root": project, **PUT})
         async with over_stdio(home, environ=environ, extensions=[Tasks()]) as client:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import ToolListChangedNotification
 
 from tests import toy_app
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub
+from tests.acceptance.processes import environment, pipes
 from tests.acceptance.test_mcp_http import HELLO, JSON_RPC
 
 TOYS = {"toy_add", "toy_list"}
@@ -56,9 +55,8 @@ def over_http(hub: Hub, key: str, where: str = "", **more: Any) -> Client:
 
 
 def over_stdio(command: Path, home: Path, *flags: str, mode: str = "auto", handler: Any = None, **env: str) -> Client:
-    arguments = [str(command), "runmcp", *flags]
-    process = StdioServerParameters(command=sys.executable, args=arguments, env=toy_app.environment(home, **env))
-    return Client(stdio_client(process), mode=mode, message_handler=handler)
+    process = pipes(environment(home, **env), *flags, program=command)
+    return Client(process, mode=mode, message_handler=handler)
 
 
 class Session:

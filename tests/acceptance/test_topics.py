@@ -6,18 +6,17 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from benchmarks.crowd import Got, crowd, violations
+from tests import warm
 from tests.acceptance.hub import START_SECONDS, Hub
-from tests.acceptance.processes import ROOT, Raw, environment
+from tests.acceptance.processes import Raw, client, environment
 from tests.acceptance.test_toolsets import Session
 
 TOOLS = {
@@ -28,8 +27,7 @@ TOOLS = {
 
 def agent(home: Path) -> Client:
     """A client as one is configured for Agent Bus, with our command; enter it to connect."""
-    command = [str(ROOT / "manage.py"), "runmcp", "--toolsets", "topics"]
-    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=environment(home))))
+    return client(home, "--toolsets", "topics")
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -219,14 +217,14 @@ def test_a_person_watches_a_topic_from_a_shell(home: Path) -> None:
 
         say("long ago")
         say("before")
-        command = [sys.executable, str(ROOT / "manage.py"), "topics", "watch", "cache", "--last", "1", "--json"]
-        with subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE) as watching:
-            try:
-                assert watching.stdout is not None
-                assert json.loads(watching.stdout.readline())["content_markdown"] == "before"
-                say("now")
-                assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
-                watching.send_signal(signal.SIGINT)
-                assert watching.wait(START_SECONDS) == 130
-            finally:
-                watching.kill()
+        command = ["topics", "watch", "cache", "--last", "1", "--json"]
+        watching = warm.Process(command, environment(home), text=True, stdout=subprocess.PIPE)
+        try:
+            assert watching.stdout is not None
+            assert json.loads(watching.stdout.readline())["content_markdown"] == "before"
+            say("now")
+            assert json.loads(watching.stdout.readline())["content_markdown"] == "now"
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(START_SECONDS) == 130
+        finally:
+            watching.kill()

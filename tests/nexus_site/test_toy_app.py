@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.acceptance import hub as hubs
-from tests.acceptance.hub import Hub
-from tests.toy_app import ROOT, environment, plant, run
+from tests.acceptance.hub import ROOT, Hub
+from tests.acceptance.processes import environment, pipes
+from tests.toy_app import plant, run
 
 pytestmark = pytest.mark.sqlite  # its processes have a home of their own, and the store in it
 
@@ -100,12 +99,7 @@ def test_its_page_is_in_the_dashboard(hub: Hub) -> None:
 
 async def test_its_tools_are_served_over_mcp_to_who_chooses_them(hub: Hub, command: Path) -> None:
     def client(*flags: str) -> Client:
-        arguments = [str(command), "runmcp", *flags]
-        return Client(
-            stdio_client(
-                StdioServerParameters(command=sys.executable, args=arguments, env=environment(hub.home), cwd=ROOT)
-            )
-        )
+        return Client(pipes(environment(hub.home), *flags, program=command))
 
     async with client("--toolsets", "toy") as toys:
         assert toys.instructions == "Put your toys back."
