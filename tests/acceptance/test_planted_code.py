@@ -12,9 +12,10 @@ import pytest
 from control.runners import sandbox
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
-from tests.acceptance.processes import environment
+from tests.acceptance.processes import environment, nexus
 from tests.acceptance.test_sandboxed_agent import AGENT, RUNNERS, said
 from tests.conftest import Furnish
+from tests.files.git import Repo
 
 PACKAGES = ("core", "hooks", "control", "files", "coordination", "django", "mcp")
 MODULES = ("sitecustomize.py", "usercustomize.py", "json.py", "asyncio.py", "site.py")
@@ -69,3 +70,26 @@ def test_a_command_does_not_import_from_a_project(tmp_path: Path, program: list[
         timeout=START_SECONDS,
     )
     assert not marker.exists() and b"Traceback" not in done.stderr, done.stderr.decode()
+
+
+def test_what_git_and_harnesses_start_in_a_project_does_not_import_from_it(tmp_path: Path, home: Path) -> None:
+    marker, repo = tmp_path / "ran", Repo.make(tmp_path / "project")
+    guarded = nexus(home, "guard", "install", "--repo", str(repo.top))
+    assert guarded.returncode == 0, guarded.stderr
+    subprocess.run(["sh", "-c", plant(repo.top, marker)], check=True, timeout=START_SECONDS)
+    env = {name: value for name, value in environment(home).items() if name != "PYTHONPATH"}
+    event = json.dumps({"hook_event_name": "SessionStart", "session_id": "s", "cwd": str(repo.top)}).encode()
+    for words, given in ((["hook", "--agent-id", "ann"], event), (["runmcp"], b"")):
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "manage.py"), *words],
+            cwd=repo.top,
+            env=env,
+            input=given,
+            capture_output=True,
+            timeout=START_SECONDS,
+        )
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr.decode()
+    (repo.top / "parser.py").write_text("new")
+    repo.ok("add", "parser.py")
+    repo.ok("commit", "-qm", "one", PYTHONPATH=".")
+    assert not marker.exists(), marker.read_text()
