@@ -12,7 +12,7 @@ from topics.toolset import TOPICS
 SURFACE = {
     "ping": "",
     "topic_create": "name metadata mode=reuse",
-    "topic_list": "status=open",
+    "topic_list": "limit cursor status=open",
     "topic_resolve": "name* allow_closed=False",
     "topic_close": "topic_id* reason",
     "topic_join": "agent_name* topic_id name allow_closed=False reclaim_token",
