@@ -142,9 +142,8 @@ def test_it_puts_the_password_on_no_command_line(
     programs, seen = tmp_path / "programs", tmp_path / "seen"
     programs.mkdir()
     for name in ("pg_dump", "pg_restore", "psql"):
-        (programs / name).write_text(f'#!/bin/sh\necho "$@" >> {seen}\nPATH=$LATER exec {name} "$@"\n')
+        (programs / name).write_text(f'#!/bin/sh\necho "$@" >> {seen}\nPATH={os.environ["PATH"]} exec {name} "$@"\n')
         (programs / name).chmod(0o755)
-    monkeypatch.setenv("LATER", os.environ["PATH"])
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     secret = store.replace("nexus@", "nexus:geh%20eim@") + "?sslpassword=geheimer"
 
