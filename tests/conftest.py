@@ -33,7 +33,7 @@ from coordination.services import limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from core.operations.caller import Caller
-from dashboard import site
+from dashboard import markdown, site
 from dashboard.throttle import Throttle
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
@@ -215,6 +215,7 @@ def nothing_remembered() -> Iterator[None]:
     """What a test stored is rolled back; the process forgets it, too, or the next test would act on it."""
     started = django_settings.NEXUS
     site.THROTTLE = Throttle()
+    markdown._spent.set(None)  # of the page that the test before made
     yield
     renewal._renewed.clear()
     connections._held.clear()
