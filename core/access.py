@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -229,14 +229,19 @@ def allowed_hosts(bind: str) -> list[str]:
     return [*LOOPBACK_NAMES, f"[{bind}]" if ":" in bind else bind]
 
 
-def is_loopback(address: str | None) -> bool:
-    """Whether an address, not a name, is this machine's own."""
+def address_of(text: str | None) -> IPv4Address | IPv6Address | None:
+    """The address that a text is, an IPv4 one inside of IPv6 as such; None for a name and for anything else."""
     try:
-        ip = ip_address(address or "")
+        address = ip_address(text or "")
     except ValueError:
-        return False
-    mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
-    return (mapped or ip).is_loopback
+        return None
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+
+
+def is_loopback(text: str | None) -> bool:
+    """Whether an address, not a name, is this machine's own."""
+    address = address_of(text)
+    return address is not None and address.is_loopback
 
 
 def check_place(info: ConnectionInfo) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_network
 from typing import Any
 
+from core.access import address_of
 from core.config import CoreSettings
 
 SECURE = {"http": "https", "websocket": "wss"}
@@ -33,7 +34,7 @@ class BehindProxies:
     def _client(self, scope: Any) -> tuple[str, int] | None:
         hops = ",".join(_values(scope, b"x-forwarded-for")).rsplit(",", MOST_HOPS)[1 - MOST_HOPS :]
         for hop in reversed(hops):
-            address = _address(hop.strip())
+            address = address_of(hop.strip())
             if address is None or (address.is_loopback and not self._is_trusted(str(address))):
                 return None
             if not self._is_trusted(str(address)):
@@ -41,17 +42,8 @@ class BehindProxies:
         return None
 
     def _is_trusted(self, text: str) -> bool:
-        address = _address(text)
+        address = address_of(text)
         return address is not None and any(address in network for network in self.trusted)
-
-
-def _address(text: str) -> Any:
-    """The address that a text is, an IPv4 one in IPv6 as such; None for anything else."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def _scheme(scope: Any) -> str:
