@@ -50,8 +50,10 @@ HUNG_SECONDS, HUNG_AGAIN_SECONDS = 600, 10  # the longest test takes 180 on two 
 REAL_PROCESSES = ("acceptance", "browser", "control")  # the folders of tests that drive them
 
 # A loaded machine is no failure: nothing is asserted about time.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+# Each run draws other examples, so a suite that runs often needs few. On PostgreSQL only the queries are others.
+settings.register_profile("part", settings.get_profile("whole"), max_examples=10 if SERVER else 25)
+settings.load_profile("part")
 for phase in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, phase, 180)
 # Every call of httpx makes itself ready for TLS, which no test uses: once will do, it takes 25 ms.
@@ -122,9 +124,8 @@ def pytest_collection_finish() -> None:
 
 
 def examples(count: int) -> int:
-    """How many examples a machine is given: on PostgreSQL a quarter, for there its rules are the same, and only the
-    queries are others."""
-    return count // 4 if SERVER else count
+    """The loaded profile's share of so many examples: all of them in `make long`."""
+    return max(1, count * settings.default.max_examples // 100)
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -23,6 +23,7 @@ from nexus_client.jsonrpc import (
     PARSE_ERROR,
     SERVER_ERROR,
 )
+from tests.conftest import examples
 from tests.control.wire import TOKEN, Wire, request
 
 MAX_BODY = 1_048_576
@@ -350,7 +351,7 @@ anything = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=60) | (json_values | anything).map(lambda value: json.dumps(value).encode()))
 def test_it_answers_anything_with_a_documented_status_and_code(rpc: Wire, body: bytes) -> None:
     answer = rpc.raw(body=body)

@@ -17,7 +17,7 @@ from coordination.models import Event, Stream
 from coordination.routing import Target
 from core.clock import now
 from core.operations.errors import Code, NexusError
-from tests.conftest import LOCAL, Call
+from tests.conftest import LOCAL, Call, examples
 
 Read = Callable[..., dict[str, Any]]
 FOR_BOB: Target = {"strategy": "direct", "agent_id": "bob"}
@@ -270,7 +270,7 @@ def test_it_refuses_to_write_what_no_reader_would_see(log: Any, bad: dict[str, A
     assert not Event.objects.exists()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     kinds=st.lists(
         st.tuples(st.sampled_from("ab"), st.booleans(), st.sampled_from(["workspace", "agent"])), max_size=12

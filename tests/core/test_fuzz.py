@@ -23,7 +23,7 @@ from coordination.toolset import COORDINATION, run
 from core.config import TABLE
 from core.operations.caller import Caller
 from core.operations.errors import Code
-from tests.conftest import LOCAL
+from tests.conftest import LOCAL, examples
 from tests.coordination.test_routing import ALMOST, JSON
 
 Pool = dict[str, list[Any]]  # what a parameter of that name may well hold
@@ -200,7 +200,7 @@ def check(caller: Caller, name: str, envelope: dict[str, Any]) -> None:
     assert error["code"] in documented
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_it_answers_any_sequence_of_calls_with_codes_that_the_operations_document(
     filled: Filled, data: st.DataObject

@@ -21,7 +21,7 @@ from core.apps import NexusAppConfig, event_types, nexus_apps
 from core.operations.caller import Caller
 from dashboard.sentences import lines
 from tests.browser import scene
-from tests.conftest import streamed
+from tests.conftest import examples, streamed
 from tests.dashboard.test_dashboard import Ids, do, queries
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -220,7 +220,7 @@ NAMES = [
 
 
 @pytest.mark.django_db
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None)
 @given(type=st.sampled_from(sorted(event_types())) | st.text(min_size=1, max_size=20),
        actor=st.none() | st.text(min_size=1, max_size=20),
        payload=JSON | st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6))  # fmt: skip

@@ -14,6 +14,7 @@ from dashboard import markdown
 from dashboard.markdown import MAX_HTML, MAX_RENDERED, rendered
 from dashboard.middleware import MarkdownBudget
 from dashboard.templatetags.nexus import name, plain, pretty, target
+from tests.conftest import examples
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -59,7 +60,7 @@ def test_it_lets_nothing_through_that_runs_or_loads(text: str) -> None:
     assert dangerous(str(rendered(text))) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from([*HOSTILE, "**", "`", "\n\n", "> ", "| a |\n|---|\n", "<", ">", '"', "&"]), max_size=8))
 def test_it_lets_no_mixture_of_them_through(parts: list[str]) -> None:
     assert dangerous(str(rendered("".join(parts)))) == []

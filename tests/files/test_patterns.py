@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from files import names, patterns
 from files.patterns import ending, extension, literal, matches, normalized, overlap, place, places
+from tests.conftest import examples
 
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
 PATHS = [*NAMES, *("/".join(names) for depth in (2, 3) for names in product(NAMES[:5], repeat=depth))]
@@ -47,7 +48,7 @@ def ignored(repository: Path, pattern: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(pattern=globs)
 @example(pattern="**/a/**")
 @example(pattern="a/**/")
@@ -115,7 +116,7 @@ def _any(least: int) -> list[tuple[str, ...]]:
     return [("*",) * count for count in range(least, 5)]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(one=small, other=small)
 @example(one="a/*/b", other="**/b/a/*")
 @example(one="/*a", other="/b*")

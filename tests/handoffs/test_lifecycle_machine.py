@@ -339,6 +339,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert Counter(Delivery.objects.values_list("recipient_id", flat=True)) == self.mail
 
 
+@pytest.mark.hypothesis
 @pytest.mark.django_db
 @pytest.mark.usefixtures("every_act_renews")
 def test_it_behaves_as_the_naive_model_of_a_handoffs_life_does() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coordination.services import keys
 from handoffs.models import Handoff
 from handoffs.search import holding
-from tests.conftest import Call
+from tests.conftest import Call, examples
 from tests.handoffs.conftest import Offer
 
 
@@ -51,7 +51,7 @@ def test_it_forgets_what_is_gone(offer: Offer) -> None:
 
 
 @given(st.text(max_size=30))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_any_text_may_be_looked_for(db: None, text: str) -> None:
     assert holding(text, 5) == []
 

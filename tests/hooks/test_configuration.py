@@ -22,6 +22,7 @@ from core.operations.errors import NexusError
 from hooks import clients, configuration, repository
 from hooks.configuration import Edit
 from hooks.management.commands.connect import check_url
+from tests.conftest import examples
 from tests.outside import program
 
 pytestmark = pytest.mark.django_db  # installing looks whether the agent is known
@@ -61,7 +62,7 @@ def rewritten(text: str | None, *edits: Edit, format: clients.Format = "json") -
         return file.read_bytes().decode()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(CONTENTS, st.sampled_from(["claude-code", "codex"]), st.sampled_from([None, 2, 4, "\t"]))
 def test_it_takes_out_exactly_the_hooks_it_put_in(content: Any, client: str, indent: Any) -> None:
     command = clients.hook_command(["/opt/my tools/nexus"], client)
@@ -74,7 +75,7 @@ def test_it_takes_out_exactly_the_hooks_it_put_in(content: Any, client: str, ind
         assert installed["hooks"][event][: len(groups)] == groups
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(CONTENTS, st.sampled_from(["claude-code", "cursor", "windsurf"]))
 def test_it_takes_out_exactly_the_server_it_put_in(content: Any, client: str) -> None:
     put = configuration.put_server(client, clients.server_entry(client, url="http://127.0.0.1:1/mcp", key="k"))
@@ -85,7 +86,7 @@ def test_it_takes_out_exactly_the_server_it_put_in(content: Any, client: str) ->
     assert installed == {"mcpServers": {}, **content}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(CONTENTS)
 def test_it_changes_nothing_the_second_time(content: Any) -> None:
     put = configuration.put_hooks("claude-code", COMMAND)

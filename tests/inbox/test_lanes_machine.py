@@ -178,6 +178,7 @@ class Lanes(RuleBasedStateMachine):
             ]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_the_lanes_does() -> None:
     run_state_machine_as_test(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coordination.models import Event, RetentionPass
 from inbox.models import Message
 from inbox.search import search
-from tests.conftest import Call
+from tests.conftest import Call, examples
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_it_forgets_a_deleted_message(letters: dict[str, str]) -> None:
         assert cursor.fetchone() == (0,)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.text(), st.text(alphabet="\"*()-+^:{}AND OR NOT NEAR\x00'\\%", max_size=40)))
 def test_it_takes_any_text_as_a_query(db: None, text: str) -> None:
     search(text)

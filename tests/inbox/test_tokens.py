@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inbox.search import fts5, tsvector, words_of
+from tests.conftest import examples
 from tests.postgres import SERVER
 
 pytestmark = [
@@ -49,7 +50,7 @@ def postgresql_finds(document: str, words: list[str], *, whole: bool) -> bool:
         return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(300))
 @given(document=DOCUMENTS, data=st.data(), whole=st.booleans())
 def test_they_find_the_same(document: str, data: st.DataObject, whole: bool) -> None:
     start = data.draw(st.integers(0, len(document)))

@@ -17,7 +17,7 @@ from coordination.paths import workspace_id_of
 from core.database import store
 from core.operations.errors import NexusError
 from maintenance import history
-from tests.conftest import Call
+from tests.conftest import Call, examples
 from tests.maintenance.conftest import Done, Home
 
 Nexus = Callable[..., Done]
@@ -209,7 +209,7 @@ def test_it_refuses_a_file_that_was_cut_short(replay: Replay, lines: list[str], 
 
 
 @hypothesis.settings(
-    max_examples=25, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=examples(25), deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
 @hypothesis.given(data=st.data())
 def test_it_plays_a_changed_file_whole_or_refuses_it_with_a_line(

@@ -23,7 +23,7 @@ from core.contributions import RetentionLane
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from maintenance import retention
-from tests.conftest import OPERATOR, Call
+from tests.conftest import OPERATOR, Call, examples
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NOTHING = dict.fromkeys(retention.lanes(), 0)  # deleted, by lane
@@ -148,7 +148,7 @@ def test_it_leaves_the_log_without_a_gap_when_the_clock_went_back(
     assert remaining == list(range(remaining[0], remaining[0] + 9))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ages=st.lists(st.integers(0, 60), max_size=12), window=st.integers(0, 60))
 def test_it_deletes_the_longest_run_of_old_events_whatever_the_clock_did(
     call: Call, project: str, ages: list[int], window: int

@@ -47,7 +47,7 @@ from mcp_bridge import history, metrics, tasks
 from mcp_bridge.models import Task
 from mcp_bridge.server import build_server
 from tests.acceptance.hub import START_SECONDS
-from tests.conftest import OPERATOR
+from tests.conftest import OPERATOR, examples
 from tests.control import pool
 from tests.mcp_bridge import tasking
 from tests.mcp_bridge.conftest import Connect
@@ -275,7 +275,7 @@ async def test_it_is_no_other_agents(declaring: Connect, asked: dict[str, Any], 
         assert (await tasking.get(trusted.session, task.task_id)).status == "working"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(task_id=st.one_of(st.text(), st.sampled_from(["", "\0", "%", "../x", "x" * 100_000, "' OR 1=1 --"])))
 def test_it_refuses_any_id_that_it_did_not_give(committed: None, task_id: str) -> None:
     with pytest.raises(NexusError) as unknown:

@@ -15,6 +15,7 @@ from mcp_bridge import tools as described
 from mcp_bridge.choices import enabling
 from mcp_bridge.reading import instructions
 from mcp_bridge.tools import tools
+from tests.conftest import examples
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.toy import toys
 
@@ -206,7 +207,7 @@ DOCUMENTED = {code.value for code in COORDINATION.codes()} - {"INTERNAL_ERROR", 
 @given(
     st.sampled_from(sorted(SURFACE)), st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=8), JSON, max_size=5)
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_it_answers_any_arguments_with_a_documented_code(
     connect: Connect, name: str, arguments: dict[str, object]
 ) -> None:

@@ -15,6 +15,7 @@ from django.db import transaction
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.conftest import examples
 from tests.planning.conftest import Project
 
 NOW = "2026-03-01T12:00:00.000Z"
@@ -290,6 +291,9 @@ class Contract(RuleBasedStateMachine):
         assert (history["cycles"] if history else []) == self.cycles
 
 
+@pytest.mark.hypothesis
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_the_contract_does() -> None:
-    run_state_machine_as_test(Contract, settings=settings(max_examples=15, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(
+        Contract, settings=settings(max_examples=examples(15), stateful_step_count=25, deadline=None)
+    )

@@ -20,6 +20,7 @@ from planning import brief, schemas, state, tracker
 from planning.directory import Directory
 from planning.errors import PlanningCode
 from planning.harness_events import handle
+from tests.conftest import examples
 from tests.planning.conftest import Project
 
 START, MESSAGE, SPAWN = HarnessEvent.SESSION_START, HarnessEvent.USER_MESSAGE, HarnessEvent.SUBAGENT_SPAWN
@@ -280,7 +281,7 @@ def test_it_takes_a_prompt_of_any_length(lead: Session) -> None:
     assert "it has more than 65536 characters" in told
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.text() | st.text(alphabet="[]:mdrule plan`\n./"))
 def test_it_makes_something_of_every_prompt(tmp_path_factory: pytest.TempPathFactory, prompt: str) -> None:
     root = tmp_path_factory.mktemp("project")
@@ -294,7 +295,7 @@ def test_it_makes_something_of_every_prompt(tmp_path_factory: pytest.TempPathFac
     st.sampled_from(["topic", "issues", "tasks", "id", "title", "status", "deps", "x"]), more)).map(
     lambda document: json.dumps(document).encode()
 ))  # fmt: skip
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_it_passes_over_state_files_that_are_malformed(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from core.operations.errors import NexusError
+from tests.conftest import examples
 from tests.topics.conftest import Client, texts
 from topics import administration, agent_bus, archive, connections
 from topics.errors import TopicCode
@@ -91,7 +92,7 @@ def test_a_topic_that_goes_on_meanwhile_comes_back_as_it_was(form: Any, ann: Cli
     assert texts(bob.look(topic, include_self=True)) == ["one", "two"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(said=st.lists(bodies, min_size=1, max_size=5), name=bodies.filter(str.strip))
 @example(said=["x\n<!-- nexus-message {} -->\n\n"], name="x")
 @example(said=["x"], name="x\n<!-- nexus-topic {} -->\n")

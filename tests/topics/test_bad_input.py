@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from core.operations import runner
+from tests.conftest import examples
 from tests.topics.conftest import Client
 from topics.models import Peer, Topic, TopicMessage
 from topics.toolset import TOPICS
@@ -124,7 +125,7 @@ JSON = st.recursive(
 FIELDS = sorted({name for operation in TOPICS.operations.values() for name in operation.params.model_fields})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150))
 @given(data=st.data())
 def test_no_arguments_break_a_tool(ann: Client, topic: str, data: st.DataObject) -> None:
     tool = data.draw(st.sampled_from(sorted(name for name, one in TOPICS.operations.items() if one.tool)))

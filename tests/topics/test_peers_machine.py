@@ -199,6 +199,7 @@ class Peers(RuleBasedStateMachine):
         assert dict(Peer.objects.values_list("agent_name", "last_seq")) == self.room.cursors
 
 
+@pytest.mark.hypothesis
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_a_room_does() -> None:
     run_state_machine_as_test(

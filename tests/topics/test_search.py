@@ -10,6 +10,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import examples
 from tests.topics.conftest import Client
 from topics import search
 from topics.models import Topic, TopicMessage
@@ -77,7 +78,7 @@ def test_an_accent_parts_no_words_and_a_text_of_them_holds_nobody_up(ann: Client
     assert result["snippet"].endswith("\ue000c-d\ue001")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 @given(query=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40))
 def test_no_text_breaks_it(ann: Client, topic: str, query: str) -> None:
     if query.strip():
