@@ -1,28 +1,51 @@
-"""Commands of Nexus as processes that start warm: forks of one Python that has imported the libraries.
+"""Commands of Nexus as processes that start warm: forks of a Python that has loaded Nexus.
 
 Hundreds of tests drive real processes, and most of what one of them costs is importing what it is built on, which no
-test is about. The fork server is the standard library's. What it makes is a process of its own, with a pid, an
-environment, a directory and standard streams as it was told, and imports Nexus itself. Tests of the start itself, and
-of what an interpreter is told at its start, start a Python of their own.
+test is about. The fork servers are the standard library's. What they make is a process of its own, with a pid, an
+environment, a directory and standard streams as it was told. There are three, each started when it is first asked
+for: one has the apps of an agent's process, one has all of the hub's, and one has libraries alone, for settings or a
+program of a test's own. None has opened a store or started a thread, and a fork reads settings of its own.
+
+Tests of the start itself, of what a command imports, and of what an interpreter is told at its start, start a Python
+of their own: they give a `command`, or run `sys.executable`.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from multiprocessing import get_context, reduction
+from multiprocessing import forkserver, popen_forkserver, reduction, util
+from multiprocessing.context import set_spawning_popen
+from multiprocessing.process import BaseProcess, current_process
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+from nexus_site.launch import AGENT_COMMANDS
+from tests import preload
+
 ROOT = Path(__file__).parents[1]
-FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.libraries"])
+PROGRAM = ROOT / "manage.py"
+LIBRARIES = "tests.preload.libraries"
+LOADED = {"nexus_site.settings": "tests.preload.hub", "nexus_site.settings_agent": "tests.preload.agents"}
+SERVERS = {module: forkserver.ForkServer() for module in (LIBRARIES, *LOADED.values())}
+for module, server in SERVERS.items():
+    server.set_forkserver_preload([module])
+
+
+def server_of(arguments: Sequence[str], environ: Mapping[str, str], program: Path) -> str:
+    """What is loaded already where a command starts."""
+    if program != PROGRAM:
+        return LIBRARIES
+    is_lean = "".join(arguments[:1]).replace("-", "_") in AGENT_COMMANDS
+    own = "nexus_site.settings_agent" if is_lean else "nexus_site.settings"
+    return LOADED.get(environ.get("DJANGO_SETTINGS_MODULE", own), LIBRARIES)
 
 
 class Process:
@@ -41,7 +64,7 @@ class Process:
         stdout: int = 1,
         stderr: int = 2,
         text: bool = False,
-        program: Path = ROOT / "manage.py",
+        program: Path = PROGRAM,
     ) -> None:
         given: list[int] = []
         with ExitStack() as closing:  # what is the other's only
@@ -60,8 +83,11 @@ class Process:
                     setattr(self, name, os.fdopen(mine, writes if text else f"{writes}b"))
                 given.append(stream)
             streams = [Descriptor(number) for number in given]
-            self._process = FORKS.Process(
-                target=_become, args=([str(program), *arguments], dict(environ), streams), daemon=True
+            self._process = Forked(
+                name=server_of(arguments, environ, program),
+                target=_become,
+                args=([str(program), *arguments], dict(environ), streams),
+                daemon=True,
             )
             self._process.start()
         assert self._process.pid is not None
@@ -97,7 +123,7 @@ def run(
     *,
     given: str = "",
     timeout: float,
-    program: Path = ROOT / "manage.py",
+    program: Path = PROGRAM,
 ) -> subprocess.CompletedProcess[str]:
     """`nexus ARGUMENTS` to its end, with what it reads."""
     with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
@@ -119,6 +145,33 @@ def run(
         for said in (stdout, stderr):
             said.seek(0)
         return subprocess.CompletedProcess(["nexus", *arguments], code, stdout.read(), stderr.read())
+
+
+class Fork(popen_forkserver.Popen):
+    """The standard library's, but for two things: the server is the one that the process is named after, and a fork
+    does not import the main module of the tests."""
+
+    def _launch(self, process: BaseProcess) -> None:
+        told = io.BytesIO()
+        set_spawning_popen(self)
+        try:
+            reduction.dump({"sys_path": sys.path, "dir": str(Path.cwd())}, told)
+            reduction.dump(process, told)
+        finally:
+            set_spawning_popen(None)
+        self.sentinel, pipe = SERVERS[process.name].connect_to_new_process(self._fds)  # type: ignore[attr-defined]
+        self.finalizer = util.Finalize(self, os.close, (self.sentinel,))
+        with os.fdopen(pipe, "wb") as writing:
+            writing.write(told.getbuffer())
+        self.pid = forkserver.read_signed(self.sentinel)
+
+
+class Forked(BaseProcess):
+    _start_method = "forkserver"
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> Fork:
+        return Fork(process)
 
 
 class Descriptor:
@@ -147,4 +200,8 @@ def _become(command: list[str], environ: dict[str, str], streams: list[int]) -> 
     sys.stdout = os.fdopen(1, "w", at_once, errors="surrogateescape", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     sys.argv, sys.path[0] = command, str(Path(command[0]).parent)
+    loaded = current_process().name
+    assert loaded in sys.modules, "the fork server failed to load it"
+    if loaded != LIBRARIES:
+        preload.forget()
     runpy.run_path(command[0], run_name="__main__")

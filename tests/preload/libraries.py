@@ -1,5 +1,5 @@
-"""What the fork server imports once for all processes that start warm: libraries alone, none that looks at settings or
-keeps a thread, an open file or an event loop (Twisted's reactor is one)."""
+"""Libraries alone: none that looks at settings, or keeps a thread, an open file or an event loop (Twisted's reactor is
+one)."""
 
 import gc
 import sys
