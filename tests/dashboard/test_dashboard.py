@@ -14,6 +14,7 @@ import pytest
 import time_machine
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.contrib.messages import get_messages
 from django.db import connection
 from django.http import StreamingHttpResponse
 from django.test import Client, RequestFactory
@@ -475,7 +476,7 @@ def test_it_tells_the_operator_of_answers_until_they_are_read(team: Ids, browser
 def test_it_says_whether_a_message_was_marked_or_is_gone(team: Ids, browser: Client) -> None:
     def marked(message_id: str) -> list[str]:
         page = browser.post(f"/admin/mail/{message_id}/read/", follow=True)
-        return [str(said) for said in page.context["messages"]][-1:]
+        return [str(said) for said in get_messages(page.wsgi_request)][-1:]
 
     browser.post("/admin/speak/", letter(team, to="builder-1"))
     answer = {"project_root": team["root"], "from_agent_id": "builder-1", "subject": "Yes", "body": "done"}

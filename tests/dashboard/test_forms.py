@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.messages import get_messages
 from django.core.exceptions import ValidationError
 from django.test import Client
 from hypothesis import example, given
@@ -171,7 +172,7 @@ def test_it_sends_nobody_to_a_verb_that_people_do_not_have(team: Ids, browser: C
     assert "let an agent register it" in told(browser.post(*wrongs(team)[0]))["body"]
     for path, form in wrongs(team):
         page = browser.post(path, form, follow=True)
-        said = " ".join([*told(page).values(), *map(str, page.context["messages"] if page.context else ())])
+        said = " ".join([*told(page).values(), *map(str, get_messages(page.wsgi_request))])
         names = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", said))
         assert names <= known, (path, said)
 
