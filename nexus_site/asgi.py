@@ -7,15 +7,10 @@ import gc
 import json
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from typing import Any
 
 import django
-from asgiref.sync import ThreadSensitiveContext
 from django.conf import settings
-from django.core.exceptions import RequestAborted
-from django.core.handlers.asgi import ASGIHandler
 from starlette.responses import Response
 
 from core.config import CoreSettings
@@ -37,48 +32,15 @@ from core.operations.replies import Outcome, failure  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
+from nexus_site.serving.django import Django  # noqa: E402
 from nexus_site.serving.proxies import BehindProxies  # noqa: E402
 from nexus_site.serving.turns import InTurn  # noqa: E402
 
 log = logging.getLogger(__name__)
 
 DJANGO_THREADS = 8
-LEFT_SECONDS = 1  # for what serves a client to end once that left
 LOGIN = "/admin/login/"
 HEALTH = {"/healthz", "/readyz", "/metrics"}
-
-
-class Django(ASGIHandler):
-    """Django on a fixed set of threads: its own way holds one for each request, for as long as a wait is parked.
-
-    Each step of a request goes to whichever thread is free, so that none waits for another's slow page while one is.
-    That is sound because a request's steps follow one another, and each begins and ends its own transactions.
-    """
-
-    def __init__(self, threads: int) -> None:
-        super().__init__()
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
-
-    def with_threads(self, threads: int) -> Django:
-        """The same application on threads of its own. To load the middleware anew would scan all static files again."""
-        other = copy(self)
-        other.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
-        return other
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async with ThreadSensitiveContext(executor=self.threads):
-            await self.handle(scope, receive, send)
-
-    async def listen_for_disconnect(self, receive: Any) -> None:
-        """The error that says so and the frame of the request hold each other, and the response with them: until one
-        looks for garbage, if its traceback stays. Nobody asks for it where the request was cancelled meanwhile."""
-        try:
-            await super().listen_for_disconnect(receive)
-        except RequestAborted as left:
-            if task := asyncio.current_task():
-                task.add_done_callback(asyncio.Task.exception)
-            asyncio.get_running_loop().call_later(LEFT_SECONDS, left.with_traceback, None)
-            raise
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:

@@ -7,11 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.test import Client as Browser
 
 from control.models import PoolAgent, PoolWorktree
-from dashboard import page as frame
 from tests.control.playing import at_hand, pool, send, settle, take
 from tests.control.test_worktrees import git
 from tests.dashboard.test_dashboard import queries
@@ -202,10 +200,7 @@ def test_it_leads_who_comes_by_a_forms_address_to_the_page(smith: PoolAgent, bro
         assert answer.headers["Location"] == f"/admin/pool/{smith.pk}/worktree/"
 
 
-def test_it_asks_no_more_queries_of_more_files(
-    smith: PoolAgent, place: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(frame, "in_thread", lambda pool, view: sync_to_async(view)())  # where queries are counted
+def test_it_asks_no_more_queries_of_more_files(smith: PoolAgent, place: Path, browser: Browser) -> None:
     (place / "0").write_text("x")
     few = queries(lambda: look(browser, smith))
     for number in range(30):

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from nexus_site import asgi
-from nexus_site.serving import bounds
+from nexus_site.serving import bounds, django
 from nexus_site.serving.bounds import PIECE_BYTES, Bounded
 from tests.acceptance.hub import START_SECONDS
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
 
 
-class Remembering(asgi.Django):
+class Remembering(django.Django):
     """Every request is answered alike; `seen` is the answer, for as long as somebody holds it."""
 
     seen: weakref.ref[HttpResponse]
@@ -30,7 +29,7 @@ class Remembering(asgi.Django):
 
 
 async def test_it_lets_go_of_an_answer_once_the_client_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asgi, "LEFT_SECONDS", 0.1)
+    monkeypatch.setattr(django, "LEFT_SECONDS", 0.1)
     answering, arrived = asyncio.Event(), [{"type": "http.request", "body": b""}]
 
     async def receive() -> Any:

@@ -1,0 +1,116 @@
+"""Django in the hub: one step on a thread for a page, and none for the middleware of what is asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from copy import copy
+from functools import partial
+from typing import Any
+
+from asgiref.sync import ThreadSensitiveContext, iscoroutinefunction
+from django.conf import settings
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.exception import convert_exception_to_response
+from django.db import close_old_connections, reset_queries
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import Resolver404, ResolverMatch, get_resolver, set_urlconf
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.module_loading import import_string
+
+from core.waiting import in_thread
+
+LEFT_SECONDS = 1  # for what serves a client to end once that left
+
+# They look after the connection of whichever thread is free: `_whole` does, for the one that is used.
+signals.request_started.disconnect(reset_queries)
+signals.request_started.disconnect(close_old_connections)
+signals.request_finished.disconnect(close_old_connections)
+
+
+class Django(ASGIHandler):
+    """Django on a fixed set of threads: its own way takes one for each request, and a step on it for each middleware.
+
+    A page passes the middleware and its view in one step, on whichever thread is free. A view that is asynchronous
+    waits for nobody's thread: the middleware looks at its request on the event loop, where none of it uses the store.
+    """
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
+        classes = [each for each in map(import_string, settings.MIDDLEWARE) if isinstance(each, type)]
+        hooks = [each(_unused) for each in classes if issubclass(each, MiddlewareMixin)]
+        self._before = [hook.process_request for hook in hooks if hasattr(hook, "process_request")]
+        self._after = [hook.process_response for hook in reversed(hooks) if hasattr(hook, "process_response")]
+        self._call = convert_exception_to_response(self._called)
+        _ = get_resolver().url_patterns  # every view is imported now, and not at the first request
+
+    def with_threads(self, threads: int) -> Django:
+        """The same application on threads of its own. To load the middleware anew would scan all static files again."""
+        other = copy(self)
+        other.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
+        return other
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with ThreadSensitiveContext(executor=self.threads):
+            await self.handle(scope, receive, send)
+
+    async def get_response_async(self, request: HttpRequest) -> Any:
+        set_urlconf(settings.ROOT_URLCONF)
+        found = _found(request)
+        if found is None or not iscoroutinefunction(found.func):
+            threads = getattr(found and found.func, "threads", self.threads)
+            return await in_thread(threads, partial(copy_context().run, self._whole, request))
+        request.resolver_match = found
+        response: Any = await self._call(request)  # type: ignore[misc]  # it is asynchronous as what it wraps is
+        response._resource_closers.append(request.close)
+        return response
+
+    def _whole(self, request: HttpRequest) -> HttpResponseBase:
+        """A page, on a thread whose connection to the store may have ended since the last one."""
+        close_old_connections()
+        try:
+            return self.get_response(request)
+        finally:
+            close_old_connections()
+
+    async def _called(self, request: HttpRequest) -> Any:
+        """An asynchronous view's answer, with what the middleware says before and after it."""
+        assert request.resolver_match is not None
+        view, arguments, named = request.resolver_match
+        response = next(filter(None, (look(request) for look in self._before)), None)
+        if response is None:
+            response = await view(request, *arguments, **named)
+        for look in self._after:
+            response = look(request, response)
+        return response
+
+    async def listen_for_disconnect(self, receive: Any) -> None:
+        """The error that says so and the frame of the request hold each other, and the response with them: until one
+        looks for garbage, if its traceback stays. Nobody asks for it where the request was cancelled meanwhile."""
+        try:
+            await super().listen_for_disconnect(receive)
+        except RequestAborted as left:
+            if task := asyncio.current_task():
+                task.add_done_callback(asyncio.Task.exception)
+            asyncio.get_running_loop().call_later(LEFT_SECONDS, left.with_traceback, None)
+            raise
+
+
+def _found(request: HttpRequest) -> ResolverMatch | None:
+    """The view that a request is for."""
+    try:
+        return get_resolver().resolve(request.path_info)
+    except Resolver404:
+        return None
+
+
+def _unused(request: HttpRequest) -> HttpResponseBase:
+    """What middleware would call, if it were called as a whole."""
+    raise AssertionError
