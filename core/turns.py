@@ -74,6 +74,11 @@ class Turns:
         """How many calls wait for their turn."""
         return sum(map(len, self._lines.values()))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is served or waits to be."""
+        return not self._serving and not self._lines
+
     async def enter(self, turn: Turn) -> None:
         """Return when `turn` is given; it is not when this is cancelled."""
         if turn.caller not in self._lines and self._is_free(turn.caller):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -30,7 +29,7 @@ from core.database import store  # noqa: E402
 from core.operations.errors import NexusError  # noqa: E402
 from core.operations.replies import Outcome, failure  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
-from nexus_site.serving import metrics  # noqa: E402
+from nexus_site.serving import garbage, metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 from nexus_site.serving.django import Django  # noqa: E402
 from nexus_site.serving.proxies import BehindProxies  # noqa: E402
@@ -114,10 +113,10 @@ class Hub:
         except Exception as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
+        works = [garbage.collect, *(work for app in nexus_apps() for work in app.workers())]
+        tasks = [asyncio.create_task(work()) for work in works]
         for task in tasks:
             task.add_done_callback(_tell_of_failure)
-        gc.freeze()  # what is there stays: a client's heap of JSON must not have all of it searched for garbage
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:

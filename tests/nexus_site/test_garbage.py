@@ -1,0 +1,70 @@
+"""When a hub searches for garbage."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from core.turns import Turn, turns
+from nexus_site.serving import garbage
+
+
+@pytest.fixture
+async def searched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
+    """The generations that were searched since the hub looks after garbage."""
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(garbage, "OBJECTS", 100)
+    generations: list[int] = []
+
+    def note(phase: str, about: dict[str, Any]) -> None:
+        if phase == "stop":
+            generations.append(about["generation"])
+
+    before = gc.get_threshold()
+    collecting = asyncio.create_task(garbage.collect())
+    await asyncio.sleep(0)
+    gc.callbacks.append(note)
+    yield generations
+    gc.callbacks.remove(note)
+    collecting.cancel()
+    await asyncio.gather(collecting, return_exceptions=True)
+    gc.unfreeze()
+    assert gc.get_threshold() == before
+
+
+def objects(count: int) -> list[list[int]]:
+    return [[number] for number in range(count)]
+
+
+async def test_a_full_search_waits_while_a_call_is_served(searched: list[int]) -> None:
+    turn = Turn(turns(), "ann")
+    await turn.take()
+    kept = objects(garbage.OBJECTS * garbage.SEARCHES * 3)
+    assert 1 in searched
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert 2 not in searched
+    turn.give_back()
+    while 2 not in searched:
+        await asyncio.sleep(0.001)
+    assert kept
+
+
+async def test_it_does_not_wait_for_ever(searched: list[int]) -> None:
+    turn = Turn(turns(), "ann")
+    await turn.take()
+    kept = objects(garbage.OBJECTS * garbage.SEARCHES * 2 * garbage.MOST_DEFERRED)
+    while 2 not in searched:
+        await asyncio.sleep(0.001)
+    assert turn.held and kept
+    turn.give_back()
+
+
+async def test_an_idle_hub_searches_for_nothing(searched: list[int]) -> None:
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+    assert 2 not in searched
