@@ -48,8 +48,8 @@ def signalled(home: Path, at: str, number: int, finalizer: str, *words: str) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("at", "finalizer"), [("django", "no"), ("nexus_site.serving.daphne", "yes")])
-def test_a_hub_ends_at_a_signal_in_its_first_moments(tmp_path: Path, at: str, finalizer: str, number: int) -> None:
-    done = signalled(tmp_path / "home", at, number, finalizer, "serve", "--port", "0")
+def test_a_hub_ends_at_a_signal_in_its_first_moments(home: Path, at: str, finalizer: str, number: int) -> None:
+    done = signalled(home, at, number, finalizer, "serve", "--port", "0")
     assert done.returncode == 0, done.stderr
 
 
@@ -95,13 +95,13 @@ def test_a_second_interrupt_does_not_disturb_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["settings"], ["settings", "--help"], ["version"]])
-def test_a_command_says_nothing_of_a_reader_that_has_seen_enough(tmp_path: Path, words: list[str]) -> None:
+def test_a_command_says_nothing_of_a_reader_that_has_seen_enough(home: Path, words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as closed:
         done = subprocess.run(
             [sys.executable, str(ROOT / "manage.py"), *words],
-            env=environment(tmp_path / "home"),
+            env=environment(home),
             stdout=closed,
             stderr=subprocess.PIPE,
             timeout=START_SECONDS,

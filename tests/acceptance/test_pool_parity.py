@@ -123,9 +123,9 @@ async def test_every_transport_gives_the_same_answers(hub: Hub, key: str) -> Non
             assert known == expected, (transport, name, given)
 
 
-def test_a_process_without_a_pool_says_so(hub: Hub, tmp_path: Path) -> None:
+def test_a_process_without_a_pool_says_so(home: Path) -> None:
     """The operations are there; the pool is not."""
-    with serving(tmp_path / "home") as other:
+    with serving(home) as other:
         envelope = httpx.post(f"{other.url}/api/v1/control/operations/pool_list_agents", json={}).json()
         error = envelope["error"]
         assert error["code"] == "POOL_OFF" and "NEXUS_CONTROL=true" in error["message"]

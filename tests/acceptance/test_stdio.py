@@ -16,6 +16,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
+from tests.conftest import Furnish
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def server(home: Path) -> Iterator[Raw]:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Raw]:
+def lasting(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Raw]:
     """One process for all that must not harm it."""
-    with Raw(tmp_path_factory.mktemp("lasting")) as raw:
+    with Raw(furnish(tmp_path_factory.mktemp("lasting") / "home")) as raw:
         raw.greet()
         yield raw
 

@@ -53,17 +53,17 @@ def test_it_ends_at_a_question(tmp_path: Path, command: list[str], keys: str, co
     assert list(project.iterdir()) == []
 
 
-def test_it_drops_a_message_that_was_being_typed(tmp_path: Path) -> None:
+def test_it_drops_a_message_that_was_being_typed(home: Path, tmp_path: Path) -> None:
     send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
     for line, keys, code, said in (("half\n", CTRL_C, 130, "Interrupted"), ("", CTRL_D, 1, "No text was typed")):
-        with Terminal(tmp_path / "home", *send) as screen:
+        with Terminal(home, *send) as screen:
             screen.wait_for("Ctrl-C drops it.\n")
             if line:
                 screen.give(line)
             screen.answer(keys)
             assert screen.end() == code
             assert said in last(screen)[-1]
-    assert nexus(tmp_path / "home", "inbox", "bob").returncode != 0
+    assert nexus(home, "inbox", "bob").returncode != 0
 
 
 def test_it_sends_what_was_typed(home: Path, tmp_path: Path) -> None:

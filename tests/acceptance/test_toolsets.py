@@ -19,6 +19,7 @@ from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import environment, pipes
 from tests.acceptance.test_mcp_http import HELLO, JSON_RPC
+from tests.conftest import Furnish
 
 TOYS = {"toy_add", "toy_list"}
 
@@ -29,8 +30,8 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hub(command: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with hubs.serving(tmp_path_factory.mktemp("home"), program=command) as served:
+def hub(command: Path, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+    with hubs.serving(furnish(tmp_path_factory.mktemp("hub") / "home"), program=command) as served:
         yield served
 
 

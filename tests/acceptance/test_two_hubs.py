@@ -38,7 +38,7 @@ FLAGS = ("--reaper", "--max-wait-timeout-seconds", "120", "--handoff-lease-ttl-s
 def migrated(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home whose database is an empty store."""
     home = tmp_path_factory.mktemp("migrated")
-    assert nexus(home, "agents", "list", NEXUS_DATABASE_URL=database_of(home, cluster.url)).stdout == "none\n"
+    assert nexus(home, "webhooks", NEXUS_DATABASE_URL=database_of(home, cluster.url)).stdout == "none\n"
     return home
 
 

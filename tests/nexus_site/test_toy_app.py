@@ -14,6 +14,7 @@ from mcp.client.client import Client
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import ROOT, Hub
 from tests.acceptance.processes import environment, pipes
+from tests.conftest import Furnish
 from tests.toy_app import plant, run
 
 pytestmark = pytest.mark.sqlite  # its processes have a home of their own, and the store in it
@@ -25,8 +26,8 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hub(command: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    with hubs.serving(tmp_path_factory.mktemp("home"), program=command) as served:
+def hub(command: Path, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+    with hubs.serving(furnish(tmp_path_factory.mktemp("hub") / "home"), program=command) as served:
         yield served
 
 
