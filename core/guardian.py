@@ -1,6 +1,7 @@
 """Runs a program and leaves nothing of it behind: guardian.py LIFELINE SCRATCH COMMAND…
 
-core/processes.py starts it by its file, with the standard library alone.
+core/processes.py starts it by its file, with the standard library alone, and one for each program. So it imports
+little: `signal` brings enum, contextlib and collections.abc bring collections, and these take as long as Python's start.
 
 It ends when the program does, or when nobody holds the other end of LIFELINE (a pipe's descriptor) any more: however
 who started it went, the kernel closes that. Then everything that the program started is killed, daemons too, and
@@ -9,15 +10,19 @@ SCRATCH, a directory, is removed. Its exit code is the program's.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 import os
 import select
-import signal
 import sys
 import time
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+else:
+    import _signal as signal
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 NOT_FOUND = 127
@@ -116,15 +121,19 @@ def kill_all(seconds: float = math.inf) -> set[int]:
 
 
 def _attempt(kill: Callable[[int, int], None], pid: int, number: int) -> None:
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105
         kill(pid, number)
+    except OSError:
+        pass
 
 
 def _reaped() -> list[tuple[int, int]]:
     ended = []
-    with contextlib.suppress(ChildProcessError):
+    try:
         while (one := os.waitpid(-1, os.WNOHANG))[0]:
             ended.append(one)
+    except ChildProcessError:
+        pass
     return ended
 
 
@@ -138,23 +147,27 @@ def _has_children() -> bool:
 
 def _children(parent: int) -> list[int]:
     """Of a process of one thread; cheap, and so close to now as a look can be. None where Linux does not tell."""
-    with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children") as opened:
-        return [int(pid) for pid in opened.read().split()]
-    return []
+    try:
+        with open(f"/proc/{parent}/task/{parent}/children") as opened:
+            return [int(pid) for pid in opened.read().split()]
+    except OSError:
+        return []
 
 
 def _descendants(root: int) -> set[int]:
     """Every living process below this one, as Linux tells; elsewhere the process group is all that is known."""
     children: dict[int, list[int]] = {}
     dead: set[int] = set()
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as opened:
+    for name in _listed("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as opened:
                     state, parent = opened.read().rpartition(b")")[2].split()[:2]
-                    children.setdefault(int(parent), []).append(int(name))
-                    if state in b"ZX":
-                        dead.add(int(name))
+            except (OSError, ValueError):  # it went meanwhile
+                continue
+            children.setdefault(int(parent), []).append(int(name))
+            if state in b"ZX":
+                dead.add(int(name))
     found: set[int] = set()
     pending = [root]
     while pending:
@@ -163,6 +176,13 @@ def _descendants(root: int) -> set[int]:
                 found.add(child)
                 pending.append(child)
     return found - dead
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def adopt() -> None:
