@@ -1,7 +1,7 @@
 """Runs a program and leaves nothing of it behind: guardian.py LIFELINE SCRATCH COMMAND…
 
-core/processes.py starts it by its file, with the standard library alone, and one for each program. So it imports
-little: `signal` brings enum, contextlib and collections.abc bring collections, and these take as long as Python's start.
+core/processes.py starts it by its file, with the standard library alone, one for each program. So it imports little:
+`signal` brings enum, contextlib and collections.abc bring collections, and these take as long as Python itself.
 
 It ends when the program does, or when nobody holds the other end of LIFELINE (a pipe's descriptor) any more: however
 who started it went, the kernel closes that. Then everything that the program started is killed, daemons too, and
