@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.hub import ROOT, START_SECONDS, Hub, start
+from tests import warm
+from tests.acceptance.hub import START_SECONDS, Hub, start
+from tests.acceptance.processes import environment
 from tests.browser import scene
 from tests.browser.conftest import Ids
 from tests.browser.scene import Does
@@ -40,18 +40,19 @@ def say(do: Does, root: str, subject: str) -> None:
     do("message_create", project_root=root, from_agent_id="planner", subject=subject, body="x")
 
 
-def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub) -> None:
+def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub, tmp_path: Path) -> None:
     page.goto("/admin/board/")
     expect(page.locator("[data-live]")).to_have_attribute("data-state", "live")
-    env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    command = [sys.executable, "manage.py", "demo", "--rounds", "3", "--pause", "0.05", "--home", str(hub.home)]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as demo:
-        expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
-        demo.terminate()  # what else it plays does not come to this page
-        output, _ = demo.communicate(timeout=START_SECONDS)
-    assert "Traceback" not in output, output
+    said = tmp_path / "said"
+    with said.open("w") as output:
+        command = ["demo", "--rounds", "3", "--pause", "0.05", "--home", str(hub.home)]
+        demo = warm.Process(command, environment(hub.home), stdout=output.fileno(), stderr=subprocess.STDOUT)
+        try:
+            expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
+        finally:
+            demo.terminate()  # what else it plays does not come to this page
+            demo.wait(START_SECONDS)
+    assert "Traceback" not in said.read_text()
     page.goto("/admin/")
     minutes = page.locator(".nx-bars title").filter(has_text=re.compile(r"^[1-9]\d* messages?, [01] min ago"))
     expect(minutes).not_to_have_count(0)  # the last minute's, or the one's before where it ended meanwhile
