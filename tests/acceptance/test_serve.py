@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -13,14 +12,14 @@ import httpx
 import pytest
 
 from core.instance import running
-from tests import warm
-from tests.acceptance.hub import START_SECONDS, Hub, serving, start
+from tests.acceptance.hub import Hub, serving, start
+from tests.acceptance.processes import nexus
 from tests.ports import free_port
 
 
-def refused(*flags: str) -> str:
+def refused(home: Path, *flags: str) -> str:
     """What `serve` says when it does not start; it must end with exit code 1."""
-    ended = warm.run(["serve", *flags], os.environ, timeout=START_SECONDS)
+    ended = nexus(home, "serve", *flags)
     assert ended.returncode == 1, ended.stdout
     said: str = ended.stderr
     assert "Traceback" not in said
@@ -48,20 +47,18 @@ def test_it_serves_the_admins_static_files(hub: Hub) -> None:
 
 def test_it_refuses_a_second_server_over_the_same_home_and_names_the_first(hub: Hub) -> None:
     for port in ("0", str(hub.address[1])):  # the home is the reason, even where the port is taken, too
-        said = refused("--port", port, "--home", str(hub.home))
+        said = refused(hub.home, "--port", port)
         assert "CONFIG_ERROR" in said and str(hub.process.pid) in said
     holder = running(hub.home)
     assert holder is not None and (holder.pid, holder.port) == (hub.process.pid, hub.address[1])
 
 
-def test_it_tells_what_is_wrong_with_an_address(hub: Hub, tmp_path: Path) -> None:
-    assert f"(process {hub.process.pid}) listens there already" in refused(
-        "--port", str(hub.address[1]), "--home", str(tmp_path)
-    )
-    assert "nowhere.invalid" in refused("--host", "nowhere.invalid", "--home", str(tmp_path))
+def test_it_tells_what_is_wrong_with_an_address(hub: Hub, home: Path) -> None:
+    assert f"(process {hub.process.pid}) listens there already" in refused(home, "--port", str(hub.address[1]))
+    assert "nowhere.invalid" in refused(home, "--host", "nowhere.invalid")
     for port in ("65536", "abc"):
-        assert "CONFIG_ERROR: argument --port: use a whole" in refused("--port", port, "--home", str(tmp_path))
-    assert "WORKSPACE_UNRESOLVED" in refused("--home", str(tmp_path), "--project-root", str(tmp_path / "none"))
+        assert "CONFIG_ERROR: argument --port: use a whole" in refused(home, "--port", port)
+    assert "WORKSPACE_UNRESOLVED" in refused(home, "--project-root", str(home / "none"))
 
 
 def test_it_knows_the_project_it_was_given(home: Path, tmp_path: Path) -> None:
@@ -83,11 +80,11 @@ def test_it_makes_one_signing_key_that_only_its_owner_reads(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b" \n", b"\xff\x00\xfe" * 20])
-def test_it_says_what_to_do_about_a_damaged_signing_key(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / "secret_key").write_bytes(damage)
-    said = refused("--port", "0", "--home", str(tmp_path))
-    assert "CONFIG_ERROR" in said and f"{tmp_path / 'secret_key'} holds no signing key. Delete it" in said
-    assert (tmp_path / "secret_key").read_bytes() == damage
+def test_it_says_what_to_do_about_a_damaged_signing_key(home: Path, damage: bytes) -> None:
+    (home / "secret_key").write_bytes(damage)
+    said = refused(home, "--port", "0")
+    assert "CONFIG_ERROR" in said and f"{home / 'secret_key'} holds no signing key. Delete it" in said
+    assert (home / "secret_key").read_bytes() == damage
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
