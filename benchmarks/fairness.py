@@ -36,6 +36,7 @@ AFTER_SECONDS = 60  # behind which memory is looked at again
 PACE_SECONDS = 0.02  # between two measured calls
 QUIET_SECONDS = 5  # of a quiet run
 SLOW_GLOB = "/".join(["**", "*a*a*a*a*"] * 12)
+FOREIGN_TASKS = 5000  # some 4 MB
 FILES = 500  # long paths that a slow glob is compared with
 
 
@@ -243,16 +244,17 @@ async def slow_globs(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[N
 @asynccontextmanager
 async def foreign_plan(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
     """One `task_list` over a large `.nexus` file that another program wrote."""
-    async with httpx.AsyncClient(base_url=setting.hub.url, timeout=120) as operator:
-        made = {"project_root": str(setting.project), "topic": "t", "issues": ["i"], "research_summary": ""}
-        (await operator.post("/api/v1/planning/operations/plan_start", json=made)).raise_for_status()
-    for file in (setting.project / ".nexus").rglob("*.json"):
-        content = json.loads(file.read_text())
-        if isinstance(content, dict):
-            content["foreign"] = [{"id": f"x{n}", "text": "y" * 60, "of": [n, [n, [n]]]} for n in range(200_000)]
-            file.write_text(json.dumps(content))
-    wanted = {"project_root": str(setting.project)}
-    figures["loaded while"] = _ended(_flooder(setting, "planning/operations/task_list", wanted, 1), figures)
+    project = {"project_root": str(setting.project)}
+    task = {"title": "t", "context": "y" * 600, "approach": "a", "acceptance": "a", "risk": "r", "plan_issue": 1}
+    async with httpx.AsyncClient(base_url=f"{setting.hub.url}/api/v1/planning/operations", timeout=120) as operator:
+        plan = {"topic": "t", "issues": ["i"], "research_summary": ""}
+        (await operator.post("/plan_start", json=project | plan)).raise_for_status()
+        (await operator.post("/task_add", json=project | task)).raise_for_status()
+    file = setting.project / ".nexus/state/tasks.json"
+    content = json.loads(file.read_text())
+    content["tasks"] = [{**content["tasks"][0], "id": number} for number in range(1, FOREIGN_TASKS + 1)]
+    file.write_text(json.dumps(content))
+    figures["loaded while"] = _ended(_flooder(setting, "planning/operations/task_list", project, 1), figures)
     yield
 
 
