@@ -28,7 +28,8 @@ from core.operations import outside, runner
 from core.operations.caller import LOCAL_OPERATOR, Caller
 from dashboard import site
 from dashboard.throttle import FREE, Throttle
-from nexus_site.asgi import DJANGO_THREADS, Django, Hub
+from nexus_site.asgi import DJANGO_THREADS, Hub
+from nexus_site.serving.django import Django
 from tests.control.pool import create
 from tests.control.wire import TOKEN
 
