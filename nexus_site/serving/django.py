@@ -24,11 +24,11 @@ from django.utils.module_loading import import_string
 from core.waiting import in_thread
 
 LEFT_SECONDS = 1  # for what serves a client to end once that left
-
-# They look after the connection of whichever thread is free: `_whole` does, for the one that is used.
-signals.request_started.disconnect(reset_queries)
-signals.request_started.disconnect(close_old_connections)
-signals.request_finished.disconnect(close_old_connections)
+CONNECTIONS = (  # they look after that of whichever thread is free: `_whole` does, for the one that is used
+    (signals.request_started, reset_queries),
+    (signals.request_started, close_old_connections),
+    (signals.request_finished, close_old_connections),
+)
 
 
 class Django(ASGIHandler):
@@ -46,6 +46,8 @@ class Django(ASGIHandler):
         self._before = [hook.process_request for hook in hooks if hasattr(hook, "process_request")]
         self._after = [hook.process_response for hook in reversed(hooks) if hasattr(hook, "process_response")]
         self._call = convert_exception_to_response(self._called)
+        for signal, receiver in CONNECTIONS:
+            signal.disconnect(receiver)
         _ = get_resolver().url_patterns  # every view is imported now, and not at the first request
 
     def with_threads(self, threads: int) -> Django:
