@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from coordination import overlong
-from coordination.log.selectors import events_after, newest_event_id
+from coordination.log.selectors import events_after, keys_of, newest_event_id
 from coordination.lookups import agent_of_key_hash
 from coordination.models import Agent, Event
 from coordination.services import agents, audit, limits
@@ -39,6 +39,9 @@ class Coordination:
 
     def newest_event_id(self) -> int:
         return newest_event_id()
+
+    def keys_of(self, event: Event) -> Collection[Hashable]:
+        return keys_of(event)
 
     def events_after(self, event_id: int, limit: int) -> Sequence[Event]:
         return events_after(event_id, limit)

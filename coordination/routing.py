@@ -336,3 +336,10 @@ def is_shown_to(
         return is_eligible(target, agent, created_at=created_at, now=now)
     except (KeyError, TypeError, ValueError, OverflowError):
         return False
+
+
+def only_shown_to(*, visibility: str | None, target: Target | None, actor: str | None) -> frozenset[str] | None:
+    """The ids of the only agents that may see an item, as far as it tells by itself; None where it depends on more."""
+    if visibility in (None, Visibility.PUBLIC) or target is None or target.get("strategy") != Strategy.DIRECT:
+        return None
+    return frozenset(agent for agent in (target.get("agent_id"), actor) if isinstance(agent, str))

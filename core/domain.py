@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,9 @@ class Domain(Protocol):
 
     def newest_event_id(self) -> int:
         """The id of the newest event; 0 when there is none."""
+
+    def keys_of(self, event: Any) -> Collection[Hashable]:
+        """Under which keys those who wait look out for an event."""
 
     def events_after(self, event_id: int, limit: int) -> Sequence[Any]:
         """The next events of the log, in order."""

@@ -12,8 +12,8 @@ import contextlib
 import math
 import random
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -36,6 +36,8 @@ CROWD = 64  # parked waits from which on their ends are spread out
 SPREAD_SECONDS = 0.001  # for each of them
 MOST_SPREAD = 2.0, 0.1  # seconds, and share of a wait's own time
 KEPT = 100  # of the events that were told, the last: for who is about to park
+
+EVERY: frozenset[Hashable] = frozenset(["every event"])  # the key of waits that are asked about each
 
 # One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
 WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
@@ -79,11 +81,26 @@ def with_store(function: Callable[[], T]) -> T:
         store().release()
 
 
+class Interest:
+    """Which events a wait is interested in: those that have one of its keys, and that `admits` admits.
+
+    Whom an event concerns is looked up by the keys that the domain finds in it: what it costs does not grow with who
+    waits for something else. A wait that gives a plain function instead is asked about every event.
+    """
+
+    def __init__(self, keys: Iterable[Hashable], admits: Callable[[Any], bool]) -> None:
+        self.keys, self.admits = frozenset(keys), admits
+
+    def __call__(self, event: Any) -> bool:
+        return not self.keys.isdisjoint(domain().keys_of(event)) and self.admits(event)
+
+
 class Parked:
     """One wait: the events it is interested in, and whether one has come."""
 
     def __init__(self, interested: Callable[[Any], bool]) -> None:
-        self.interested = interested
+        keyed = interested if isinstance(interested, Interest) else Interest(EVERY, interested)
+        self.keys, self.admits = keyed.keys, keyed.admits
         self.woken = asyncio.Event()
 
     async def wait(self, seconds: float) -> bool:
@@ -105,6 +122,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self.parked: set[Parked] = set()
+        self._by_key: defaultdict[Hashable, set[Parked]] = defaultdict(set)
         self.closing = False  # the server goes down: a wait answers with what it has
         self._news: deque[Any] = deque()  # what this process committed, from whichever thread
         self._called = False
@@ -120,6 +138,8 @@ class Waiter:
         """Be woken by every event from here on that `interested` admits; look at the store after entering."""
         wait = Parked(interested)
         self.parked.add(wait)
+        for key in wait.keys:
+            self._by_key[key].add(wait)
         try:
             if self._watching is None or self._watching.done():
                 self._primed = asyncio.get_running_loop().create_future()
@@ -129,6 +149,10 @@ class Waiter:
             yield wait
         finally:
             self.parked.discard(wait)
+            for key in wait.keys:
+                self._by_key[key].discard(wait)
+                if not self._by_key[key]:
+                    del self._by_key[key]
             if not self.parked:
                 self._unread.set()
 
@@ -217,9 +241,10 @@ class Waiter:
             self._kept_from = self._kept[0].event_id
         self._kept.append(event)
         self._seen = event.event_id
-        for wait in self.parked:
-            if wait.interested(event):
-                wait.woken.set()
+        for key in (*domain().keys_of(event), *EVERY):
+            for wait in self._by_key.get(key, ()):
+                if wait.admits(event):
+                    wait.woken.set()
 
     def _wake_all(self) -> None:
         for wait in self.parked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -10,11 +10,12 @@ from functools import cache
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 
 from coordination.models import Event
-from coordination.routing import Profile, is_shown_to
+from coordination.routing import Profile, is_shown_to, only_shown_to
 from coordination.selectors import profile_of
 from core.clock import now
 from core.database.prepared import Select, Slot
 from core.limits import fitting
+from core.waiting import Interest
 
 EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
@@ -120,18 +121,26 @@ def event_visible(event: Event, agent: Profile, moment: datetime) -> bool:
     )
 
 
-def event_interest(workspace_id: str, stream: str, filters: Mapping[str, str]) -> Callable[[Event], bool]:
-    """A predicate over new events: worth another look for a wait on this stream with these filters."""
+def event_interest(workspace_id: str, stream: str, agent_id: str, filters: Mapping[str, str]) -> Interest:
+    """The new events that are worth another look for an agent's wait on this stream with these filters."""
     columns = _columns(filters)
 
-    def interested(event: Event) -> bool:
-        return (
-            event.workspace_id == workspace_id
-            and event.stream == stream
-            and all(getattr(event, name) == value for name, value in columns.items())
-        )
+    def admits(event: Event) -> bool:
+        return all(getattr(event, name) == value for name, value in columns.items())
 
-    return interested
+    return Interest(interest_keys(workspace_id, [stream], agent_id), admits)
+
+
+def interest_keys(workspace_id: str, streams: Iterable[str], agent_id: str) -> list[tuple[str, ...]]:
+    """The keys of the events of some streams that an agent may see, as `keys_of` gives them."""
+    return [key for stream in streams for key in ((workspace_id, stream), (workspace_id, stream, agent_id))]
+
+
+def keys_of(event: Event) -> list[tuple[str | None, ...]]:
+    """Its workspace and stream: with the agents who alone may see it, or without."""
+    place = (event.workspace_id, event.stream)
+    agents = only_shown_to(visibility=event.visibility, target=event.target, actor=event.actor_agent_id)
+    return [place] if agents is None else [(*place, agent) for agent in agents]
 
 
 def _columns(filters: Mapping[str, str]) -> dict[str, str]:

@@ -116,7 +116,7 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
     wait=Wait[EventWait](
         timeout=lambda p: p.timeout_seconds or 0,
         interested=lambda p: selectors.event_interest(
-            workspaces.locate(p.project_root).workspace_id, p.stream, p.chosen
+            workspaces.locate(p.project_root).workspace_id, p.stream, p.agent_id, p.chosen
         ),
         look=lambda p, caller: _events(p),
         done=lambda data: bool(data["events"]),

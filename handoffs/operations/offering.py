@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
@@ -10,7 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.models import Event
+from coordination.log.selectors import interest_keys
 from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, SessionId, SessionSecret
 from coordination.rows import Duplicate
 from coordination.services import workspaces
@@ -21,6 +20,7 @@ from core.operations.errors import Code
 from core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
 from core.operations.registry import Wait
 from core.operations.shapes import Time
+from core.waiting import Interest
 from handoffs import selectors, services, work
 from handoffs.expiry import record_expiries
 from handoffs.models import STREAM
@@ -136,14 +136,10 @@ class HandoffListAvailable(Params):
     ready_only: Annotated[bool, Field(description="Leave out those whose planned task cannot begin yet.")] = False
 
 
-def _handoff_events(p: HandoffListAvailable) -> Callable[[Event], bool]:
+def _handoff_events(p: HandoffListAvailable) -> Interest:
     workspace_id = workspaces.locate(p.project_root).workspace_id
     streams = {STREAM, *work.streams()} if p.ready_only else {STREAM}
-
-    def interested(event: Event) -> bool:
-        return event.stream in streams and event.workspace_id == workspace_id
-
-    return interested
+    return Interest(interest_keys(workspace_id, streams, p.agent_id), lambda event: True)
 
 
 class OfferPage(TypedDict):

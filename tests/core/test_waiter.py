@@ -154,6 +154,37 @@ async def test_it_does_not_look_again_before_something_has_come(project: str, mo
         assert names(await page_of(wait)) == ["second"]
 
 
+async def test_a_direct_message_wakes_those_whom_it_concerns_alone(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_thread = waiting.in_thread
+    looks: list[Any] = []
+
+    async def noted(pool: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
+        seen = await in_thread(pool, function)
+        looks.extend([seen] if isinstance(seen, tuple) else [])
+        return seen
+
+    for number in range(20):
+        assert (await arun(LOCAL, "agent_register", {"agent_id": f"agent-{number}"}))["ok"]
+    await put(project)
+    newest = await asyncio.to_thread(domain().newest_event_id)
+    crowd = [follow(project, agent_id=f"agent-{number}", cursor=newest) for number in range(20)]
+    await parked(20)
+    together = threading.Barrier(4)
+    await asyncio.gather(*(in_thread(waiting.READERS, partial(together.wait, LONG)) for _ in range(4)))
+    monkeypatch.setattr(waiting, "in_thread", noted)
+    letter = {"project_root": project, "subject": "s", "body": "b", "from_agent_id": "agent-0"}
+    target = {"strategy": "direct", "agent_id": "agent-7"}
+    assert (await arun(LOCAL, "message_create", {**letter, "target": target}))["ok"]
+    concerned = await asyncio.gather(page_of(crowd[0]), page_of(crowd[7]))
+    assert [len(page["events"]) for page in concerned] == [1, 1]
+    assert len(looks) == 2 and not any(crowd[number].done() for number in range(20) if number not in (0, 7))
+    assert (await arun(LOCAL, "message_create", letter))["ok"]
+    for number in set(range(20)) - {0, 7}:
+        assert len((await page_of(crowd[number]))["events"]) == 1
+
+
 async def test_it_misses_nothing_while_many_follow_and_many_write(project: str) -> None:
     async def followed(wanted: int) -> list[str]:
         seen: list[str] = []
