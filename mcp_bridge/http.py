@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from core import waiting
-from core.access import ConnectionInfo, aidentify
+from core.access import ConnectionInfo, identify
 from core.operations import toolsets
 from core.operations.caller import Caller
 from core.operations.errors import Code, invalid
@@ -79,10 +79,8 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            caller = await aidentify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
+            caller, named, choice = await waiting.in_thread(waiting.AUTHENTICATION, partial(_who, scope))
             assert caller.agent_id is not None
-            named = _named(scope)
-            choice = named or await _stored(caller.agent_id)
         except Exception as error:
             body, status = explain(error)
             if status == 401 and _is_browser(scope):
@@ -100,7 +98,7 @@ class McpEndpoint:
         await serving.handle_request(
             {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice},
             receive,
-            self._noting_session(caller.agent_id, self._manager, send),
+            _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)),
         )
 
     def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
@@ -119,6 +117,20 @@ class McpEndpoint:
             await send(message)
 
         return noting
+
+
+def _begun_at_once(send: Send) -> Send:
+    """`send`, which begins a stream with a comment: a server sends the head of an answer with the first of its body,
+    and a client that waits for the head would wait for the first event."""
+
+    async def sending(message: Message) -> None:
+        await send(message)
+        if message["type"] == "http.response.start":
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            if kind.startswith("text/event-stream"):
+                await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+
+    return sending
 
 
 def _is_browser(scope: Scope) -> bool:
@@ -157,8 +169,12 @@ def _choice(context: Context) -> Choice:
     return choice
 
 
-async def _stored(agent_id: str) -> Choice:
-    return await waiting.in_thread(waiting.AUTHENTICATION, partial(choices.of_agent, agent_id))
+def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
+    """The caller, the choice that the URL makes, and the one that holds. Raises as `identify` and `_named` do."""
+    caller = identify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
+    assert caller.agent_id is not None
+    named = _named(scope)
+    return caller, named, named or choices.of_agent(caller.agent_id)
 
 
 def _named(scope: Scope) -> Choice | None:

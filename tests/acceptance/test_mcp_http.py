@@ -148,6 +148,14 @@ def test_a_call_that_is_not_plain_is_left_to_the_sdk_and_answered_alike(hub: Hub
     assert refused["error"]["code"] == INVALID_PARAMS
 
 
+def test_a_stream_begins_before_anything_has_happened(hub: Hub, keys: list[str]) -> None:
+    session = post(hub, keys[0], "initialize", **HELLO).headers["mcp-session-id"]
+    headers = {"x-api-key": keys[0], "accept": "text/event-stream", "mcp-session-id": session}
+    with httpx.stream("GET", f"{hub.url}/mcp", headers=headers, timeout=START_SECONDS) as stream:
+        assert stream.status_code == 200
+        assert next(stream.iter_bytes()) == b": open\n\n"
+
+
 def test_operators_operations_are_no_tools(hub: Hub, keys: list[str]) -> None:
     session = post(hub, keys[0], "initialize", **HELLO).headers["mcp-session-id"]
     answer = post(hub, keys[0], "tools/call", session, name="agent_key_issue", arguments={"agent_id": "reviewer"})
