@@ -1,0 +1,194 @@
+"""A team at work on one hub over MCP: each agent waits for events, sends messages, and pulls and acknowledges its own.
+
+python -m benchmarks.team                      # 20 agents at 1 message a second, 100 at 0.5
+python -m benchmarks.team --team 300x0.15 --seconds 30
+python -m benchmarks.team --quick --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from benchmarks.fairness import DAPHNE
+from benchmarks.hub import Server, key, running
+
+PROTOCOL = "2025-06-18"
+WAIT_SECONDS = 25
+WARM_SECONDS = 3  # behind which is measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--team", action="append", help="agents x messages a second of each; may be given again")
+    parser.add_argument("--seconds", type=float, default=20, help="measured (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="five agents for two seconds, to see that it works")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    teams, seconds = options.team or ["20x1", "100x0.5"], options.seconds
+    if options.quick:
+        teams, seconds = ["5x1"], 2
+    figures = {}
+    for team in teams:
+        agents, _, rate = team.partition("x")
+        figures[team] = asyncio.run(measure(int(agents), float(rate), seconds))
+    print(json.dumps(figures, indent=2) if options.json else table(figures))
+
+
+async def measure(agents: int, rate: float, seconds: float) -> dict[str, float]:
+    """The figures of one team: times in ms, messages a second, the hub's CPU a message."""
+    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
+        project = Path(scratch, "project")
+        project.mkdir()
+        with running(DAPHNE, Path(scratch, "home")) as hub:
+            async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
+                keys = [await key(operator, f"agent-{number}") for number in range(agents)]
+            team = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
+            for agent in team:
+                await agent.begin()
+            work = [asyncio.create_task(job) for agent in team for job in (agent.listen(), agent.send(team, rate))]
+            await asyncio.sleep(WARM_SECONDS)
+            before, started = hub.cpu_seconds(), time.monotonic()
+            for agent in team:
+                agent.sent.clear()
+                agent.pulled.clear()
+            await asyncio.sleep(seconds)
+            cpu, lasted = hub.cpu_seconds() - before, time.monotonic() - started
+            sent = sorted(itertools.chain(*(agent.sent for agent in team)))
+            pulled = sorted(itertools.chain(*(agent.pulled for agent in team)))
+            for task in work:
+                task.cancel()
+            for failed in await asyncio.gather(*work, return_exceptions=True):
+                if not isinstance(failed, asyncio.CancelledError):
+                    raise failed or RuntimeError("an agent stopped")
+            figures = {"messages a second": len(sent) / lasted, "asked for": agents * rate}
+            figures |= {f"send {name}": value for name, value in _spread(sent).items()}
+            figures |= {f"to pulled {name}": value for name, value in _spread(pulled).items()}
+            figures["hub's CPU a message, ms"] = cpu / max(len(sent), 1) * 1000
+    return {what: round(value, 1) for what, value in figures.items()}
+
+
+def _spread(times: list[float]) -> dict[str, float]:
+    return {
+        name: times[min(int(len(times) * share), len(times) - 1)] * 1000 if times else float("nan")
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    }
+
+
+class Agent:
+    """One agent and its session; `sent` and `pulled` are times in s, of a send and from a send to its pull."""
+
+    def __init__(self, hub: Server, name: str, secret: str, project: str) -> None:
+        self.name, self.project = name, project
+        self.sent: list[float] = []
+        self.pulled: list[float] = []
+        self._address = urlsplit(hub.url)
+        self._secret = secret
+        self._session = ""
+
+    async def begin(self) -> None:
+        """The handshake."""
+        client = Connection(self)
+        hello = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "team", "version": "1"}}
+        await client.post("initialize", hello)
+        self._session = client.session
+        await client.post("notifications/initialized", None)
+
+    async def listen(self) -> None:
+        """Wait for events, and take the mail that they tell of."""
+        client, cursor = Connection(self), 0
+        here = {"project_root": self.project, "agent_id": self.name}
+        while True:
+            asked = {**here, "stream": "workspace", "cursor": cursor, "timeout_seconds": WAIT_SECONDS}
+            page = await client.call("event_wait", asked)
+            cursor = page["next_cursor"]
+            if any(event["actor_agent_id"] != self.name for event in page["events"]):
+                mail = (await client.call("inbox_pull", {"agent_id": self.name}))["messages"]
+                self.pulled += [time.monotonic() - float(message["body"]) for message in mail]
+                if mail:
+                    taken = [message["message_id"] for message in mail]
+                    await client.call("inbox_ack", {"agent_id": self.name, "message_ids": taken})
+
+    async def send(self, team: list[Agent], rate: float) -> None:
+        """Send to somebody of the team at that rate."""
+        client, others = Connection(self), [agent.name for agent in team if agent is not self]
+        await asyncio.sleep(random.uniform(0, 1 / rate))
+        for number in itertools.count(1):
+            started = time.monotonic()
+            target = {"strategy": "direct", "agent_id": random.choice(others)}
+            letter = {"from_agent_id": self.name, "subject": str(number), "body": str(started), "target": target}
+            await client.call("message_create", {"project_root": self.project, **letter})
+            self.sent.append(time.monotonic() - started)
+            await asyncio.sleep(max(0, started + 1 / rate - time.monotonic()))
+
+    def head(self, length: int) -> bytes:
+        """The head of a request."""
+        session = f"Mcp-Session-Id: {self._session}\r\n" if self._session else ""
+        return (
+            f"POST /mcp HTTP/1.1\r\nHost: {self._address.netloc}\r\nAuthorization: Bearer {self._secret}\r\n{session}"
+            f"Mcp-Protocol-Version: {PROTOCOL}\r\nContent-Type: application/json\r\n"
+            f"Accept: application/json, text/event-stream\r\nContent-Length: {length}\r\n\r\n"
+        ).encode()
+
+    async def opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the hub."""
+        return await asyncio.open_connection(self._address.hostname, self._address.port)
+
+
+class Connection:
+    """A connection of an agent: the smallest client there is, so that the hub is what is measured."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.session = ""
+        self._agent = agent
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._numbers = itertools.count(1)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        """A tool's data."""
+        answer = await self.post("tools/call", {"name": tool, "arguments": arguments})
+        envelope = answer["result"]["structuredContent"]
+        assert envelope["ok"], envelope
+        return envelope["data"]
+
+    async def post(self, method: str, params: Any) -> Any:
+        """The answer to a request; None to a notification, which has no `params`."""
+        request: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            request |= {"id": next(self._numbers), "params": params}
+        body = json.dumps(request).encode()
+        if self._streams is None:
+            self._streams = await self._agent.opened()
+        reader, writer = self._streams
+        writer.write(self._agent.head(len(body)) + body)
+        length = 0
+        while line := (await reader.readline()).strip():
+            name, _, value = line.decode().partition(":")
+            if name.lower() == "content-length":
+                length = int(value)
+            elif name.lower() == "mcp-session-id":
+                self.session = value.strip()
+        text = await reader.readexactly(length)
+        return json.loads(text) if params is not None else None
+
+
+def table(figures: dict[str, dict[str, float]]) -> str:
+    """The figures for people."""
+    rows = [f"{'ms, unless it says otherwise':32}" + "".join(f"{team:>12}" for team in figures)]
+    for what in next(iter(figures.values())):
+        rows.append(f"{what:32}" + "".join(f"{values[what]:12.1f}" for values in figures.values()))
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()
