@@ -8,6 +8,7 @@ import gc
 from core.turns import turns
 
 OBJECTS, SEARCHES = 5_000, 20  # new objects before the youngest are searched, and such searches before the next ones
+FEW = 700  # new objects that an idle hub leaves: little garbage by number may be megabytes of answers
 LOOK_SECONDS = 1.0
 MOST_DEFERRED = 5  # searches of the second kind, some 100,000 objects each, behind which a full one waits no more
 
@@ -20,8 +21,8 @@ async def collect() -> None:
     try:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            deferred = gc.get_count()[2]
-            if deferred >= MOST_DEFERRED or (deferred and turns().is_idle):
+            new, once, deferred = gc.get_count()
+            if deferred >= MOST_DEFERRED or (turns().is_idle and (new > FEW or once or deferred)):
                 gc.collect()
     finally:
         gc.set_threshold(*before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from nexus_site.serving import garbage
 async def searched(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """The generations that were searched since the hub looks after garbage."""
     monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(garbage, "OBJECTS", 100)
+    monkeypatch.setattr(garbage, "OBJECTS", 1_000)
     generations: list[int] = []
 
     def note(phase: str, about: dict[str, Any]) -> None:
@@ -43,7 +44,7 @@ def objects(count: int) -> list[list[int]]:
 async def test_a_full_search_waits_while_a_call_is_served(searched: list[int]) -> None:
     turn = Turn(turns(), "ann")
     await turn.take()
-    kept = objects(garbage.OBJECTS * garbage.SEARCHES * 3)
+    kept = objects(garbage.OBJECTS * garbage.SEARCHES * 2)
     assert 1 in searched
     for _ in range(20):
         await asyncio.sleep(0.001)
@@ -62,6 +63,21 @@ async def test_it_does_not_wait_for_ever(searched: list[int]) -> None:
         await asyncio.sleep(0.001)
     assert turn.held and kept
     turn.give_back()
+
+
+async def test_little_garbage_goes_once_the_hub_is_idle(searched: list[int]) -> None:
+    class Answer:
+        """What holds itself, and much."""
+
+        def __init__(self) -> None:
+            self.itself, self.text = self, "x" * 1_000_000
+
+    gone = weakref.ref(Answer())
+    assert gone() is not None
+    kept = objects(garbage.FEW + 1)
+    while gone() is not None:
+        await asyncio.sleep(0.001)
+    assert kept
 
 
 async def test_an_idle_hub_searches_for_nothing(searched: list[int]) -> None:
