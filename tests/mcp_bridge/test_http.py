@@ -12,7 +12,7 @@ from mcp_bridge import http
 
 
 async def test_it_answers_in_the_envelope_where_who_asks_cannot_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(*given: Any, **how: Any) -> Any:
+    def fails(*given: Any, **how: Any) -> Any:
         raise OperationalError("disk I/O error")
 
     async def receive() -> Any:
@@ -22,7 +22,7 @@ async def test_it_answers_in_the_envelope_where_who_asks_cannot_be_looked_up(mon
         sent.append(message)
 
     sent: list[Any] = []
-    monkeypatch.setattr(http, "aidentify", fails)
+    monkeypatch.setattr(http, "identify", fails)
     scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [], "query_string": b""}
     await http.McpEndpoint()(scope, receive, send)
     start, body = sent
