@@ -17,6 +17,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing import forkserver, popen_forkserver, reduction, util
@@ -195,6 +196,7 @@ def _become(command: list[str], environ: dict[str, str], streams: list[int]) -> 
     os.closerange(3, 1024)  # the fork server's own
     os.environ.clear()
     os.environ.update(environ)
+    tempfile.tempdir = None  # the fork server's may be that of a test, which is gone
     sys.stdin = os.fdopen(0, errors="surrogateescape", closefd=False)
     at_once = 1 if "PYTHONUNBUFFERED" in environ else -1
     sys.stdout = os.fdopen(1, "w", at_once, errors="surrogateescape", closefd=False)
