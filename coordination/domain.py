@@ -18,6 +18,8 @@ from core.operations.registry import Operation
 class Coordination:
     """The domain of every process of Nexus."""
 
+    log = Event
+
     def credential_of_key(self, key: str) -> str:
         return agents.hash_secret(key)
 

@@ -7,11 +7,17 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from core.operations.registry import Operation
 
 
 class Domain(Protocol):
     """Credentials, the operators' trail, the stored settings, and the log of events."""
+
+    @property
+    def log(self) -> type[Model]:
+        """The model of the events, keyed by their ids."""
 
     def credential_of_key(self, key: str) -> str:
         """What a connection keeps of its API key, to be asked for again; it tells nothing of the key."""

@@ -13,7 +13,7 @@ import math
 import random
 import threading
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -23,13 +23,13 @@ from django.db import DatabaseError
 
 from core import turns
 from core.database import store
+from core.database.base import CommitWatch
 from core.domain import domain
 from core.leaving import for_client
 from core.operations.errors import NexusError
 
 T = TypeVar("T")
 
-PROBE_SECONDS = 0.015  # how often the store is asked for commits: a read of shared memory, some 10 µs
 PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
 READ_AT_ONCE = 500  # events a look takes into memory
 CROWD = 64  # parked waits from which on their ends are spread out
@@ -129,7 +129,8 @@ class Waiter:
         self._seen: int | None = None  # the last event that was told to who is parked; None while nobody watches
         self._kept: deque[Any] = deque(maxlen=KEPT)
         self._kept_from = 0  # the event behind which all that were told are kept
-        self._unread = asyncio.Event()  # set, too, to let the watch end
+        self._unread = False  # the log has events that were not told
+        self._stirred = asyncio.Event()  # set to let the watch look now, or end
         self._watching: asyncio.Task[None] | None = None
         self._primed: asyncio.Future[None] | None = None
 
@@ -154,7 +155,7 @@ class Waiter:
                 if not self._by_key[key]:
                     del self._by_key[key]
             if not self.parked:
-                self._unread.set()
+                self._stirred.set()
 
     def spread(self, seconds: float) -> float:
         """By how many seconds a wait of so many ends later where a crowd is parked: those that began together would
@@ -190,7 +191,8 @@ class Waiter:
         while self._news:
             event = self._news.popleft()
             if self._seen is None or event.event_id > self._seen + 1:
-                self._unread.set()  # others are before it
+                self._unread = True  # others are before it
+                self._stirred.set()
             elif event.event_id == self._seen + 1:
                 self._tell(event)
 
@@ -201,20 +203,21 @@ class Waiter:
 
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         try:
-            with contextlib.closing(store().watch()) as commits:
+            with contextlib.closing(store().watch(domain().log)) as commits, self._stirred_by(commits):
                 self._seen = self._kept_from = await in_thread(READERS, domain().newest_event_id)
                 self._kept.clear()
                 primed.set_result(None)
                 while self.parked:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(PROBE_SECONDS):
-                            await self._unread.wait()
-                    if commits.changed() or self._unread.is_set():
-                        self._unread.clear()
+                        async with asyncio.timeout(commits.pause):
+                            await self._stirred.wait()
+                    self._stirred.clear()
+                    if self._unread or commits.has_news(self._seen):
+                        self._unread = False
                         try:
                             await self._read()
                         except (DatabaseError, NexusError):  # busy, failing, or moved away
-                            self._unread.set()
+                            self._unread = True
                             await asyncio.sleep(PAUSE_SECONDS)
         except Exception as error:
             if primed.done():
@@ -224,6 +227,24 @@ class Waiter:
             self._seen = None
             primed.cancel()  # without effect once it has a result
             self._wake_all()  # they look for themselves, and the next to park starts a new watch
+
+    @contextlib.contextmanager
+    def _stirred_by(self, commits: CommitWatch) -> Iterator[None]:
+        """Let the watch look as soon as a commit is near, where the store tells of that."""
+        if commits.descriptor is None:
+            yield
+            return
+
+        def near() -> None:
+            commits.drain()
+            self._stirred.set()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(commits.descriptor, near)
+        try:
+            yield
+        finally:
+            loop.remove_reader(commits.descriptor)
 
     async def _read(self) -> None:
         """Tell of every event that the log has behind the last one that was told."""

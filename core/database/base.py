@@ -15,10 +15,19 @@ DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
 class CommitWatch(Protocol):
-    """Sees that something was committed, by any process; used by one task at a time."""
+    """Sees that rows of a model were committed, by any process; used by one task at a time."""
 
-    def changed(self) -> bool:
-        """Whether there may have been a commit since the last look; cheap enough for many looks a second."""
+    descriptor: int | None  # becomes readable when a commit is near; None where nothing tells of that
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look, unless the descriptor becomes readable."""
+
+    def has_news(self, seen: int) -> bool:
+        """Whether there may be rows with a key above `seen`; cheap enough for many looks a second."""
+
+    def drain(self) -> None:
+        """Make the descriptor unreadable again: the caller has seen that a commit is near."""
 
     def close(self) -> None:
         """End the watch."""
@@ -76,8 +85,8 @@ class Store(Protocol):
     def without_waiting(self) -> AbstractContextManager[None]:
         """Inside, a lock held by another connection fails at once."""
 
-    def watch(self) -> CommitWatch:
-        """Begin to watch for commits. Raises Django's errors, as queries do."""
+    def watch(self, model: type[Model]) -> CommitWatch:
+        """Begin to watch for commits that add rows to `model`. Raises Django's errors, as queries do."""
 
     def sole(self, kind: str) -> Sole | None:
         """Become the only process of a kind over the store; None while another is.

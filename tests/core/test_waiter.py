@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from django.db import OperationalError, connection
 
 from coordination.toolset import arun
 from core import waiting
+from core.database.sqlite import commits
 from core.domain import domain
 from core.operations.replies import Outcome
 from tests.conftest import LOCAL, Call
@@ -31,6 +33,19 @@ FROM_AFAR = (
     "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
     " SELECT workspace_id, 'workspace', 'note', '{\"name\": \"from afar\"}', 'public', created_at FROM workspaces"
 )
+really = ctypes.CDLL
+
+
+class Refusing:
+    """The C library, with one function that fails."""
+
+    def __init__(self, library: ctypes.CDLL, failing: str) -> None:
+        self._library, self._failing = library, failing
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *arguments: -1) if name == self._failing else getattr(self._library, name)
+
+
 ANOTHER_PROCESS = f"""
 import sqlite3, sys
 store = sqlite3.connect(sys.argv[1], timeout=10)
@@ -48,6 +63,32 @@ async def test_it_wakes_everybody_for_a_commit_of_this_process(project: str) -> 
 
 @pytest.mark.sqlite
 async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace: str) -> None:
+    wait = follow(project)
+    await parked()
+    command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
+    assert names(await page_of(wait)) == ["from afar"]
+
+
+@pytest.mark.sqlite
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
+async def test_it_looks_when_the_kernel_tells_that_another_process_writes(
+    project: str, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "PAUSE_SECONDS", 3600.0)
+    wait = follow(project)
+    await parked()
+    command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=LONG)
+    assert names(await page_of(wait)) == ["from afar"]
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("failing", ["inotify_init1", "inotify_add_watch"])
+async def test_it_looks_at_intervals_where_the_kernel_tells_of_no_write(
+    project: str, workspace: str, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Refusing(really(name), failing))
     wait = follow(project)
     await parked()
     command = [sys.executable, "-c", ANOTHER_PROCESS, str(settings.NEXUS.database)]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from django.db import DatabaseError, connection, transaction
+from django.db.models import Model
 
 from core.config import CoreSettings
 from core.database.postgres import ids, listener, schema
@@ -152,7 +153,7 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def watch() -> listener.Watch:
+def watch(model: type[Model]) -> listener.Watch:
     """Begin to watch for commits: this process's one listener, which is started with the first watch."""
     return listener.watch()
 

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 CHANNEL = "nexus_commits"
 OWN = secrets.token_hex(8)  # names this process: what it commits itself it is told of sooner
 LOOK_SECONDS = 1.0  # how long a commit can stay unseen whose notification was lost
+PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
 AGAIN_SECONDS = 1.0  # after the connection was lost
 
 
@@ -63,13 +64,19 @@ _listener: _Listener | None = None
 class Watch:
     """One task's look at the listener."""
 
+    descriptor: int | None = None
+    pause = PAUSE_SECONDS
+
     def __init__(self, listener: _Listener) -> None:
         self._listener, self._seen = listener, listener.count
 
-    def changed(self) -> bool:
-        """Whether there may have been a commit since the last look."""
+    def has_news(self, seen: int) -> bool:
+        """Whether there may have been a commit since the last look, whatever it added."""
         before, self._seen = self._seen, self._listener.count
         return self._seen != before
+
+    def drain(self) -> None:
+        """Nothing to do: there is no descriptor."""
 
     def close(self) -> None:
         """The listener goes on: others may watch."""
