@@ -67,6 +67,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # with the default of five, the kernel resets some of twenty agents that come at once
+
+
 def says(*pieces: str, usage: tuple[int, int] = (10, 5)) -> Reply:
     """Streams a text in pieces."""
 
@@ -154,8 +159,7 @@ def hangs_up(handler: Handler) -> None:
 def serving(*replies: Reply) -> Iterator[tuple[Server, str]]:
     """A server, and its base_url; the last reply comes again and again."""
     script = Server(replies)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Scripted", (Handler,), {"script": script}))
-    server.daemon_threads = True
+    server = Listener(("127.0.0.1", 0), type("Scripted", (Handler,), {"script": script}))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
