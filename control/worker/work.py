@@ -248,6 +248,7 @@ class Worker:
 
     async def _end(self) -> None:
         """Bounded: what is not done in time is told as interrupted, and then cancelled."""
+        await in_thread(WRITERS, bool)  # behind a claim that goes on: its turn is under way, too
         if self._tasks and self._patient:
             await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)
         own = self._unsure | self.taking.keys() if self._lost else None

@@ -161,7 +161,7 @@ def test_a_turn_under_way_may_finish_while_the_server_ends(pool: Start, home: Pa
     assert hub.hub.stop(number) == 0
     assert not hub.left()
     again = pool()
-    assert "finished" in again.send("ann", "go", request_id="mine")["result"]["content"]
+    assert "finished" in again.result("send", "/agent/ann", content="go", request_id="mine")["content"]
 
 
 def test_two_hubs_of_one_database_have_one_pool_and_the_other_takes_over(tmp_path: Path, cluster: Cluster) -> None:

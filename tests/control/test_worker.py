@@ -501,6 +501,39 @@ async def test_its_end_interrupts_what_is_not_done_and_keeps_what_waits(
     assert living == {"ann", "bob"}, "temporary agents end with the server"
 
 
+async def test_its_end_waits_for_a_turn_that_it_is_just_claiming(
+    committed: None, configure: Callable[..., None], plays: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(control=True, pool_stop_seconds=60)
+    loop, claim, claimed = asyncio.get_running_loop(), turns.claim, asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        return DONE
+
+    def claim_and_pause(turn_id: str, stored: Turn | None = None) -> Turn | None:
+        turn = claim(turn_id, stored)
+        loop.call_soon_threadsafe(claimed.set)
+        assert ending.wait(START_SECONDS)
+        return turn
+
+    class Ending(Worker):
+        async def _end(self) -> None:
+            loop.call_later(0, ending.set)
+            await super()._end()
+
+    ending = threading.Event()
+    plays(take)
+    await acreate("ann")
+    sent = await asend("ann")
+    monkeypatch.setattr(turns, "claim", claim_and_pause)
+    task = asyncio.create_task((worker := Ending(now())).work())
+    await claimed.wait()
+    worker.stop()
+    await task
+    turn = await ended(sent)
+    assert (turn.status, turn.why) == ("done", None)
+
+
 async def test_the_next_one_tells_what_a_killed_one_left(
     committed: None, configure: Callable[..., None], plays: Plays
 ) -> None:
