@@ -1,7 +1,7 @@
-"""A team at work on one hub over MCP: each agent waits for events, sends messages, and pulls and acknowledges its own.
+"""A team at work on one hub over MCP: each agent waits for mail, sends messages, and pulls and acknowledges its own.
 
-python -m benchmarks.team                      # 20 agents at 1 message a second, 100 at 0.5
-python -m benchmarks.team --team 300x0.15 --seconds 30
+python -m benchmarks.team                      # 20 agents at 1 message a second, 100 at 0.5, in both ways of waiting
+python -m benchmarks.team --team 300x0.15 --way subscription --seconds 30
 python -m benchmarks.team --quick --json
 """
 
@@ -25,12 +25,14 @@ from benchmarks.hub import Server, key, running
 
 PROTOCOL = "2025-06-18"
 WAIT_SECONDS = 25
+WAYS = ("event_wait", "subscription")  # a call that waits for events; a stream that tells of a changed inbox
 WARM_SECONDS = 3  # behind which is measured
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--team", action="append", help="agents x messages a second of each; may be given again")
+    parser.add_argument("--way", choices=WAYS, action="append", help="how agents wait (default: each in turn)")
     parser.add_argument("--seconds", type=float, default=20, help="measured (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="five agents for two seconds, to see that it works")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -41,11 +43,12 @@ def main() -> None:
     figures = {}
     for team in teams:
         agents, _, rate = team.partition("x")
-        figures[team] = asyncio.run(measure(int(agents), float(rate), seconds))
+        for way in options.way or WAYS:
+            figures[f"{team} {way}"] = asyncio.run(measure(int(agents), float(rate), seconds, way))
     print(json.dumps(figures, indent=2) if options.json else table(figures))
 
 
-async def measure(agents: int, rate: float, seconds: float) -> dict[str, float]:
+async def measure(agents: int, rate: float, seconds: float, way: str) -> dict[str, float]:
     """The figures of one team: times in ms, messages a second, the hub's CPU a message."""
     with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
         project = Path(scratch, "project")
@@ -56,7 +59,8 @@ async def measure(agents: int, rate: float, seconds: float) -> dict[str, float]:
             team = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
             for agent in team:
                 await agent.begin()
-            work = [asyncio.create_task(job) for agent in team for job in (agent.listen(), agent.send(team, rate))]
+            jobs = ((agent.wait() if way == WAYS[0] else agent.follow(), agent.send(team, rate)) for agent in team)
+            work = [asyncio.create_task(job) for job in itertools.chain(*jobs)]
             await asyncio.sleep(WARM_SECONDS)
             before, started = hub.cpu_seconds(), time.monotonic()
             for agent in team:
@@ -104,7 +108,7 @@ class Agent:
         self._session = client.session
         await client.post("notifications/initialized", None)
 
-    async def listen(self) -> None:
+    async def wait(self) -> None:
         """Wait for events, and take the mail that they tell of."""
         client, cursor = Connection(self), 0
         here = {"project_root": self.project, "agent_id": self.name}
@@ -113,11 +117,26 @@ class Agent:
             page = await client.call("event_wait", asked)
             cursor = page["next_cursor"]
             if any(event["actor_agent_id"] != self.name for event in page["events"]):
-                mail = (await client.call("inbox_pull", {"agent_id": self.name}))["messages"]
-                self.pulled += [time.monotonic() - float(message["body"]) for message in mail]
-                if mail:
-                    taken = [message["message_id"] for message in mail]
-                    await client.call("inbox_ack", {"agent_id": self.name, "message_ids": taken})
+                await self._take(client)
+
+    async def follow(self) -> None:
+        """Subscribe to the inbox, and take the mail that the session's stream tells of."""
+        client = Connection(self)
+        reader, writer = await self.opened()
+        writer.write(self.head("GET"))
+        await reader.readuntil(b"\r\n\r\n")
+        await client.post("resources/subscribe", {"uri": f"nexus://inbox/{self.name}"})
+        await self._take(client)  # what came before the subscription
+        while line := await reader.readline():
+            if b"notifications/resources/updated" in line:
+                await self._take(client)
+
+    async def _take(self, client: Connection) -> None:
+        mail = (await client.call("inbox_pull", {"agent_id": self.name}))["messages"]
+        self.pulled += [time.monotonic() - float(message["body"]) for message in mail]
+        if mail:
+            taken = [message["message_id"] for message in mail]
+            await client.call("inbox_ack", {"agent_id": self.name, "message_ids": taken})
 
     async def send(self, team: list[Agent], rate: float) -> None:
         """Send to somebody of the team at that rate."""
@@ -131,13 +150,13 @@ class Agent:
             self.sent.append(time.monotonic() - started)
             await asyncio.sleep(max(0, started + 1 / rate - time.monotonic()))
 
-    def head(self, length: int) -> bytes:
+    def head(self, method: str, length: int = 0) -> bytes:
         """The head of a request."""
         session = f"Mcp-Session-Id: {self._session}\r\n" if self._session else ""
+        body = f"Content-Type: application/json\r\nContent-Length: {length}\r\n" if length else ""
         return (
-            f"POST /mcp HTTP/1.1\r\nHost: {self._address.netloc}\r\nAuthorization: Bearer {self._secret}\r\n{session}"
-            f"Mcp-Protocol-Version: {PROTOCOL}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/json, text/event-stream\r\nContent-Length: {length}\r\n\r\n"
+            f"{method} /mcp HTTP/1.1\r\nHost: {self._address.netloc}\r\nAuthorization: Bearer {self._secret}\r\n"
+            f"{session}Mcp-Protocol-Version: {PROTOCOL}\r\n{body}Accept: application/json, text/event-stream\r\n\r\n"
         ).encode()
 
     async def opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -170,7 +189,7 @@ class Connection:
         if self._streams is None:
             self._streams = await self._agent.opened()
         reader, writer = self._streams
-        writer.write(self._agent.head(len(body)) + body)
+        writer.write(self._agent.head("POST", len(body)) + body)
         length = 0
         while line := (await reader.readline()).strip():
             name, _, value = line.decode().partition(":")
@@ -184,9 +203,9 @@ class Connection:
 
 def table(figures: dict[str, dict[str, float]]) -> str:
     """The figures for people."""
-    rows = [f"{'ms, unless it says otherwise':32}" + "".join(f"{team:>12}" for team in figures)]
+    rows = [f"{'ms, unless it says otherwise':28}" + "".join(f"{team:>24}" for team in figures)]
     for what in next(iter(figures.values())):
-        rows.append(f"{what:32}" + "".join(f"{values[what]:12.1f}" for values in figures.values()))
+        rows.append(f"{what:28}" + "".join(f"{values[what]:24.1f}" for values in figures.values()))
     return "\n".join(rows)
 
 
