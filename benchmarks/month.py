@@ -1,16 +1,21 @@
-"""What `benchmarks.pages` fills its store with: a month of a busy team, written in bulk, the same every time."""
+"""What `benchmarks.pages` fills its store with: a month of a busy team, written in bulk, the same every time.
+
+`benchmarks.years` fills its two stores with more of it, and less.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from django.db import transaction
 
 from coordination.ids import new_id
 from coordination.models import Agent, Artifact, Event, Session, Workspace
+from coordination.services.workspaces import locate
 from files.models import Reservation
 from files.patterns import extension, place
 from handoffs.models import Handoff
@@ -18,23 +23,44 @@ from hooks.models import Webhook
 from inbox.models import Delivery, Message
 from topics.models import Peer, Topic, TopicMessage
 
-DAYS = 30
-AGENTS = 200
 BATCH = 5000
 COURSE = ("claimed", "started", "blocked", "started", "submitted", "accepted")  # of a handoff, one every two minutes
-HELD = 200  # handoffs that are in progress
 WORDS = "parser index cache socket review branch merge test build deploy queue lease inbox worker plan".split()
 
 
-def fill_month(scale: float, end: datetime) -> dict[str, Any]:
-    """What the pages are asked for."""
-    team = Team(end)
+class Sizes(NamedTuple):
+    """How much of everything, and within how many days."""
+
+    messages: int
+    events: int
+    handoffs: int
+    posts: int  # in one topic
+    reservations: int  # held; four times as many ended
+    agents: int = 200
+    days: int = 30
+    busy: float = 0.0  # the share of all mail that goes to one agent
+
+    def scaled(self, scale: float) -> Sizes:
+        """As many agents and days, with that share of what they made."""
+        return self._replace(**{name: int(getattr(self, name) * scale) for name in self._fields[:5]})
+
+
+MONTH = Sizes(messages=200_000, events=500_000, handoffs=20_000, posts=200_000, reservations=5_000)
+YEARS = Sizes(
+    messages=500_000, events=2_000_000, handoffs=20_000, posts=100_000, reservations=5_000, agents=1_000, days=365,
+    busy=0.2,
+)  # fmt: skip
+
+
+def fill_store(sizes: Sizes, end: datetime, project: Path | None = None) -> dict[str, Any]:
+    """What the pages are asked for; one of the team's projects is at `project`, if that is given."""
+    team = Team(sizes, end, project)
     team.fill()
-    work = Work(team, scale)
+    work = Work(team, sizes)
     work.fill_mail()
     work.fill_handoffs()
-    topics = fill_topics(int(200_000 * scale), end)
-    fill_files(team.workspaces[0].pk, int(5_000 * scale), end)
+    topics = fill_topics(sizes.posts, end)
+    fill_files(team.workspaces[0].pk, sizes, end)
     return {
         "counts": {
             model.__name__: model.objects.count() for model in (Agent, Message, Delivery, Event, Handoff, TopicMessage)
@@ -46,27 +72,30 @@ def fill_month(scale: float, end: datetime) -> dict[str, Any]:
         "workspace": team.workspaces[0].pk,
         "artifact": Artifact.objects.first().pk,  # type: ignore[union-attr]
         "step": work.created[0].pk,
-        "topic_message": f"tms_long_{int(100_000 * scale):07d}",
+        "topic_message": f"tms_long_{sizes.posts // 2:07d}",
         "webhook": fill_webhook(end),
     }
 
 
 class Team:
-    """200 agents in five projects, and what they keep."""
+    """The agents in five projects, and what they keep."""
 
-    def __init__(self, end: datetime):
+    def __init__(self, sizes: Sizes, end: datetime, project: Path | None):
+        places = {f"{i:064x}": f"/srv/project-{i}" for i in range(5 if project is None else 4)}
+        if project is not None:
+            places = {locate(str(project)).workspace_id: str(project), **places}
         self.end = end
         self.rng = random.Random(7)
-        self.names = [f"agent-{i:03d}" for i in range(AGENTS)]
+        self.names = [f"agent-{i:03d}" for i in range(sizes.agents)]
         self.workspaces = [
             Workspace(
-                workspace_id=f"{i:064x}",
+                workspace_id=workspace_id,
                 display_name=f"project {i}",
-                root_realpath=f"/srv/project-{i}",
-                created_at=end - timedelta(days=DAYS),
+                root_realpath=root,
+                created_at=end - timedelta(days=sizes.days),
                 last_seen_at=end,
             )
-            for i in range(5)
+            for i, (workspace_id, root) in enumerate(places.items())
         ]
 
     @transaction.atomic
@@ -74,7 +103,7 @@ class Team:
         Workspace.objects.bulk_create(self.workspaces)
         Agent.objects.bulk_create(map(self._agent, self.names))
         Session.objects.bulk_create(self._session(name) for name in self.names for _ in range(5))
-        Artifact.objects.bulk_create(self._artifact() for _ in range(2000))
+        Artifact.objects.bulk_create(self._artifact() for _ in range(10 * len(self.names)))
 
     def _agent(self, name: str) -> Agent:
         return Agent(
@@ -109,13 +138,15 @@ class Team:
 
 
 class Work:
-    """What the team sent and handed over, spread over the month, and its log."""
+    """What the team sent and handed over, spread over the days, and its log."""
 
-    def __init__(self, team: Team, scale: float):
+    def __init__(self, team: Team, sizes: Sizes):
         self.rng, self.end = team.rng, team.end
         self.names, self.workspaces = team.names, team.workspaces
-        self.messages, self.events, self.handoffs = int(200_000 * scale), int(500_000 * scale), int(20_000 * scale)
+        self.days, self.busy = sizes.days, sizes.busy
+        self.messages, self.events, self.handoffs = sizes.messages, sizes.events, sizes.handoffs
         self.every = self.messages // self.handoffs  # messages to a handoff
+        self.held = self.handoffs // 100  # handoffs that are in progress
         self.created = dict[int, Event]()  # by handoff, its first event
 
     def fill_mail(self) -> None:
@@ -137,15 +168,15 @@ class Work:
         Handoff.objects.bulk_create(map(self._handoff, range(self.handoffs)))
 
     def _at(self, i: int, of: int) -> datetime:
-        return self.end - timedelta(days=DAYS) * (1 - (i + 1) / of)
+        return self.end - timedelta(days=self.days) * (1 - (i + 1) / of)
 
     def _mail(self, i: int) -> tuple[Message, Delivery | None]:
         """The message of this number, one of 500 to nobody; the older ones are read."""
         moment, sender, workspace = self._at(i, self.messages), self.rng.choice(self.names), self._anywhere()
-        recipient = self.rng.choice(self.names)
+        recipient = self.names[0] if self.rng.random() < self.busy else self.rng.choice(self.names)
         old = i < self.messages * 0.97
         status = "read" if old else self.rng.choice(["unread", "unread", "delivered", "read"])
-        status = "parked" if i % 9973 == 0 else status
+        status = "parked" if i % 9973 == 1 else status
         message = Message(
             message_id=_timed_id("msg", moment, i),
             workspace=workspace,
@@ -181,7 +212,7 @@ class Work:
         self.created[number] = self._step(number, "created", moment)
         yield self.created[number]
         for handoff, what in ((number - after, what) for after, what in enumerate(COURSE, 1)):
-            goes_on = handoff % 12 and (handoff < self.handoffs - HELD or what not in ("submitted", "accepted"))
+            goes_on = handoff % 12 and (handoff < self.handoffs - self.held or what not in ("submitted", "accepted"))
             if handoff >= 0 and goes_on:
                 yield self._step(handoff, what, moment)
 
@@ -190,7 +221,7 @@ class Work:
             workspace=self.workspaces[number % 5],
             stream="handoff",
             type=f"handoff.{what}",
-            actor_agent_id=self.names[number % AGENTS] if what == "created" else self._holder(number),
+            actor_agent_id=self.names[number % len(self.names)] if what == "created" else self._holder(number),
             payload={"handoff_id": self._handoff_id(number)},
             handoff_id=self._handoff_id(number),
             created_at=moment,
@@ -232,13 +263,13 @@ class Work:
         if number % 12 == 0:
             return {"status": "OPEN"}
         held = {"claimed_by": self._holder(number), "claimed_at": self._at(number, self.handoffs)}
-        if number < self.handoffs - HELD:
+        if number < self.handoffs - self.held:
             return {**held, "status": "COMPLETED", "result": "done"}
         until = self.end + timedelta(hours=-1 if number % 3 == 0 else 24)
         return {**held, "status": "IN_PROGRESS", "lease_seconds": 3600, "lease_expires_at": until}
 
     def _holder(self, number: int) -> str:
-        return self.names[(number * 7 + 3) % AGENTS]
+        return self.names[(number * 7 + 3) % len(self.names)]
 
     def _handoff_id(self, number: int) -> str:
         return _timed_id("hnd", self._at(number, self.handoffs), number)
@@ -265,7 +296,7 @@ def fill_topics(messages: int, end: datetime) -> dict[str, str]:
     with transaction.atomic():
         for name, size in sizes.items():
             Topic.objects.create(
-                topic_id=f"tpc_{name}", name=name, created_at=end - timedelta(days=DAYS), last_seq=size,
+                topic_id=f"tpc_{name}", name=name, created_at=end - timedelta(days=30), last_seq=size,
                 last_message_at=end if size else None,
             )  # fmt: skip
             Peer.objects.bulk_create(
@@ -291,16 +322,18 @@ def fill_topics(messages: int, end: datetime) -> dict[str, str]:
     return {name: f"tpc_{name}" for name in sizes}
 
 
-def fill_files(workspace_id: str, held: int, end: datetime) -> None:
-    """So many reservations of files that are held, and four times as many that ended."""
+def fill_files(workspace_id: str, sizes: Sizes, end: datetime) -> None:
+    """The reservations of files that are held, and those that ended."""
+    held = sizes.reservations
 
     def reserved(number: int) -> Reservation:
         pattern = f"src/area_{number % 50}/part_{number % 7}/module_{number}.py"
         over = number >= held
         at = end - timedelta(seconds=number)
         return Reservation(
-            reservation_id=f"rsv_{number:07d}", workspace_id=workspace_id, agent_id=f"agent-{number % AGENTS:03d}",
-            pattern=pattern, place=place(pattern), extension=extension(pattern), exclusive=True, item=0,
+            reservation_id=f"rsv_{number:07d}", workspace_id=workspace_id,
+            agent_id=f"agent-{number % sizes.agents:03d}", pattern=pattern, place=place(pattern),
+            extension=extension(pattern), exclusive=True, item=0,
             reason="The parser of this part moves into a file of its own", seconds=86_400, created_at=at,
             expires_at=end + timedelta(days=1), released_at=at if over else None, outcome="released" if over else None,
         )  # fmt: skip

@@ -1,11 +1,11 @@
 """Server time of every page of the dashboard over a large store: `python -m benchmarks.pages [--scale 1.0]`.
 
 Fills a store with 200 agents, 200,000 messages, 630,000 events, 20,000 handoffs, 5,000 reservations held and 20,000
-that ended, and a topic of 200,000 messages (`benchmarks.month`, times `--scale`, which is 0.05 or more: with less no
-message is parked), a plan of 60 tasks after 200 cycles of 50 (`benchmarks.plan_pages`), and a pool of 100 agents
-(`benchmarks.pool_pages`); then asks each page (`benchmarks.addresses`) several times in this process, without a
-network, and prints the median time of its CPU and by the clock, the worst, and the number of queries; at last what a
-long topic's page costs beside an empty one's and a short one's, and which pages nobody asked for.
+that ended, and a topic of 200,000 messages (`benchmarks.month`, times `--scale`), a plan of 60 tasks after 200 closed
+cycles of 50 (`benchmarks.plan_pages`), and a pool of 100 agents (`benchmarks.pool_pages`); then asks each page
+(`benchmarks.addresses`) several times in this process, without a network, and prints the median time of its CPU and by
+the clock, the worst, and the number of queries; at last what a long topic's page costs beside an empty one's and a
+short one's, and which pages nobody asked for.
 The store is thrown away, unless `--home DIR` says where it is kept: what is filled already is measured as it is.
 `--only timeline` asks only pages with that in their address, and NEXUS_DATABASE_URL says which PostgreSQL to fill.
 Exit code 1 when a page's median is over 300 ms (by the CPU; on PostgreSQL, whose own work that leaves out, by the
@@ -69,7 +69,7 @@ def prepare(home: Path, scale: float) -> dict[str, Any]:
 
     django.setup()
 
-    from benchmarks.month import fill_month
+    from benchmarks.month import MONTH, fill_store
     from coordination.models import Workspace
 
     store().prepare()
@@ -78,7 +78,7 @@ def prepare(home: Path, scale: float) -> dict[str, Any]:
     if not known and Workspace.objects.exists():
         sys.exit(f"{home} was filled by halves, or by something else: name another --home")
     parts: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "counts": lambda: fill_month(scale, datetime.now(UTC)),
+        "counts": lambda: fill_store(MONTH.scaled(scale), datetime.now(UTC)),
         "plan": lambda: {"plan": fill_plan(home)},
         "pool": lambda: {"pool": fill_pool(home, datetime.now(UTC))},
     }

@@ -1,4 +1,4 @@
-"""What `benchmarks.pages` asks the plan's pages of: a plan of 60 tasks, after 200 closed cycles of 50."""
+"""What `benchmarks.pages` asks the plan's pages of: a plan of 60 tasks, after closed cycles of 50."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def fill_plan(home: Path) -> dict[str, str]:
+def fill_plan(home: Path, cycles: int = 200) -> dict[str, str]:
     """Both in a project of its own: what its pages are found by."""
     from coordination.services import workspaces
     from core.clock import iso_milliseconds, now
@@ -18,7 +18,7 @@ def fill_plan(home: Path) -> dict[str, str]:
     from planning.services.changes import Actor
     from planning.services.tasks import NewTask
 
-    root = home / "planned"
+    root, moment = home / "planned", now()
     root.mkdir(exist_ok=True)
     nobody, project = Actor(), str(root)
     place = workspaces.locate(project)
@@ -40,10 +40,18 @@ def fill_plan(home: Path) -> dict[str, str]:
     with mirror.changing(place) as change:
         entries = [{**task(n)._asdict(), "id": n, "status": "completed"} for n in range(1, 51)]
         done = [{name: value for name, value in entry.items() if value is not None} for entry in entries]
-        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": iso_milliseconds(now())}
-        for position in range(1, 201):
-            cycle: Any = {"completed_at": iso_milliseconds(now()), "branch": "main", "plan": plan, "tasks": done}
+        plan = {"id": 1, "topic": "Lexer", "issues": [], "created_at": iso_milliseconds(moment)}
+        for position in range(1, cycles + 1):
+            cycle: Any = {"completed_at": iso_milliseconds(moment), "branch": "main", "plan": plan, "tasks": done}
             cycle_row(place.workspace_id, cycle, position).save()
+            Task.objects.bulk_create(
+                Task(
+                    task_key=f"tsk_{position:05}_{entry['id']:02}", workspace_id=place.workspace_id,
+                    number=entry["id"], position=entry["id"], title=entry["title"], context=entry["context"],
+                    deps=entry["deps"], status="completed", created_at=moment, updated_at=moment, closed_at=moment,
+                )
+                for entry in entries
+            )  # fmt: skip
         change.archived = True
     return {
         "place": place.workspace_id,

@@ -1,0 +1,126 @@
+"""What grows with a store: each operation, list and page on a store of years, against one a hundredth of its size.
+
+python -m benchmarks.years                     # a fifth of the years: 100,000 messages against 1,000
+python -m benchmarks.years --scale 1           # 500,000 messages, 2,000,000 events, 1,000 agents
+python -m benchmarks.years --only inbox_count  # what has that in its name
+python -m benchmarks.years --quick --json
+python -m benchmarks.years --table-sizes       # bytes by table and index as well, for each message
+python -m benchmarks.years --home DIR          # keep both stores there; what is filled already is measured as it is
+
+The full store has, times `--scale`: 500,000 messages of which one agent got a fifth, 2,000,000 events, 20,000 handoffs,
+5,000 planned tasks, 200,000 posts, 5,000 reservations of files and 1,000 agents; the other a hundredth of that. Each is
+served by a process of its own (`benchmarks.years_store`), and both are asked in turn: what else the machine does slows
+them alike. A line is the median CPU time of a call in either store, and how many times one is the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.stdio import ROOT
+
+LONG_ID = re.compile(r"[0-9a-f]{32,}")
+SCALE, SMALL = 0.2, 0.01
+GROWN = 2.0  # times what it takes in the small store
+NOTHING_MS = 1.0  # what takes no longer in the large store cannot have grown much
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=SCALE, help="of the years (default: %(default)s)")
+    parser.add_argument("--calls", type=int, default=7, help="of each kind (default: %(default)s)")
+    parser.add_argument("--only", default="", help="part of the names of what is called")
+    parser.add_argument("--home", type=Path, help="where the stores are kept; else they are thrown away")
+    parser.add_argument("--table-sizes", action="store_true", help="print bytes by table and index as well")
+    parser.add_argument("--quick", action="store_true", help="fewer calls and small stores, to see that it works")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    if options.quick:
+        options.scale, options.calls = 0.04, 2
+    with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
+        figures = measure(options.home or Path(scratch), options)
+    print(json.dumps(figures, indent=2) if options.json else table(figures))
+
+
+def measure(home: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """By call the CPU time in ms in both stores and their ratio, the most first."""
+    with ExitStack() as stack:
+        full = stack.enter_context(Served(home / "full", options.scale))
+        small = stack.enter_context(Served(home / "small", options.scale * SMALL))
+        filled = {"full": full.hear(), "small": small.hear()}
+        calls: dict[str, dict[str, float]] = {}
+        for number, name in enumerate(full.ask(calls=True)):
+            if options.only not in name:
+                continue
+            rounds = [(full.ask(call=number), small.ask(call=number)) for _ in range(options.calls + 1)]
+            if None in itertools.chain(*rounds):
+                sys.exit(f"{name} failed")
+            times = [statistics.median(side) for side in zip(*rounds[1:], strict=True)]  # the first warms up
+            calls[LONG_ID.sub("…", name)] = {"full": times[0], "small": times[1], "ratio": times[0] / times[1]}
+        figures: dict[str, Any] = {"filled": filled, "calls": calls}
+        if options.table_sizes:
+            figures["bytes"] = full.ask(bytes=True)
+    figures["calls"] = dict(sorted(calls.items(), key=lambda item: -item[1]["ratio"]))
+    figures["grown"] = [name for name, each in figures["calls"].items() if has_grown(each)]
+    return figures
+
+
+def has_grown(times: dict[str, float]) -> bool:
+    return times["ratio"] > GROWN and times["full"] > NOTHING_MS
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The figures for people."""
+    lines = [f"{name}: {filled}" for name, filled in figures["filled"].items()]
+    lines += [f"{key}: {size}" for key, size in figures.get("bytes", {}).items()]
+    lines.append(f"{'ratio':>7} {'full ms':>9} {'small ms':>9}")
+    for name, each in figures["calls"].items():
+        mark = "*" if has_grown(each) else " "
+        lines.append(f"{each['ratio']:7.1f}{mark}{each['full']:9.2f} {each['small']:9.2f}  {name}")
+    lines.append(f"{len(figures['grown'])} of {len(figures['calls'])} take over {GROWN} times as long (*)")
+    return "\n".join(lines)
+
+
+class Served:
+    """A store, and the process that calls upon it."""
+
+    def __init__(self, home: Path, scale: float) -> None:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.years_store", str(home), str(scale)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def ask(self, **question: Any) -> Any:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self.hear()
+
+    def hear(self) -> Any:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"{self._process.args!r} ended")
+        return json.loads(line)
+
+
+if __name__ == "__main__":
+    main()
