@@ -6,9 +6,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, Subquery
 from typing_extensions import TypedDict
 
+from coordination.models import Agent
 from core import cursors
 from core.database.prepared import Select, Slot
 from core.limits import fitting
@@ -30,24 +31,21 @@ def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delive
 _unread = _lane(lambda mine: mine.unread())
 _lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
 
-_sizes: Select[tuple[int, int, int]] = Select(
-    lambda: (
-        Delivery.objects.filter(recipient_id=Slot("agent_id"))
-        .values("recipient_id")
-        .annotate(
-            unread=Count(
-                "pk", filter=Q(status=DeliveryStatus.UNREAD) | _in_flight_and(lease_expires_at__lt=Slot("moment"))
-            ),
-            in_flight=Count("pk", filter=_in_flight_and(lease_expires_at__gte=Slot("moment"))),
-            acknowledged=Count("pk", filter=Q(status=DeliveryStatus.READ)),
-        )
-        .values_list("unread", "in_flight", "acknowledged")
+
+def _size(lane: str, **lease: Slot) -> Subquery:
+    """How much of one inbox lies in a lane, counted along its index: `Count(filter=…)` would read every delivery."""
+    rows = Delivery.objects.filter(recipient_id=Slot("agent_id"), status=lane, **lease)
+    return Subquery(rows.values("recipient_id").annotate(size=Count("*")).values("size"))
+
+
+_sizes: Select[tuple[int | None, ...]] = Select(
+    lambda: Agent.everyone.filter(pk=Slot("agent_id")).values_list(
+        _size(DeliveryStatus.UNREAD),
+        _size(DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")),
+        _size(DeliveryStatus.DELIVERED, lease_expires_at__gte=Slot("moment")),
+        _size(DeliveryStatus.READ),
     )
 )
-
-
-def _in_flight_and(**lease: Slot) -> Q:
-    return Q(status=DeliveryStatus.DELIVERED, **lease)
 
 
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
@@ -82,8 +80,9 @@ class LaneSizes(TypedDict):
 
 def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
     """How much lies in each lane, a lapsed lease counted as unread."""
-    unread, in_flight, read = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0)
-    return {"unread": unread, "in_flight": in_flight, "read": read}
+    sizes = _sizes.first(agent_id=agent_id, moment=moment) or (0, 0, 0, 0)
+    unread, lapsed, in_flight, read = (size or 0 for size in sizes)
+    return {"unread": unread + lapsed, "in_flight": in_flight, "read": read}
 
 
 class History(NamedTuple):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Literal
 
 from django.conf import settings
 from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from core.database.triggers import postgres_trigger
 
@@ -41,6 +42,33 @@ def failing(kind: Failure) -> OperationalError:
         }
         error.__cause__ = states[kind]("made by the test")
     return error
+
+
+def steps(act: Callable[[], object]) -> int:
+    """How many tens of steps SQLite takes for an act, once what is done only once is done."""
+    act()
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    connection.connection.set_progress_handler(count, 10)
+    try:
+        act()
+    finally:
+        connection.connection.set_progress_handler(None, 0)
+    return taken
+
+
+def plans(act: Callable[[], object]) -> list[str]:
+    """How SQLite reads for each query of an act, a line each."""
+    with CaptureQueriesContext(connection) as asked:
+        act()
+    with connection.cursor() as cursor:
+        read = [query["sql"] for query in asked.captured_queries if query["sql"].startswith("SELECT")]
+        return [" / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()) for sql in read]
 
 
 @contextmanager

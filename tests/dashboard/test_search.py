@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from dashboard.templatetags.nexus import highlight
 from handoffs.models import Handoff
 from planning.models import Cycle, Task
 from tests.dashboard.test_dashboard import Ids, do, queries
+from tests.store import steps
 from topics.models import Topic
 
 
@@ -186,24 +186,6 @@ def grow(project: Workspace, number: int) -> None:
     PoolAgent.objects.bulk_create(
         PoolAgent(pool_agent_id=new_id("pool"), created_at=at, last_action_at=at, **pool) for _ in rows
     )
-
-
-def steps(act: Callable[[], object]) -> int:
-    """How many tens of steps SQLite takes for an act, once what is done only once is done."""
-    act()
-    taken = 0
-
-    def count() -> int:
-        nonlocal taken
-        taken += 1
-        return 0
-
-    connection.connection.set_progress_handler(count, 10)
-    try:
-        act()
-    finally:
-        connection.connection.set_progress_handler(None, 0)
-    return taken
 
 
 @given(text=st.text(), words=st.text())

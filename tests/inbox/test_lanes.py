@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
+from core.clock import now
 from inbox.models import Delivery
+from inbox.selectors import lane_sizes
 from tests.conftest import Call
 from tests.inbox.conftest import Clock, Post
+from tests.store import plans
 
 LEASE = timedelta(seconds=300)
 INSTANT = timedelta(microseconds=1)
@@ -197,6 +200,16 @@ class TestAck:
         assert call("inbox_count", agent_id="bob") == {"unread": 0, "in_flight": 0, "read": 2}
         times = {message["read_at"] for message in call("inbox_history", agent_id="bob")["messages"]}
         assert times == {"2026-03-01T12:00:00.000000Z"}
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_each_lane_is_counted_along_its_index(call: Call, post: Post) -> None:
+    post("one")
+    (plan,) = plans(lambda: lane_sizes("bob", now()))
+    counted = [step for step in plan.split(" / ") if "U0" in step]
+    assert len(counted) == 4
+    assert all("deliveries_by_lane (recipient_agent_id=? AND status=?" in step for step in counted), plan
+    assert "COVERING" in counted[0] and "COVERING" in counted[3], plan  # not a look at each delivery that was read
 
     def test_it_takes_one_id_as_text_and_repeats_as_one(self, call: Call, post: Post) -> None:
         one, two = post("one"), post("two")
