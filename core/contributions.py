@@ -16,6 +16,8 @@ class RetentionLane:
 
     name: str
     rows: Callable[[datetime], QuerySet[Any]]  # the rows older than a moment, in the order they go
+    # The first of them, as many as a number at most, where it would take long to find where all of them end.
+    first: Callable[[datetime, int], QuerySet[Any]] | None = None
 
 
 @dataclass(frozen=True)

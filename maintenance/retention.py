@@ -97,7 +97,8 @@ def prune(
 
 def prune_a_batch(name: str) -> None:
     """Delete at most one batch of a lane: what a background task does at a time."""
-    rows = lanes()[name].rows(now() - timedelta(days=_window(name)))
+    lane, before = lanes()[name], now() - timedelta(days=_window(name))
+    rows = lane.first(before, BATCH) if lane.first else lane.rows(before)
     if rows.exists():
         _delete_batch(name, rows)
 

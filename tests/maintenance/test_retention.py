@@ -24,6 +24,7 @@ from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from maintenance import retention
 from tests.conftest import OPERATOR, Call, examples
+from tests.store import steps
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NOTHING = dict.fromkeys(retention.lanes(), 0)  # deleted, by lane
@@ -167,6 +168,19 @@ def test_it_deletes_the_longest_run_of_old_events_whatever_the_clock_did(
         RetentionPass.objects.create()
         Event.objects.all().delete()
         RetentionPass.objects.all().delete()
+
+
+@pytest.mark.sqlite  # whose steps are counted
+def test_a_batch_costs_the_same_however_much_is_behind(call: Call, project: str) -> None:
+    with at(40):
+        call("workspace_resolve", project_root=project)
+        log_events(project, 2_000)
+    with at(0):
+        few = steps(lambda: retention.prune_a_batch("events"))
+    with at(40):
+        log_events(project, 20_000)
+    with at(0):
+        assert steps(lambda: retention.prune_a_batch("events")) < 1.5 * few
 
 
 def test_it_goes_on_numbering_after_everything_was_pruned(
