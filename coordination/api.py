@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
 
 from django.urls import path
 from django.utils.functional import cached_property
+from django_filters import IsoDateTimeFilter
 from django_filters.rest_framework import ChoiceFilter
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from pydantic import Field
@@ -17,6 +19,7 @@ from typing_extensions import TypedDict
 
 from coordination import selectors
 from coordination.errors import CoordinationCode
+from coordination.ids import id_floor
 from coordination.log import selectors as log
 from coordination.log.sse import stream
 from coordination.log.streams import streams
@@ -44,6 +47,7 @@ from core.operations.shapes import Time
 from core.rest import schema, viewsets
 from core.rest.pagination import page_size
 
+WRITTEN_WITHIN = timedelta(hours=1)  # after the moment that a row bears, it has its id, however long its writer waited
 IN_WORKSPACE = OpenApiParameter("workspace", str, description="The workspace_id to look from; needed with a key.")
 
 
@@ -230,8 +234,35 @@ class Artifacts(Resource):
         return {**self.show(row), "content": row.content}
 
 
+class MadeFilters(viewsets.ListFilters):
+    """When a row was made, along its ids, which `new_id` makes in the order of time."""
+
+    prefix: ClassVar[str]
+    created_at__gte = IsoDateTimeFilter(method="made_since")
+    created_at__lt = IsoDateTimeFilter(method="made_before")
+
+    def made_since(self, rows: Any, name: str, moment: datetime) -> Any:
+        return rows.filter(created_at__gte=moment, pk__gte=id_floor(self.prefix, moment))
+
+    def made_before(self, rows: Any, name: str, moment: datetime) -> Any:
+        rows = rows.filter(created_at__lt=moment)
+        if moment < now() - WRITTEN_WITHIN:
+            rows = rows.filter(pk__lt=id_floor(self.prefix, moment + WRITTEN_WITHIN))
+        return rows
+
+
 class EventListFilters(viewsets.ListFilters):
     stream = ChoiceFilter(choices=lambda: [(name, name) for name in streams()])
+    created_at__gte = IsoDateTimeFilter(method="written_since")
+    created_at__lt = IsoDateTimeFilter(method="written_before")
+
+    def written_since(self, rows: Any, name: str, moment: datetime) -> Any:
+        first = log.first_event_at(moment)
+        return rows.none() if first is None else rows.filter(created_at__gte=moment, event_id__gte=first)
+
+    def written_before(self, rows: Any, name: str, moment: datetime) -> Any:
+        first = log.first_event_at(moment)
+        return rows.filter(created_at__lt=moment, **({} if first is None else {"event_id__lt": first}))
 
     class Meta(viewsets.ListFilters.Meta):
         model = Event
@@ -242,7 +273,6 @@ class EventListFilters(viewsets.ListFilters):
             "actor_agent_id": ["exact"],
             "task_id": ["exact"],
             "handoff_id": ["exact"],
-            "created_at": ["gte", "lt"],
         }
 
 
@@ -254,6 +284,7 @@ class Events(Resource):
     queryset = Event.objects.all()
     filterset_class = EventListFilters
     ordering = ["-event_id"]
+    unindexed = frozenset({"type", "actor_agent_id", "task_id"})
     needs_workspace = True
     lookup_value_regex = "[0-9]{1,18}"
 

@@ -14,7 +14,7 @@ def new_id(prefix: str) -> str:
 
 def id_floor(prefix: str, moment: datetime) -> str:
     """The lowest id that `new_id` makes at a moment: ids carry their time, so an id range is a time range."""
-    return f"{prefix}_{int(moment.timestamp() * 1000):012x}"
+    return f"{prefix}_{max(int(moment.timestamp() * 1000), 0):012x}"
 
 
 def time_of_id(identifier: str) -> datetime:

@@ -272,6 +272,8 @@ def rest(schema: Schema, views: Mapping[str, str]) -> str:
         "Paths of the hub below `/api/v1`. The full schema, with every field, is `/api/v1/schema`, and "
         "`/api/v1/docs` shows it. Unless told otherwise, an answer is the envelope. Lists answer "
         '`{"results": […], "next_cursor": …, "has_more": …}`; pass `next_cursor` back as `cursor` for the next page. '
+        "A page may be short, or empty, with `has_more`: where a filter is met by few of many rows, a request passes "
+        "some thousands of them and says where to go on. "
         "How to authenticate and to follow events is told in [a client of your own](../how-to/write-a-client.md).",
         [
             f"Beside the statuses listed, every call may answer {listed(sorted(always))}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.functional import cached_property
-from django_filters import CharFilter, ChoiceFilter, IsoDateTimeFilter, NumberFilter
+from django_filters import CharFilter, ChoiceFilter, NumberFilter
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -13,9 +13,8 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from coordination import selectors as agents_known
-from coordination.api import Resource, answer_of, body_of
+from coordination.api import MadeFilters, Resource, answer_of, body_of
 from core.clock import now
-from core.rest.viewsets import ListFilters
 from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, handoff_row
@@ -24,9 +23,10 @@ from handoffs.search import holding
 MOST_FOUND = 1_000  # handoffs, the newest, that other filters and the caller's eyes narrow down
 
 
-class HandoffFilters(ListFilters):
+class HandoffFilters(MadeFilters):
     """The state that counts: claimed with a lapsed lease is open again."""
 
+    prefix = "hnd"
     status = ChoiceFilter(choices=HandoffStatus.choices, method="in_state")
     workspace = CharFilter()
     from_agent_id = CharFilter()
@@ -34,8 +34,6 @@ class HandoffFilters(ListFilters):
     task_id = NumberFilter()
     title = CharFilter(lookup_expr="icontains")
     q = CharFilter(method="holding", label="Words in title, payload and result: the newest 1,000 with all of them.")
-    created_at__gte = IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
-    created_at__lt = IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
 
     def holding(self, rows: Any, name: str, words: str) -> Any:
         return rows.filter(created_event_id__in=holding(words, MOST_FOUND))
@@ -51,6 +49,7 @@ class Handoffs(Resource):
     queryset = Handoff.objects.all()
     filterset_class = HandoffFilters
     ordering = ["-handoff_id", "created_at", "updated_at"]
+    unindexed = frozenset({"from_agent_id", "claimed_by", "task_id", "title"})
     needs_workspace = True
 
     def show(self, row: Handoff) -> HandoffRow:

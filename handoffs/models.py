@@ -95,6 +95,7 @@ class Handoff(models.Model):
         db_table = "handoffs"
         indexes = [
             models.Index(fields=["workspace", "status", "created_event_id"], name="handoffs_by_status"),
+            models.Index(fields=["workspace", "handoff_id"], name="handoffs_by_workspace"),
             models.Index(  # the rest of it is all that a timeline of many reads
                 fields=[
                     *("workspace", "updated_at", "created_at", "status", "claimed_by", "claimed_at"),

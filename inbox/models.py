@@ -92,6 +92,9 @@ class DeliveryStatus(models.TextChoices):
     PARKED = "parked"  # dead letter: handed out the most times allowed and never acknowledged
 
 
+IN_IT = (DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED, DeliveryStatus.PARKED)  # mail that is not yet done with
+
+
 class Delivery(models.Model):
     """One message in one agent's inbox."""
 
@@ -114,6 +117,8 @@ class Delivery(models.Model):
         verbose_name_plural = "deliveries"
         indexes = [
             models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
+            models.Index(fields=["recipient", "delivery_id"], name="deliveries_to"),  # in the order of its list
+            models.Index(fields=["recipient", "message"], name="deliveries_to_by_message"),  # in that of messages
             models.Index(fields=["lease_expires_at"], name="deliveries_by_lease", condition=Q(status="delivered")),
             models.Index(
                 fields=["status", "created_at"],

@@ -14,12 +14,11 @@ from django.db.models.functions import Length, Substr
 from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent
 from core.database.functions import Seconds, Whole
-from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
+from inbox.models import IN_IT, Delivery, DeliveryQuerySet, DeliveryStatus, Message
 
 NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
 SENDS = 2_000  # and a timeline, which tells of each when it was
 
-IN_IT = (DeliveryStatus.UNREAD, DeliveryStatus.DELIVERED, DeliveryStatus.PARKED)  # mail that is not yet done with
 SNIPPET = 200  # characters of a body in a list
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 from django.conf import settings
 from django.db import OperationalError, connection
-from django.test.utils import CaptureQueriesContext
 
 from core.database.triggers import postgres_trigger
 
@@ -64,11 +63,17 @@ def steps(act: Callable[[], object]) -> int:
 
 def plans(act: Callable[[], object]) -> list[str]:
     """How SQLite reads for each query of an act, a line each."""
-    with CaptureQueriesContext(connection) as asked:
+    asked: list[tuple[str, Any]] = []
+
+    def note(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        asked.append((sql, parameters))
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(note):
         act()
     with connection.cursor() as cursor:
-        read = [query["sql"] for query in asked.captured_queries if query["sql"].startswith("SELECT")]
-        return [" / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()) for sql in read]
+        rows = [cursor.execute(f"EXPLAIN QUERY PLAN {sql}", given).fetchall() for sql, given in asked if "FROM" in sql]
+    return [" / ".join(row[3] for row in plan) for plan in rows]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from django.db.models import DateTimeField, IntegerField, Q, QuerySet
+from django.db.models import DateTimeField, IntegerField, Model, Q, QuerySet
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,6 +17,8 @@ from core.operations.parameters import whole_number
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 EXAMINED_AT_ONCE = 2000  # rows a request looks at, seen or not: a short page with a cursor says to go on
+PASSED_AT_ONCE = 10_000  # rows it passes to filters that no index serves, likewise
+BY_KEY = "by_key"  # an annotation of rows: a joined column that equals their key, along whose index they are read
 
 Position = tuple[Any, Any]  # the ordering column's value and the primary key of the last row examined
 
@@ -34,9 +36,18 @@ class Pages(BasePagination):
             known = ", ".join(column.removeprefix("-") for column in view.ordering)
             raise invalid(f"ordering must be one of {known}, with - before it for descending.", field="ordering")
         column, descending = ordering.removeprefix("-"), ordering.startswith("-")
-        rows = queryset.order_by(ordering, "-pk" if descending else "pk")
         last = _decode(request.query_params.get("cursor"), ordering, queryset)
         self.next_cursor: str | None = None
+        end = None
+        if column == queryset.model._meta.pk.name:
+            if BY_KEY in queryset.query.annotations:
+                column = BY_KEY
+            if view.passes_many():
+                end = _end_of_look(queryset.model, descending, last)
+        columns = [column] if column == BY_KEY else [column, "pk"]
+        rows = queryset.order_by(*("-" * descending + each for each in columns))
+        if end is not None:
+            rows = rows.filter(**{f"pk__{'gte' if descending else 'lte'}": end})
 
         found: list[Any] = []
         examined = 0
@@ -50,6 +61,8 @@ class Pages(BasePagination):
             examined += 1
         if examined == EXAMINED_AT_ONCE:
             self.next_cursor = _encode(ordering, last)
+        elif end is not None:
+            self.next_cursor = _encode(ordering, (end, end))
         return found
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -98,6 +111,14 @@ def _beyond(rows: QuerySet[Any], column: str, descending: bool, last: Position |
     return rows.filter(**{f"{column}__{sign}e": value}).filter(
         Q(**{f"{column}__{sign}": value}) | Q(**{f"pk__{sign}": key})
     )
+
+
+def _end_of_look(model: type[Model], descending: bool, last: Position | None) -> Any:
+    """The key of the last row that a request passes to its filters; None where it may pass all that are left."""
+    rows = model._base_manager.order_by("-pk" if descending else "pk").values_list("pk", flat=True)
+    if last is not None:
+        rows = rows.filter(**{f"pk__{'lt' if descending else 'gt'}": last[1]})
+    return next(iter(rows[PASSED_AT_ONCE - 1 : PASSED_AT_ONCE]), None)
 
 
 def _encode(ordering: str, last: Position | None) -> str | None:

@@ -112,6 +112,7 @@ class Resource(Endpoint):
     pagination_class = Pages
     told_by: ClassVar[str]  # the verb that tells agents the same: who may not use it reads nothing here
     ordering: Sequence[str]  # the columns that order a list, none of them null; the first is the default
+    unindexed: ClassVar[frozenset[str]] = frozenset()  # filters that no index serves in the order of the key
 
     def get_queryset(self) -> Any:
         if getattr(self, "swagger_fake_view", False):
@@ -125,6 +126,10 @@ class Resource(Endpoint):
     def rows(self) -> Any:
         """All of the resource's rows, with what their representation joins."""
         return self.queryset.all()
+
+    def passes_many(self) -> bool:
+        """Whether a request may have to pass many rows until it finds a page of those that it asks for."""
+        return bool(self.unindexed.intersection(self.request.query_params))
 
     def visible_rows(self, rows: Any, agent_id: str) -> Any:
         """What the store can tell an agent may see of `rows`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from coordination.models import Artifact
+from coordination.ids import id_floor
+from coordination.models import Artifact, Event, Workspace
 from coordination.services import settings as stored_settings
+from core.clock import iso, now
+from core.rest import pagination
+from inbox.models import Message
 from tests.conftest import Call
+from tests.store import plans, steps
 
 LISTS = ["workspaces", "agents", "sessions", "channels", "messages", "deliveries", "handoffs", "artifacts", "events"]
 KEYS = {"deliveries": "delivery_id"} | {name: f"{name[:-1]}_id" for name in LISTS if name != "deliveries"}
@@ -129,6 +135,69 @@ def test_it_needs_as_many_queries_for_many_rows_as_for_few(
 )
 def test_it_filters(five: None, name: str, query: dict[str, str], expected: int) -> None:
     assert len(get(name, **query)["results"]) == expected
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("messages", {"recipient": "agent1"}),
+        ("messages", {"recipient": "agent1", "workspace": "here"}),
+        ("deliveries", {"recipient": "agent1"}),
+        ("deliveries", {"workspace": "here"}),
+        ("deliveries", {"from_agent_id": "agent0"}),
+        ("deliveries", {"status": "unread"}),
+        ("handoffs", {"workspace": "here"}),
+        ("events", {"type": "message.created"}),
+    ],
+)
+def test_it_sorts_no_more_than_a_page(five: None, name: str, query: dict[str, str]) -> None:
+    here = Workspace.objects.order_by("-created_at")[0].pk
+    wanted = {key: here if value == "here" else value for key, value in query.items()}
+    read = plans(lambda: get(name, **wanted))
+    assert read and not [plan for plan in read if "TEMP B-TREE" in plan]
+
+
+def test_a_filter_that_no_index_serves_passes_so_many_rows_at_once(five: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"type": "artifact.created"}
+    whole = get("events", **wanted)
+    assert len(whole["results"]) == 5 and not whole["has_more"]
+    monkeypatch.setattr(pagination, "PASSED_AT_ONCE", 4)
+    for ordering in ("-event_id", "event_id"):
+        found, cursor, pages = [], None, 0
+        while pages == 0 or cursor:
+            page = get("events", ordering=ordering, **wanted, **({"cursor": cursor} if cursor else {}))
+            found += page["results"]
+            cursor, pages = page["next_cursor"], pages + 1
+        assert found == whole["results"][:: 1 if ordering == "-event_id" else -1]
+        assert pages == -(-Event.objects.count() // 4) + (Event.objects.count() % 4 == 0)
+
+
+@pytest.mark.sqlite  # whose steps are counted
+def test_a_rare_filter_costs_the_same_in_a_long_log(five: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pagination, "PASSED_AT_ONCE", 200)
+    place, moment = Workspace.objects.first(), now()
+
+    def log(count: int) -> None:
+        Event.objects.bulk_create(
+            Event(workspace=place, stream="workspace", type="made", created_at=moment) for _ in range(count)
+        )
+
+    log(300)
+    few = steps(lambda: get("events", type="never.happened"))
+    log(3_000)
+    assert steps(lambda: get("events", type="never.happened")) < 1.5 * few
+
+
+def test_it_finds_by_its_id_when_something_was_made(five: None) -> None:
+    day, recent = timedelta(days=1), Message.objects.count()
+    sent = now() - 40 * day
+    old: Any = Message.objects.order_by("pk")[0]
+    old.message_id, old.created_at = f"{id_floor('msg', sent)}{'0' * 20}", sent
+    old.save(force_insert=True)
+    for since, until, found in [(41, 39, 1), (39, -1, recent), (60, 41, 0), (41, -1, recent + 1)]:
+        query = {"created_at__gte": iso(now() - since * day), "created_at__lt": iso(now() - until * day)}
+        assert len(get("messages", **query)["results"]) == found
 
 
 @pytest.mark.parametrize(
