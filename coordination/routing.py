@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.operations.errors import NexusError, invalid
 
@@ -227,6 +227,33 @@ def eligible_agents(
         return list(agents)
     parts = list(_parts(target, created_at, now))
     return [agent for agent in agents if any(_admits(part, agent) for part in parts)]
+
+
+class Named(NamedTuple):
+    """The ids, roles and capabilities of which an agent has one at least if a target admits it."""
+
+    ids: set[str]
+    roles: set[str]
+    capabilities: set[str]
+
+
+def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> Named | None:
+    """Whom the parts of a target that are in force name; None where one of them names nobody, and admits everyone."""
+    named = Named(set(), set(), set())
+    for part in [{"strategy": Strategy.BROADCAST}] if target is None else _parts(target, created_at, now):
+        match part["strategy"]:
+            case Strategy.DIRECT | Strategy.DIRECT_WITH_FALLBACK:
+                named.ids.add(part["agent_id"])
+            case Strategy.ROLE:
+                named.roles.add(part["role"])
+            case Strategy.CAPABILITY:
+                wanted = part["capability"]
+                named.capabilities.update([wanted] if isinstance(wanted, str) else wanted)
+            case Strategy.MIXED:
+                pass  # its rules come by themselves
+            case _:
+                return None
+    return named
 
 
 def _parts(target: Target, created_at: datetime, now: datetime) -> Iterator[Target]:

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, Max
+from django.db.models import Count, Max, QuerySet, TextField
+from django.db.models.functions import Cast, StrIndex
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
-from coordination.routing import Profile, capability_set
+from coordination.routing import Profile, Target, capability_set, eligible_agents, named_by
 from core.database.prepared import Select, Slot
 from core.operations.errors import not_found
 
-_profile = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("role", "capabilities"))
-_profiles = Select(
-    lambda: Agent.objects.order_by("created_at", "agent_id").values_list("agent_id", "role", "capabilities")
+MOST_NAMED = 10  # agents, roles and capabilities of a target that are looked up one by one
+PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # such a capability stands in the JSON of every store as it is
+
+Row = tuple[str, str | None, Any]
+
+
+def _profiles_among(agents: Callable[[], QuerySet[Agent]]) -> Select[Row]:
+    return Select(lambda: agents().values_list("agent_id", "role", "capabilities"))
+
+
+_profiles = _profiles_among(lambda: Agent.objects.order_by("created_at", "agent_id"))
+_profile_of = _profiles_among(lambda: Agent.objects.filter(pk=Slot("name")))
+_of_role = _profiles_among(lambda: Agent.objects.filter(role=Slot("name")))
+_that_may_have = _profiles_among(
+    lambda: Agent.objects.alias(place=StrIndex(Cast("capabilities", TextField()), Slot("name"))).filter(place__gt=0)
 )
+
+
+def _as_profile(row: Row) -> Profile:
+    return Profile(row[0], row[1], capability_set(row[2]))
 
 
 def profile_of(agent_id: str) -> Profile:
     """What routing knows of an agent, registered or not."""
-    row = _profile.first(agent_id=agent_id)
-    return Profile(agent_id, row[0], capability_set(row[1])) if row else Profile(agent_id)
+    row = _profile_of.first(name=agent_id)
+    return _as_profile(row) if row else Profile(agent_id)
 
 
 def profiles() -> list[Profile]:
     """Every registered agent, for resolving a group target."""
-    return [Profile(agent_id, role, capability_set(capabilities)) for agent_id, role, capabilities in _profiles()]
+    return list(map(_as_profile, _profiles()))
+
+
+def admitted(target: Target | None, moment: datetime) -> list[Profile]:
+    """The registered agents that a target of now admits; of those whom it does not name no profile is parsed."""
+    named = named_by(target, created_at=moment, now=moment)
+    if named is None or sum(map(len, named)) > MOST_NAMED or not all(map(PLAIN.fullmatch, named.capabilities)):
+        return eligible_agents(target, profiles(), created_at=moment, now=moment)
+    rows = [row for name in named.ids for row in _profile_of(name=name)]
+    rows += [row for name in named.roles for row in _of_role(name=name)]
+    rows += [row for name in named.capabilities for row in _that_may_have(name=name)]
+    near = {row[0]: _as_profile(row) for row in rows}
+    return eligible_agents(target, near.values(), created_at=moment, now=moment)
 
 
 def found(agent_id: str) -> Agent:

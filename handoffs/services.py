@@ -14,7 +14,7 @@ from coordination import selectors as agents_known
 from coordination.ids import new_id
 from coordination.lookups import require_agent
 from coordination.models import Event
-from coordination.routing import Strategy, eligible_agents, parse_target
+from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
 from core.clock import iso, now
 from core.database import write
@@ -134,8 +134,7 @@ def _as_made(handoff: Handoff) -> dict[str, Any]:
 
 def _count_eligible(handoff: Handoff) -> int:
     """The registered agents that the target admits now; whom a fallback admits later does not count."""
-    at = handoff.created_at
-    return len(eligible_agents(handoff.target, agents_known.profiles(), created_at=at, now=at))
+    return len(agents_known.admitted(handoff.target, handoff.created_at))
 
 
 def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: int | None = None) -> Handoff:

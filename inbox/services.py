@@ -14,7 +14,7 @@ from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.lookups import agent_exists, require_agent
 from coordination.models import Agent, Channel, Event, Stream
-from coordination.routing import Strategy, Target, Visibility, eligible_agents, parse_target
+from coordination.routing import Strategy, Target, Visibility, parse_target
 from coordination.services import agents, retries, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
@@ -239,8 +239,7 @@ def _admitted(target: Target | None, sender: str, moment: datetime) -> list[str]
     """The agents that a group target admits now, sorted. Each is held against every rule: not under the write lock."""
     if target is None or target["strategy"] in (Strategy.BROADCAST, Strategy.DIRECT):
         return []
-    found = eligible_agents(target, agents_known.profiles(), created_at=moment, now=moment)
-    return sorted(agent.agent_id for agent in found if agent.agent_id != sender)
+    return sorted(agent.agent_id for agent in agents_known.admitted(target, moment) if agent.agent_id != sender)
 
 
 def _resolve(
