@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import sys
 from typing import Any
 
 from mcp.server.lowlevel import Server
@@ -40,5 +43,17 @@ async def main() -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
+def serve(port: int) -> None:
+    """Serve it by the hub's own server, until SIGTERM."""
+    from nexus_site.serving.daphne import HubServer  # which installs a reactor
+
+    listening = socket.create_server(("127.0.0.1", port))
+    listening.setblocking(False)
+    HubServer(application(), [listening], lambda: None).run()
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    if len(sys.argv) > 1:
+        serve(int(sys.argv[1]))
+    else:
+        asyncio.run(main())
