@@ -104,9 +104,7 @@ class Kind:
         writer.close()
 
 
-async def over_mcp(
-    server: Server, protocol: str, secret: dict[str, str], tool: str, arguments: dict[str, Any]
-) -> Kind:
+async def over_mcp(server: Server, protocol: str, secret: dict[str, str], tool: str, arguments: dict[str, Any]) -> Kind:
     """A call of a tool, in a session of its own where the protocol has them."""
     headers = {**secret, "Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": protocol}
     params: dict[str, Any] = {"name": tool, "arguments": arguments}
