@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from coordination import overlong
 from coordination.log.selectors import events_after, keys_of, newest_event_id
-from coordination.lookups import agent_of_key_hash
-from coordination.models import Agent, Event
+from coordination.lookups import agent_of_key_hash, toolsets_of
+from coordination.models import Event
 from coordination.services import agents, audit, limits
 from coordination.services import settings as stored_settings
 from core.operations.registry import Operation
@@ -27,7 +27,7 @@ class Coordination:
         return agent_of_key_hash(credential)
 
     def toolsets_of(self, agent_id: str) -> Sequence[str] | None:
-        return Agent.objects.filter(pk=agent_id).values_list("toolsets", flat=True).first()
+        return cast("Sequence[str] | None", toolsets_of(agent_id))
 
     def check_allowed(self, agent_id: str, operation: Operation[Any]) -> None:
         limits.check_allowed(agent_id, operation)

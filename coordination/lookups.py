@@ -8,6 +8,7 @@ from core.operations.errors import not_found
 
 agent_exists = Lookup(Agent.objects.all)  # deleted ones do not count: the manager leaves them out
 workspace_exists = Lookup(Workspace.objects.all)
+toolsets_of = Lookup(Agent.objects.all, column="toolsets")
 _of_issued = Lookup(lambda: AgentKey.objects.filter(is_active=True), by="key_hash", column="agent_id")
 _of_lent = Lookup(LentKey.objects.all, by="key_hash", column="agent_id")
 
@@ -20,4 +21,5 @@ def require_agent(agent_id: str) -> None:
 
 def agent_of_key_hash(key_hash: str) -> str | None:
     """Whose key it is: one that an operator issued, or that the agent's process was lent."""
-    return _of_issued(key_hash) or _of_lent(key_hash)
+    found: str | None = _of_issued(key_hash) or _of_lent(key_hash)
+    return found

@@ -9,8 +9,9 @@ import hashlib
 import hmac
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from importlib import import_module
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
@@ -86,6 +87,18 @@ class ConnectionInfo:
         """Every value of a header, in order."""
         return [value for header, value in self.headers if header == name]
 
+    @cached_property
+    def keys(self) -> Set[str]:
+        """Everything that was presented as a key, in whatever place."""
+        bearers = [value.partition(" ")[2].strip() for value in self.values("authorization")]
+        in_query = [part.removeprefix("api_key=") for part in self.query.split("&") if part.startswith("api_key=")]
+        return {*bearers, *self.values("x-api-key"), *in_query}
+
+    @cached_property
+    def holder(self) -> str:
+        """The connection of whoever holds a key; a part of a digest tells keys apart, and opens nothing."""
+        return f"key:{hashlib.sha256(min(self.keys).encode(errors='replace')).hexdigest()[:16]}"
+
 
 def identify(
     info: ConnectionInfo, *, transport: str, connection: str | None = None, key_required: bool = False
@@ -101,13 +114,12 @@ def identify(
     """
     host = check_place(info)
     forwarded_by = ""
-    keys = presented_keys(info)
-    if not key_required and len(keys) == 1 and is_operators_token(min(keys)):
+    if not key_required and len(info.keys) == 1 and is_operators_token(min(info.keys)):
         return Caller(transport, operator=LOCAL_OPERATOR, connection=connection or of_operator(LOCAL_OPERATOR))
-    if keys:
-        agent_id, credential = _bound_to(keys)
-        _recognise(_holder(keys))
-        connection = connection or _holder(keys)
+    if info.keys:
+        agent_id, credential = _bound_to(info)
+        _recognise(info.holder)
+        connection = connection or info.holder
         return Caller(transport, agent_id=agent_id, connection=connection, credential=credential)
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
@@ -131,10 +143,9 @@ def caller_name(info: ConnectionInfo) -> str:
     A key or a login counts once it was found good. Whoever shows others makes up as many as they like: they are one
     caller, with all strangers of their address.
     """
-    keys = presented_keys(info)
-    if len(keys) == 1 and is_operators_token(min(keys)):
+    if len(info.keys) == 1 and is_operators_token(min(info.keys)):
         return of_operator(LOCAL_OPERATOR)
-    name = _holder(keys) if keys else next(map(_session_name, _sessions(info)), None)
+    name = info.holder if info.keys else next(map(_session_name, _sessions(info)), None)
     if name is None:
         return address_name(info.peer)
     return name if name in _recognised else f"stranger:{info.peer}"
@@ -152,10 +163,9 @@ def recognise_session(key: str | None) -> None:
 
 
 async def aidentify(info: ConnectionInfo, *, transport: str, key_required: bool = False) -> Caller:
-    """`identify` from an event loop: the store is read on a thread of its own pool."""
-    return await waiting.in_thread(
-        waiting.AUTHENTICATION, lambda: identify(info, transport=transport, key_required=key_required)
-    )
+    """`identify` from an event loop: a key is looked up there, anything else on a thread of its own pool."""
+    look = partial(identify, info, transport=transport, key_required=key_required)
+    return await (waiting.at_hand if info.keys else waiting.in_thread)(waiting.AUTHENTICATION, look)
 
 
 async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
@@ -209,13 +219,6 @@ def _still_logged_in(info: ConnectionInfo) -> bool:
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(info.session)
     return staff_name(get_user(request)) == info.staff
-
-
-def presented_keys(info: ConnectionInfo) -> set[str]:
-    """Everything that was presented as a key, in whatever place."""
-    bearers = [value.partition(" ")[2].strip() for value in info.values("authorization")]
-    in_query = [part.removeprefix("api_key=") for part in info.query.split("&") if part.startswith("api_key=")]
-    return {*bearers, *info.values("x-api-key"), *in_query}
 
 
 def allowed_hosts(bind: str) -> list[str]:
@@ -281,17 +284,12 @@ def _sign_of_a_proxy(info: ConnectionInfo) -> str:
     return f"carries the header {header[:100]!r}" if header else ""
 
 
-def _holder(keys: set[str]) -> str:
-    """The connection of whoever holds a key; a part of a digest tells keys apart, and opens nothing."""
-    return f"key:{hashlib.sha256(min(keys).encode(errors='replace')).hexdigest()[:16]}"
-
-
-def _bound_to(keys: set[str]) -> tuple[str, str]:
+def _bound_to(info: ConnectionInfo) -> tuple[str, str]:
     """The agent whose key was presented, and the credential that says so. Raises Refused."""
-    key = min(keys) if len(keys) == 1 else ""
+    key = min(info.keys) if len(info.keys) == 1 else ""
     credential = domain().credential_of_key(key)
     agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None
     if agent_id is None:
-        _recognised.pop(_holder(keys), None)
+        _recognised.pop(info.holder, None)
         raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
     return agent_id, credential

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -185,9 +186,10 @@ class CoreConfig(NexusAppConfig):
         return KINDS
 
 
-def nexus_apps() -> Iterator[NexusAppConfig]:
+@cache
+def nexus_apps() -> Sequence[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""
-    return (config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig))
+    return [config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig)]
 
 
 def database_objects(vendor: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError
 
 from core import turns
@@ -56,6 +57,14 @@ OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
     """Run `function` (which uses the ORM) on a thread of `pool`."""
     return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
+
+
+async def at_hand(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """Run `function`, which looks into the store and is quick, here and now; on a thread of `pool` where it has to."""
+    try:
+        return function()
+    except SynchronousOnlyOperation:
+        return await in_thread(pool, function)
 
 
 async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -75,6 +75,12 @@ class Store(Protocol):
 
     def failure(self, error: Exception) -> NexusError | None:
         """The DB_ERROR for an error of the database, with its cause and what to do; None when unknown."""
+
+    def look(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        """The rows of a read so small that an event loop makes it itself; `?` stands for a parameter.
+
+        Raises SynchronousOnlyOperation where only a thread may ask.
+        """
 
     def write(self) -> AbstractContextManager[None]:
         """A transaction that writes; inside another one, a part of that. Waits its turn, and not for ever."""

@@ -6,6 +6,7 @@ to run.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,8 @@ from django.db.models import (
 )
 from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
+
+from core.database import store
 
 M = TypeVar("M", bound=Model)
 Row = TypeVar("Row")
@@ -70,6 +73,12 @@ class Select(Generic[Row]):
         """The first row; None where there is none."""
         rows = self(1, **values)
         return rows[0] if rows else None
+
+    def at_hand(self, **values: Any) -> Row | None:
+        """The first row, read on an event loop itself. Raises SynchronousOnlyOperation where only a thread may ask."""
+        sql, parameters, read = self._prepared(1)
+        rows = store().look(PARAMETER.sub("?", sql).replace("%%", "%"), _bound(parameters, values, connection))
+        return read(rows)[0] if rows else None
 
     def _prepare(self, limit: int | None) -> tuple[str, tuple[Any, ...], Callable[[list[Any]], list[Row]]]:
         queryset = self._build()[:limit]
@@ -231,11 +240,23 @@ def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any], on: BaseDatab
 
 
 class Lookup:
-    """The value of one column in the row that a unique column names; None where there is none."""
+    """The value of one column in the row that a unique column names; None where there is none.
+
+    It may be asked on an event loop, too, where the store is near: raises SynchronousOnlyOperation where it is not, as
+    the ORM does.
+    """
 
     def __init__(self, rows: Callable[[], QuerySet[Any]], *, by: str = "pk", column: str = "pk") -> None:
         self._select: Select[Any] = Select(lambda: rows().filter(**{by: Slot("key")}).values_list(column))
 
-    def __call__(self, key: str) -> str | None:
-        row = self._select.first(key=key)
+    def __call__(self, key: str) -> Any:
+        row = self._select.at_hand(key=key) if _is_on_loop() else self._select.first(key=key)
         return row[0] if row else None
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

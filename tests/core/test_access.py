@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +17,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from coordination.models import AgentKey
+from coordination.services import agents
 from coordination.services.agents import hash_secret
 from core import waiting
 from core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, identify
 from core.clock import now
+from core.database.sqlite import at_hand
 from core.logs import redact
 from core.operations.caller import Caller
 from tests.acceptance.hub import START_SECONDS
-from tests.conftest import Call
 
 KEY = "nxs_" + "0123456789ab" * 4
 OTHER_KEY = "nxs_" + "ba9876543210" * 4
@@ -45,9 +48,14 @@ def status(asked: ConnectionInfo, **how: Any) -> int:
 
 
 @pytest.fixture
-def keyed(call: Call) -> None:
+def keyed(db: None) -> None:
     """The agent `ana` with an API key."""
-    call("agent_register", agent_id="ana")
+    issue()
+
+
+def issue() -> None:
+    """Do that, from any thread."""
+    agents.register(agent_id="ana", given={})
     AgentKey.objects.create(agent_id="ana", key_hash=hash_secret(KEY), created_at=now())
 
 
@@ -275,3 +283,49 @@ async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(comm
     finally:
         done.set()
         await asyncio.gather(*reads)
+
+
+async def bound() -> str | None:
+    """Whose key it is that a request shows, as an event loop asks."""
+    return (await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)).agent_id
+
+
+@pytest.mark.sqlite
+async def test_it_knows_a_key_while_no_thread_is_free(committed: None) -> None:
+    await waiting.in_thread(waiting.WRITERS, issue)
+    done = threading.Event()
+    loop = asyncio.get_running_loop()
+    pools = (waiting.AUTHENTICATION, waiting.READERS)
+    work = [loop.run_in_executor(pool, done.wait, START_SECONDS) for pool in pools for _ in range(8)]
+    try:
+        async with asyncio.timeout(START_SECONDS / 2):
+            assert await bound() == "ana"
+    finally:
+        done.set()
+        await asyncio.gather(*work)
+
+
+async def test_it_refuses_a_key_at_once_that_another_connection_to_the_store_deactivated(committed: None) -> None:
+    await waiting.in_thread(waiting.WRITERS, issue)
+    for active in (True, False, True, False):
+        change = partial(AgentKey.objects.filter(agent_id="ana").update, is_active=active)
+        await waiting.in_thread(waiting.WRITERS, change)
+        if active:
+            assert await bound() == "ana"
+        else:
+            with pytest.raises(Refused):
+                await bound()
+
+
+@pytest.mark.sqlite
+async def test_it_asks_on_a_thread_where_the_file_cannot_be_read_at_once(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await waiting.in_thread(waiting.WRITERS, issue)
+
+    def busy(*_: Any, **__: Any) -> Any:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(at_hand, "_kept", at_hand._Kept())
+    monkeypatch.setattr(at_hand, "connect", busy)
+    assert await bound() == "ana"

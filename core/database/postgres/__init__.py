@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Model
 
@@ -29,6 +30,7 @@ __all__ = [
     "guard",
     "install",
     "is_busy",
+    "look",
     "pending",
     "prepare",
     "release",
@@ -52,6 +54,11 @@ pending = schema.pending
 install = schema.install
 given_out = ids.given_out
 give_out_above = ids.give_out_above
+
+
+def look(sql: str, values: Sequence[Any]) -> list[Any]:
+    """Never on an event loop: the server is as far as the network."""
+    raise SynchronousOnlyOperation("the store is on a server")
 
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from django.db import OperationalError, connection, transaction
 
 from core.config import CoreSettings
 from core.database.place import check, guard
+from core.database.sqlite.at_hand import look
 from core.database.sqlite.commits import watch
 from core.database.sqlite.errors import failure, is_busy
 from core.database.sqlite.file import beside
@@ -33,6 +34,7 @@ __all__ = [
     "guard",
     "install",
     "is_busy",
+    "look",
     "pending",
     "prepare",
     "release",
