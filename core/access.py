@@ -39,6 +39,7 @@ CLIENTS_OWN = re.compile(
 )
 KEY = re.compile(r"nxs_[0-9a-f]{48}")
 MOST_RECOGNISED = 10_000
+INFO = "nexus.info"  # where the scope of a request has its ConnectionInfo
 
 _recognised: OrderedDict[str, None] = OrderedDict()  # names of callers whose key or login was good, the latest last
 
@@ -68,11 +69,15 @@ class ConnectionInfo:
 
     @classmethod
     def of_scope(cls, scope: Mapping[str, Any], user: Any = None) -> ConnectionInfo:
-        """From an ASGI scope of type http or websocket."""
-        headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-        peer, query, session = scope.get("client"), scope["query_string"].decode("latin-1"), scope.get("session")
-        version = scope.get("http_version", "1.1")
-        return cls(peer[0] if peer else None, tuple(headers), query, staff_name(user), _key_of(session), version)
+        """From an ASGI scope of type http or websocket; what it showed is read once."""
+        info: ConnectionInfo | None = scope.get(INFO)
+        if info is None:
+            headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+            peer, version = scope.get("client"), scope.get("http_version", "1.1")
+            query = scope["query_string"].decode("latin-1")
+            info = cls(peer[0] if peer else None, tuple(headers), query, http_version=version)
+        staff, session = staff_name(user), _key_of(scope.get("session"))
+        return replace(info, staff=staff, session=session) if staff or session else info
 
     @classmethod
     def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:

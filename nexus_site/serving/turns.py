@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordination.errors import CoordinationCode
-from core.access import ConnectionInfo, caller_name
+from core.access import INFO, ConnectionInfo, caller_name
 from core.config import CoreSettings
 from core.operations.errors import NexusError
 from core.turns import TURN, Turn, begin, turns
@@ -30,7 +30,8 @@ class InTurn:
         if scope["type"] == "lifespan" or self.exempt(scope):
             await self.application(scope, receive, send)
             return
-        caller = caller_name(ConnectionInfo.of_scope(scope))
+        info = ConnectionInfo.of_scope(scope)
+        caller = caller_name(info)
         if turns().waiting(caller) >= CoreSettings.current().max_waiting_calls:
             metrics.REFUSED.inc()
             await self.refuse(scope, receive, send, too_many())
@@ -45,7 +46,7 @@ class InTurn:
         await turn.take()
         try:
             begin(turn)
-            await self.application({**scope, TURN: turn}, receive, sending)
+            await self.application({**scope, TURN: turn, INFO: info}, receive, sending)
         finally:
             turn.give_back()
 
