@@ -70,6 +70,7 @@ class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._parsePOSTFormSubmission = False  # into arguments, which nobody here asks for
         self.flow = Flow()
         self.kept = 0
         self.deadline = reactor.callLater(REQUEST_SECONDS, self.channel.forceAbortClient)
@@ -131,6 +132,9 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]
 
 
 class Factory(HTTPFactory):  # type: ignore[misc]
+    def log(self, request: Any) -> None:
+        """Write no line of an access log: nothing of Twisted's log goes anywhere."""
+
     def buildProtocol(self, addr: Any) -> Any:
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = Request
