@@ -49,7 +49,8 @@ class Calls:
             error = invalid("Call a tool by its name, with its arguments as an object.")
             return _as_sent(server, ctx, self._choices.of(ctx)[0].reply, Outcome(error=error))
         plain = params.keys() <= {"name", "arguments", "_meta"} and ("_meta" not in params or ctx.meta is not None)
-        if not plain or ctx.session.client_params is None:  # what else there is, and who has not said hello
+        said_hello = is_modern(ctx) or ctx.session.client_params is not None
+        if not plain or not said_hello:
             return await call_next(ctx)
         return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
 
