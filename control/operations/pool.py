@@ -149,6 +149,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         wake_on=p.wake_on or (),
         wake_tokens=p.wake_tokens,
         worktree=p.worktree,
+        asked_in=caller.cwd,
     )
 
     def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:

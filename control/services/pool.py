@@ -48,6 +48,7 @@ class Order:
     wake_on: Sequence[str] = ()
     wake_tokens: int | None = None
     worktree: bool = False
+    asked_in: str | None = None  # the directory of the process that asks, where that is not this one
 
 
 def create(
@@ -244,10 +245,13 @@ def _was_ours(agent_id: str, actor: Actor) -> bool:
     return before.exists()
 
 
-def usual_directory(parent: PoolAgent | None) -> str:
-    """That of an agent which names none: its parent's, or the server's. Raises VALIDATION_ERROR where that is gone."""
+def usual_directory(parent: PoolAgent | None, asked_in: str | None = None) -> str:
+    """That of an agent which names none: its parent's, or the process's that asks, else the server's.
+
+    Raises VALIDATION_ERROR where that is gone.
+    """
     try:
-        return str(Path.cwd()) if parent is None else parent.cwd
+        return parent.cwd if parent is not None else asked_in or str(Path.cwd())
     except FileNotFoundError:
         raise invalid("The server's own directory is gone: name another one as cwd.", field="cwd") from None
 
@@ -255,7 +259,7 @@ def usual_directory(parent: PoolAgent | None) -> str:
 def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Actor) -> rules.Permissions:
     """What a new agent may. Raises VALIDATION_ERROR and NOT_PERMITTED."""
     ceiling = None if parent is None else parent.permissions
-    below = cwd or usual_directory(parent)
+    below = cwd or usual_directory(parent, order.asked_in)
     paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
     wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
     try:

@@ -37,7 +37,7 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | N
         return made(order, None)
     pool.check_name(order.agent_id)
     parent = pool.parent_of(actor, order.parent_agent_id)
-    cwd = pool.meant(order.cwd or pool.usual_directory(parent), "cwd")
+    cwd = pool.meant(order.cwd or pool.usual_directory(parent, order.asked_in), "cwd")
     order = replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
     if order.write_paths is None and _may_write(order, parent, cwd):
         order = replace(order, write_paths=[cwd])

@@ -23,6 +23,7 @@ class Caller:
     `connection` tells one connection from another for as long as it lasts, and is no secret. Every transport fills it:
 
     - `stdio:<process>`, `cli:<process>`, `hook:<process>`, `demo:<process>`: a process, its number and a random part;
+      that of stdio may be a relay, whose calls the hub makes (`transport` is `relay`);
     - `mcp:<session>`: a session of MCP over HTTP, by the id that the SDK gave it;
     - `key:<digest>`: whoever holds a key, where requests stand alone: REST, and MCP over HTTP without sessions;
     - `websocket:<random>`, `sse:<random>`: one socket, one stream;
@@ -36,11 +37,12 @@ class Caller:
     credential: str | None = field(default=None, compare=False, repr=False)
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
     vouched: bool = field(default=False, compare=False, repr=False)
+    cwd: str | None = field(default=None, compare=False, repr=False)  # a relay's: where its relative paths begin
 
     @property
     def in_own_process(self) -> bool:
-        """Whether the call runs in a process that the caller started, which sees the disk as the caller does."""
-        return self.agent_id is None or self.transport in ("stdio", "hook")
+        """Whether the caller started a process of this user, which sees the disk as the call does."""
+        return self.agent_id is None or self.transport in ("stdio", "relay", "hook")
 
 
 def operator_behind(caller: Caller) -> str:

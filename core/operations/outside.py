@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
@@ -59,6 +60,16 @@ class _Touch:
                 f"What {self.name} leads to does not answer; is it on a mount whose server is gone?",
                 {"field": self.name},
             )
+
+
+def placed(params: Params, directory: str) -> Params:
+    """The parameters, with every path that is relative below `directory`."""
+    relative = {
+        name: os.path.join(directory, value)
+        for name, _ in _marks(type(params))
+        if isinstance(value := getattr(params, name), str) and value and not os.path.isabs(value)  # noqa: PTH117
+    }
+    return params.model_copy(update=relative) if relative else params
 
 
 def _touches(params: Params) -> Iterator[_Touch]:

@@ -27,7 +27,7 @@ from core.domain import domain
 from core.leaving import Left
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError, invalid
-from core.operations.outside import reach, reach_from_thread
+from core.operations.outside import placed, reach, reach_from_thread
 from core.operations.parameters import Params
 from core.operations.registry import Operation, Toolset
 from core.operations.replies import Body, Data, Outcome
@@ -115,6 +115,8 @@ async def prepared(
     """
     operation = toolset.find(name)
     params = validated(operation, arguments)
+    if caller.cwd is not None:
+        params = placed(params, caller.cwd)
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile.
     if caller.transport != "stdio" or operation.own_transaction:
         await reach(params)
