@@ -166,6 +166,13 @@ class NexusAppConfig(AppConfig):
         """Whether it runs programs here that are not the operator's own: to be on this machine proves nothing then."""
         return False
 
+    def connection_state(self, connection: str) -> Any:
+        """What it holds in memory of a connection, as JSON: a relay brings that to the hub that comes next."""
+        return None
+
+    def restore_connection(self, connection: str, state: Any) -> None:
+        """Hold again what `connection_state` told another process of a connection. Raises ValueError for none."""
+
     def on_start(self) -> None:
         """What a server, the hub or an agent's own, does once its store is ready; a failure is the app's to log."""
 

@@ -38,6 +38,16 @@ class TopicsConfig(NexusAppConfig):
 
         return THINGS
 
+    def connection_state(self, connection: str) -> Any:
+        from topics.connections import joined
+
+        return {topic_id: list(held) for topic_id, held in joined(connection).items()}
+
+    def restore_connection(self, connection: str, state: Any) -> None:
+        from topics.connections import join_again
+
+        join_again(connection, state)
+
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from topics.retention import LANES
 
