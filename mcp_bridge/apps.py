@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.apps import NexusAppConfig
@@ -22,6 +22,13 @@ class McpBridgeConfig(NexusAppConfig):
         from mcp_bridge.choices import of_setting
 
         of_setting()
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from django.conf import settings
+
+        from mcp_bridge.relayed import serve
+
+        return (serve,) if settings.NEXUS_RELAYS else ()
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
         from mcp_bridge.history import LANES

@@ -17,10 +17,10 @@ from core.operations.registry import TOOLSETS
 from core.operations.replies import Outcome, Reply
 from core.operations.runner import aperform
 from core.operations.toolsets import find_tool
-from core.turns import TURN, holding
+from core.turns import holding
 from mcp_bridge import tasks
 from mcp_bridge.choices import ENABLE
-from mcp_bridge.context import CallerOf, Context, is_modern
+from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern
 from mcp_bridge.enabling import Choices
 from mcp_bridge.extension import created, declared
 from mcp_bridge.models import Task
@@ -31,8 +31,8 @@ from mcp_bridge.tools import result, wire
 class Calls:
     """The two ways of a call through the SDK."""
 
-    def __init__(self, caller_of: CallerOf, choices: Choices) -> None:
-        self._caller_of, self._choices = caller_of, choices
+    def __init__(self, caller_of: CallerOf, choices: Choices, turn_of: TurnOf) -> None:
+        self._caller_of, self._choices, self._turn_of = caller_of, choices, turn_of
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         """The answer to a call that the SDK has parsed."""
@@ -55,7 +55,7 @@ class Calls:
         return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
 
     async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
-        async with holding(ctx.request.scope.get(TURN) if ctx.request else None):
+        async with holding(self._turn_of(ctx)):
             return await self._performed(ctx, name, arguments)
 
     async def _performed(

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Annotated
 
-from django.conf import settings
 from pydantic import Field
 
 from core.domain import domain
@@ -30,11 +29,14 @@ def of_setting() -> Choice:
     return toolsets.default() if text is None else toolsets.choose(names(text))
 
 
-def of_process(agent_id: str | None) -> Choice:
-    """The choice of a stdio process: its flag or variable, else its agent's, else the default. Raises CONFIG_ERROR."""
-    if agent_id is None or settings.NEXUS_SOURCES["toolsets"] != "default":
-        return of_setting()
-    return of_agent(agent_id)
+def of_process(agent_id: str | None, named: str | None) -> Choice:
+    """The choice of a stdio process: what its flag or variable names, else its agent's, else the default.
+
+    Raises CONFIG_ERROR.
+    """
+    if named is not None:
+        return toolsets.choose(names(named))
+    return of_setting() if agent_id is None else of_agent(agent_id)
 
 
 def of_agent(agent_id: str) -> Choice:

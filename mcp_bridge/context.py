@@ -9,9 +9,16 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from core.operations.caller import Caller
+from core.turns import TURN, Turn
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], Caller]
+TurnOf = Callable[[Context], Turn | None]
+
+
+def turn_of_request(ctx: Context) -> Turn | None:
+    """The turn of an HTTP request; a process of one agent has none."""
+    return ctx.request.scope.get(TURN) if ctx.request else None
 
 
 def is_modern(ctx: Context) -> bool:

@@ -26,7 +26,7 @@ from core.version import package_version
 from mcp_bridge import reading
 from mcp_bridge.calling import Calls
 from mcp_bridge.choices import enabling, offered
-from mcp_bridge.context import CallerOf, Context
+from mcp_bridge.context import CallerOf, Context, TurnOf, turn_of_request
 from mcp_bridge.enabling import Choices
 from mcp_bridge.extension import Tasks, install
 from mcp_bridge.subscribing import Subscribers
@@ -35,13 +35,16 @@ from mcp_bridge.tools import tool, tools
 
 
 def build_server(
-    caller_of: CallerOf, choice_of: Callable[[Context], Choice] = lambda context: default()
+    caller_of: CallerOf,
+    choice_of: Callable[[Context], Choice] = lambda context: default(),
+    turn_of: TurnOf = turn_of_request,
+    bus: ResourceBus | None = None,
 ) -> Server[Any]:
     """The server whose every request acts as the caller that `caller_of` finds in its context, with the toolsets of
-    `enabling.Choices`."""
-    bus = ResourceBus()
+    `enabling.Choices`. Servers of one process share a `bus`."""
+    bus = bus or ResourceBus()
     choices = Choices(caller_of, choice_of, bus)
-    calls, subscribers = Calls(caller_of, choices), Subscribers(caller_of, choices, bus)
+    calls, subscribers = Calls(caller_of, choices, turn_of), Subscribers(caller_of, choices, bus)
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         chosen = choices.of(ctx)

@@ -25,11 +25,10 @@ from pydantic import ValidationError
 from core.limits import most_values, values_in
 from core.operations.errors import Code, NexusError, invalid
 from core.operations.replies import Outcome, Reply
+from mcp_bridge.relay import HEAD, TOO_LARGE
 from mcp_bridge.tools import wire
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
-HEAD = 4096  # bytes of a line that is too large: enough to find whose answer it is
-TOO_LARGE = b"\x01too large"  # ends such a line's head; well-formed JSON cannot end so
 
 
 async def serve(server: Server[Any], reply: Reply) -> None:
@@ -42,7 +41,7 @@ async def serve(server: Server[Any], reply: Reply) -> None:
     try:
         lines, end = await _lines()
         async with stdio_server(lines, await _output(wire, end)) as (read, write):
-            await server.run(cast(Any, _Answered(read, write, reply)), write, server.create_initialization_options())
+            await server.run(cast(Any, Answered(read, write, reply)), write, server.create_initialization_options())
     finally:
         os.dup2(wire, 1)
         os.close(wire)
@@ -55,10 +54,10 @@ async def _lines() -> tuple[anyio.AsyncFile[str] | None, Callable[[], None]]:
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return cast("anyio.AsyncFile[str]", _bounded(reader)), transport.close
+    return cast("anyio.AsyncFile[str]", bounded(reader)), transport.close
 
 
-async def _bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+async def bounded(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     """The lines that may be parsed; of one that may not, its head, which is no JSON and is answered as too large."""
     while True:
         head = b""
@@ -102,7 +101,7 @@ class _Read(asyncio.streams.FlowControlMixin):
         self._end()
 
 
-class _Pipe:
+class Pipe:
     """The two methods of a text file that the SDK's writer calls."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -122,7 +121,7 @@ async def _output(wire: int, end: Callable[[], None]) -> anyio.AsyncFile[str]:
     loop = asyncio.get_running_loop()
     file = os.fdopen(os.dup(wire), "wb")
     transport, protocol = await loop.connect_write_pipe(lambda: _Read(end), file)
-    return cast("anyio.AsyncFile[str]", _Pipe(asyncio.StreamWriter(transport, protocol, None, loop)))
+    return cast("anyio.AsyncFile[str]", Pipe(asyncio.StreamWriter(transport, protocol, None, loop)))
 
 
 def _is_pipe(descriptor: int) -> bool:
@@ -130,7 +129,7 @@ def _is_pipe(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-class _Answered:
+class Answered:
     """The SDK's read stream, with an answer for the lines that it would drop because their JSON cannot be parsed."""
 
     def __init__(self, read: Any, write: Any, reply: Reply) -> None:

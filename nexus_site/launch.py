@@ -168,6 +168,10 @@ def _main(argv: list[str]) -> None:
         _, rest = configure(arguments)
     except NexusError as error:
         sys.exit(f"[nexus] {error.code}: {error.message}")
+    if command == "runmcp" and not rest:
+        from mcp_bridge.relay import relay
+
+        relay(resolved(), APPS)
     choose_settings(command)
     if command == "runmcp":
         gc.disable()  # until it serves: what is imported stays, and a search for garbage in all of it finds none

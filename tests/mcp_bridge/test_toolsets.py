@@ -211,15 +211,12 @@ async def test_it_offers_no_toolset_enable_where_there_is_nothing_to_add(connect
 
 
 @pytest.mark.django_db
-def test_it_takes_the_agents_stored_choice_where_the_connection_makes_none(
-    bells: Toolset, operate: Any, settings: Any
-) -> None:
+def test_it_takes_the_agents_stored_choice_where_the_connection_makes_none(bells: Toolset, operate: Any) -> None:
     operate("agent_create", agent_id="ann", toolsets=["bells"])
     operate("agent_create", agent_id="bob")
-    assert choices.of_agent("ann") == (bells,) == choices.of_process("ann")
-    assert choices.of_agent("bob") == (COORDINATION,) == choices.of_process(None)
-    settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "toolsets": "flag"}
-    assert choices.of_process("ann") == (COORDINATION,), "a flag goes over what is stored"
+    assert choices.of_agent("ann") == (bells,) == choices.of_process("ann", None)
+    assert choices.of_agent("bob") == (COORDINATION,) == choices.of_process(None, None)
+    assert choices.of_process("ann", "coordination") == (COORDINATION,), "a flag goes over what is stored"
     operate("agent_update", agent_id="ann", toolsets=[])
     assert choices.of_agent("ann") == (COORDINATION,), "none is no choice"
 

@@ -12,20 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from django.conf import settings
+
 from core.apps import nexus_apps
 from core.cli import Group, NexusCommand
 from core.database import store
-from core.domain import domain
 from core.operations.caller import Caller, of_process
-from core.operations.errors import Code, NexusError
 from core.operations.toolsets import Choice
 from mcp_bridge import choices
-
-API_KEY = "NEXUS_API_KEY"
-GREETING = (  # for a person who starts it by hand
-    "[nexus] This speaks MCP on stdin and stdout: it is a coding client that starts it, not a person.\n"
-    "[nexus] To connect one: nexus connect --client claude-code (or another; nexus connect --help). Ctrl-C ends this.\n"
-)
+from mcp_bridge.config import McpBridgeSettings
+from mcp_bridge.process import caller_of_process
+from mcp_bridge.relay import API_KEY, GREETING
 
 
 class Command(NexusCommand):
@@ -48,25 +45,14 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         store().guard()
         for app in nexus_apps():
             app.on_start()
-        caller = _caller()
+        caller = caller_of_process(os.environ.get(API_KEY), transport="stdio", connection=of_process("stdio"))
+        named = None
+        if settings.NEXUS_SOURCES["toolsets"] != "default":
+            named = McpBridgeSettings.current().toolsets
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_serve(caller, choices.of_process(caller.agent_id)))
+            asyncio.run(_serve(caller, choices.of_process(caller.agent_id, named)))
         sys.stderr.flush()
         os._exit(0)  # a plain file's reader thread may still be blocked on its read
-
-
-def _caller() -> Caller:
-    """Bound to the agent of the environment's key, where there is one. Raises CONFIG_ERROR for an invalid key."""
-    key = os.environ.get(API_KEY)
-    if key is None:
-        return Caller(transport="stdio", connection=of_process("stdio"))
-    credential = domain().credential_of_key(key)
-    agent_id = domain().agent_of_credential(credential)
-    if agent_id is None:
-        raise NexusError(
-            Code.CONFIG_ERROR, f"{API_KEY} is no valid key of this store. Issue a new one, or unset it to run unbound."
-        )
-    return Caller(transport="stdio", agent_id=agent_id, connection=of_process("stdio"), credential=credential)
 
 
 async def _serve(caller: Caller, choice: Choice) -> None:

@@ -67,6 +67,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             announce(host, port)
             _raise_file_limit()
             settings.NEXUS_REAPER = options["reaper"]
+            settings.NEXUS_RELAYS = True
             settings.ALLOWED_HOSTS = [*allowed_hosts(host), *allowed_hosts(address)]  # a name, and what it means
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL or CoreSettings.current().trusted_proxies:

@@ -1,0 +1,426 @@
+"""The hub's end of the relays: a socket in the home, and behind it each agent as if it had its process to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, cast
+
+from django.conf import settings
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from pydantic import BaseModel, Field
+
+from core.apps import NexusAppConfig, nexus_apps
+from core.config import TABLE, CoreSettings, written
+from core.limits import most_values, values_in
+from core.operations.caller import Caller
+from core.operations.errors import Code, NexusError
+from core.operations.registry import TOOLSETS
+from core.operations.replies import Outcome, Reply
+from core.operations.toolsets import Choice, default
+from core.turns import Turn, turns
+from core.waiting import AUTHENTICATION, in_thread
+from mcp_bridge import choices
+from mcp_bridge.choices import ENABLE
+from mcp_bridge.process import caller_of_process
+from mcp_bridge.relay import (
+    ANSWER_SECONDS,
+    DIRECTORY,
+    LONGEST_LINE,
+    PROTOCOL,
+    SOCKET,
+    TOO_LARGE,
+    address,
+    namespace,
+    user_at,
+)
+from mcp_bridge.server import build_server
+from mcp_bridge.stdio import Answered, Pipe, bounded
+from mcp_bridge.subscriptions import ResourceBus
+from mcp_bridge.tools import wire
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 2000  # each is an open file and some memory
+LONGEST_HELLO = 2**20  # bytes; with what a former hub said of the connection
+DRAIN_SECONDS = 10  # for the calls that are under way to be answered when the hub ends
+RESTORING = "nexus-restores:"  # begins the ids of requests that a client made of a former hub
+GIVEN = ("flag", "environment")
+
+
+class Elsewhere(Exception):
+    """The process must serve itself; the text says why."""
+
+
+class State(BaseModel):
+    """What a former hub knew of a connection: what its client said to it, and what apps held of it."""
+
+    opened: list[dict[str, Any]] = []
+    apps: dict[str, Any] = {}
+
+
+class Hello(BaseModel):
+    """How a relay introduces the process that it is."""
+
+    apps: list[str]
+    process: int
+    random: Annotated[str, Field(pattern=r"\A[0-9a-f]{8}\z")]
+    namespace: str | None
+    cwd: str | None
+    place: str
+    settings: dict[str, str]
+    key: str | None
+    state: State = State()
+
+
+class Process(NamedTuple):
+    """The process of an agent, as the hub takes it in."""
+
+    caller: Caller
+    choice: Choice
+    opened: list[dict[str, Any]]  # what its client said to a former hub
+
+
+async def serve() -> None:
+    """Take relays in until cancelled; then answer what is under way, and tell each which lines it has to send again."""
+    home = CoreSettings.current().home
+    try:
+        listening = await asyncio.to_thread(_listen, home)
+    except OSError as error:
+        log.warning("Agents on stdio serve themselves: there is no socket in %s (%s).", home, error.strerror)
+        return
+    relays = Relays()
+    server = await asyncio.start_unix_server(relays.connected, sock=listening, limit=LONGEST_LINE)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        server.close()
+        with contextlib.suppress(OSError):
+            (home / DIRECTORY / SOCKET).unlink()
+        await relays.end()
+
+
+def _listen(home: Path) -> socket.socket:
+    """The socket. Who holds the home's lock finds none there but that of a hub that died. Raises OSError."""
+    directory = home / DIRECTORY
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(0, f"{directory} is no directory of this user")
+    directory.chmod(0o700)
+    (directory / SOCKET).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        with address(home) as path:
+            listening.bind(path)
+        (directory / SOCKET).chmod(0o600)
+        listening.listen(MOST_CONNECTIONS)
+    except BaseException:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening
+
+
+class Relays:
+    """Those that are connected."""
+
+    def __init__(self) -> None:
+        self._bus = ResourceBus()
+        self._serving: dict[asyncio.Task[None], Connection | None] = {}
+        self._ending = False
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one, until it leaves or the hub ends."""
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._serving[task] = None
+        try:
+            if (process := await self._introduced(reader, writer)) is not None and not self._ending:
+                connection = self._serving[task] = Connection(process, reader, writer, self._bus)
+                await connection.serve()
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # it left, or the hub ends
+        finally:
+            del self._serving[task]
+            writer.close()
+
+    async def end(self) -> None:
+        """Let each answer what is under way, and leave."""
+        self._ending = True
+        for task, connection in self._serving.items():
+            if connection is None:
+                task.cancel()
+            else:
+                connection.end()
+        if self._serving:
+            _, late = await asyncio.wait(self._serving, timeout=DRAIN_SECONDS + 1)
+            for task in late:
+                task.cancel()
+
+    async def _introduced(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Process | None:
+        """Who connects, once it was told that it is welcome; None where it is not."""
+        process, user = user_at(writer.get_extra_info("socket"))
+        if user not in (None, os.geteuid()):
+            return None
+        try:
+            if len(self._serving) > MOST_CONNECTIONS:
+                raise NexusError(
+                    Code.CONFIG_ERROR,
+                    f"{MOST_CONNECTIONS} agents on stdio are connected to the hub, and it takes no more. Close some, "
+                    "or start this one with NEXUS_STANDALONE=1.",
+                )
+            async with asyncio.timeout(ANSWER_SECONDS):
+                hello = _parsed(await reader.readline())
+            introduced = await in_thread(AUTHENTICATION, partial(_introduce, hello, process))
+            _say(writer, nexus="welcome", **_welcome(introduced.choice[0].reply))
+            return introduced
+        except Elsewhere as error:
+            refused = NexusError(Code.CONFIG_ERROR, f"{error} Start this client again.")
+            _say(writer, nexus="elsewhere", message=str(error), answer=_answer(refused, default()[0].reply))
+        except NexusError as error:
+            answer = _answer(error, default()[0].reply)
+            _say(writer, nexus="refused", code=error.code.value, message=error.message, answer=answer)
+        except (TimeoutError, ValueError):
+            pass  # no relay
+        await writer.drain()
+        return None
+
+
+def _parsed(line: bytes) -> Hello:
+    """The first line of a relay. Raises ValueError for anything else, Elsewhere for a relay of another version."""
+    if not line.endswith(b"\n") or len(line) > LONGEST_HELLO or values_in(line) > most_values():
+        raise ValueError
+    try:
+        hello = json.loads(line)
+    except RecursionError:
+        raise ValueError from None
+    if not isinstance(hello, dict) or hello.get("nexus") != "hello":
+        raise ValueError
+    if hello.get("protocol") != PROTOCOL:
+        raise Elsewhere("The hub is of another version of Nexus.")
+    return Hello.model_validate(hello, strict=True)
+
+
+def _introduce(hello: Hello, peer: int | None) -> Process:
+    """Who a relay is. Reads the store. Raises Elsewhere, CONFIG_ERROR as the process itself would end with, and
+    ValueError for what no hub knew of it."""
+    if not set(hello.apps) <= set(settings.INSTALLED_APPS):
+        raise Elsewhere("The hub is another installation of Nexus.")
+    if hello.namespace != namespace() or peer not in (None, hello.process):
+        raise Elsewhere("The hub sees other files than this process.")
+    for name, text in hello.settings.items():
+        if name != "toolsets" and not _is_same(name, text):
+            raise Elsewhere(f"The hub has another {name} than this process was given.")
+    if hello.place != CoreSettings.current().place:
+        raise Elsewhere("The hub has another store.")
+    connection = f"stdio:{hello.process}-{hello.random}"
+    caller = caller_of_process(hello.key, transport="relay", connection=connection, cwd=hello.cwd)
+    choice = choices.of_process(caller.agent_id, hello.settings.get("toolsets"))
+    for app in _stateful():
+        if (held := hello.state.apps.get(app.label)) is not None:
+            app.restore_connection(connection, held)
+    return Process(caller, choice, hello.state.opened)
+
+
+def _is_same(name: str, text: str) -> bool:
+    """Whether a setting that a process was given is the hub's, too, and stays so for as long as the hub lives."""
+    if name not in TABLE or written(getattr(settings.NEXUS, name)) != text:
+        return False
+    return not TABLE[name].live or settings.NEXUS_SOURCES[name] in GIVEN
+
+
+def _stateful() -> list[NexusAppConfig]:
+    return [app for app in nexus_apps() if type(app).connection_state is not NexusAppConfig.connection_state]
+
+
+def _welcome(reply: Reply) -> dict[str, Any]:
+    away = NexusError(
+        Code.DB_ERROR, "The hub is away, and this was not done. Send the same call again.", {"retryable": True}
+    )
+    lost = NexusError(
+        Code.DB_ERROR,
+        "The hub ended before it answered, and this may have been done. Send it again with the same client_id, or "
+        "look first.",
+        {"retryable": True, "may_be_done": True},
+    )
+    return {"away": _answer(away, reply), "lost": _answer(lost, reply), "repeatable": _repeatable()}
+
+
+def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:
+    """An error as the answer to a call of a tool, and to another request."""
+    data = {"code": error.code.value, **error.details}
+    return {
+        "call": wire(reply, Outcome(error=error)),
+        "other": {"code": INTERNAL_ERROR, "message": error.message, "data": data},
+    }
+
+
+def _repeatable() -> list[str]:
+    """The tools that change nothing in the store, whichever toolset has one of that name."""
+    every = [operation for toolset in TOOLSETS.values() for operation in toolset.tools]
+    writing = {operation.name for operation in every if not operation.read_only}
+    return [*sorted({operation.name for operation in every} - writing), ENABLE]
+
+
+def _say(writer: asyncio.StreamWriter, **message: Any) -> None:
+    writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+
+class Connection:
+    """One relay that is served. Between its lines and the SDK it keeps what is under way, and what made the connection
+    what it is: that is told to the relay, which brings it to the next hub."""
+
+    def __init__(
+        self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bus: ResourceBus
+    ) -> None:
+        self._caller, self._choice, self._bus = process.caller, process.choice, bus
+        self._reader, self._writer = reader, writer
+        self._taken = self._seen = 0  # lines that were read, and messages that the SDK has had
+        self._ending = False
+        self._open: dict[Any, JSONRPCRequest] = {}  # requests without an answer
+        self._settled = asyncio.Event()  # something of this has changed
+        self._restored = process.opened
+        self._opened: list[dict[str, Any]] = []  # the messages that made the connection what it is
+        self._told: dict[str, Any] = {"opened": [], "apps": {}}
+
+    async def serve(self) -> None:
+        """Serve it until it leaves, or `end` is called and what is under way is answered."""
+        server = build_server(lambda _: self._caller, lambda _: self._choice, self._turn, self._bus)
+        async with stdio_server(cast(Any, self._lines()), cast(Any, Pipe(self._writer))) as (read, write):
+            incoming = Answered(_Incoming(read, self), write, self._choice[0].reply)
+            outgoing = _Outgoing(write, self)
+            await server.run(cast(Any, incoming), cast(Any, outgoing), server.create_initialization_options())
+        if self._ending:
+            _say(self._writer, nexus="bye", taken=self._taken)
+            await self._writer.drain()
+
+    def end(self) -> None:
+        """Take no more lines."""
+        self._ending = True
+        self._reader.set_exception(_Ending())
+
+    def came(self, item: SessionMessage | Exception) -> None:
+        """A message of the client, or what its line was instead."""
+        self._seen += 1
+        self._settled.set()
+        message = item.message if isinstance(item, SessionMessage) else None
+        if isinstance(message, JSONRPCRequest):
+            self._open[message.id] = message
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._open.pop((message.params or {}).get("requestId"), None)  # nobody answers it
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/initialized":
+            self._opened.append(_as_json(message))
+
+    def answers(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
+        """An answer to the client; whether it goes there, and not to what was said for the client."""
+        request = self._open.pop(answer.id, None)
+        self._settled.set()
+        if request is not None and isinstance(answer, JSONRPCResponse):
+            self._note(request, answer.result)
+        if _is_restored(answer.id):
+            return False
+        apps = {app.label: app.connection_state(self._caller.connection or "") for app in _stateful()}
+        state = {"opened": list(self._opened), "apps": apps}
+        if state != self._told:  # before the answer: who has that has this
+            self._told = state
+            _say(self._writer, nexus="state", state=state)
+        return True
+
+    def _note(self, request: JSONRPCRequest, result: Any) -> None:
+        """Keep, of what succeeded, what a new hub must be asked again."""
+        params = request.params or {}
+        if request.method in ("resources/subscribe", "resources/unsubscribe"):
+            self._opened = [
+                each
+                for each in self._opened
+                if each["method"] != "resources/subscribe" or each["params"].get("uri") != params.get("uri")
+            ]
+        enabled = request.method == "tools/call" and params.get("name") == ENABLE and not result.get("isError")
+        if request.method in ("initialize", "resources/subscribe") or (enabled and params.get("arguments")):
+            self._opened.append(_as_json(request))
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """What was said to a former hub, and once that is answered, the client's lines."""
+        before = len(self._restored)
+        for number, message in enumerate(self._restored):
+            named = {"id": f"{RESTORING}{number}"} if "id" in message else {}
+            yield json.dumps({**message, **named}).encode()
+        await self._until(lambda: self._seen == before and not self._open)
+        try:
+            async for line in bounded(self._reader):
+                if not line.endswith((b"\n", TOO_LARGE)):
+                    return  # half a line
+                self._taken += 1
+                yield line.removesuffix(b"\n")
+                await self._until(lambda: len(self._open) < CoreSettings.current().max_waiting_calls)
+        except _Ending:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._until(lambda: self._seen == before + self._taken and not self._open)
+
+    async def _until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._settled.clear()
+            await self._settled.wait()
+
+    def _turn(self, ctx: Any) -> Turn:
+        return Turn(turns(), self._caller.connection or "")
+
+
+class _Ending(Exception):
+    """The hub ends."""
+
+
+class _Incoming:
+    """The SDK's stream of what comes from a client, seen by its connection."""
+
+    def __init__(self, read: Any, connection: Connection) -> None:
+        self._read, self._connection = read, connection
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        async for item in self._read:
+            self._connection.came(item)
+            yield item
+
+    async def aclose(self) -> None:
+        await self._read.aclose()
+
+
+class _Outgoing:
+    """The SDK's stream of what goes to a client, seen by its connection."""
+
+    def __init__(self, write: Any, connection: Connection) -> None:
+        self._write, self._connection = write, connection
+
+    async def send(self, item: SessionMessage) -> None:
+        message = item.message
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or self._connection.answers(message):
+            await self._write.send(item)
+
+    async def aclose(self) -> None:
+        await self._write.aclose()
+
+    async def __aenter__(self) -> _Outgoing:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+def _is_restored(request_id: Any) -> bool:
+    return isinstance(request_id, str) and request_id.startswith(RESTORING)
+
+
+def _as_json(message: JSONRPCRequest | JSONRPCNotification) -> dict[str, Any]:
+    told: dict[str, Any] = message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return told

@@ -1,0 +1,250 @@
+"""Agents on stdio whose processes are relays to a hub: real processes, and a hub that ends and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mcp.shared.subscriptions import ResourceUpdated
+
+from mcp_bridge.relay import DIRECTORY, SOCKET
+from tests.acceptance import hub as hubs
+from tests.acceptance.hub import START_SECONDS, Hub, serving
+from tests.acceptance.processes import HELLO, ROOT, Raw, client, environment, nexus
+from tests.conftest import Furnish
+
+
+def calls_of(hub: Hub, name: str) -> int:
+    """How many calls of an operation the hub has made."""
+    text = httpx.get(f"{hub.url}/metrics", timeout=START_SECONDS).text
+    counted = [line for line in text.splitlines() if line.startswith("nexus_calls_total{") and f'"{name}"' in line]
+    return sum(int(float(line.rpartition(" ")[2])) for line in counted)
+
+
+def is_relayed(raw: Raw, hub: Hub, number: int = 900) -> bool:
+    """Whether the hub makes a process's calls."""
+    before = calls_of(hub, "nexus_info")
+    assert raw.call("nexus_info", {}, number=number)["ok"]
+    return calls_of(hub, "nexus_info") > before
+
+
+def noticed(raw: Raw, name: str, arguments: Any, *, number: int) -> Any:
+    """A tool's answer, behind the notices that there are more tools now."""
+    params = {"name": name, "arguments": arguments}
+    raw.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode())
+    while "id" not in (answer := raw.read()):
+        assert answer["method"].endswith("/list_changed")
+    assert answer["id"] == number
+    return answer["result"]["structuredContent"]
+
+
+@pytest.fixture
+def hubs_of(home: Path) -> Iterator[list[Hub]]:
+    """The hubs that a test starts over its home, one after the other; the last is killed at the end."""
+    started = [hubs.start(home)]
+    yield started
+    started[-1].process.kill()
+    started[-1].process.wait()
+
+
+def test_the_hub_makes_the_calls_of_a_process_that_starts_beside_it(home: Path, hub_beside: Hub) -> None:
+    with Raw(home) as raw:
+        raw.greet()
+        assert is_relayed(raw, hub_beside)
+    with Raw(home, NEXUS_STANDALONE="1") as raw:
+        raw.greet()
+        assert not is_relayed(raw, hub_beside)
+
+
+@pytest.mark.sqlite
+def test_only_its_user_reaches_the_socket(home: Path, hub_beside: Hub) -> None:
+    assert (home / DIRECTORY).stat().st_mode & 0o777 == 0o700
+    assert (home / DIRECTORY / SOCKET).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_new_hub_knows_what_the_former_one_knew(home: Path, hubs_of: list[Hub], project: str, number: int) -> None:
+    """Its toolsets, its subscriptions and the topics that it joined, although nobody says them again."""
+    with Raw(home) as raw, Raw(home, NEXUS_STANDALONE="1") as other:
+        raw.greet()
+        other.greet()
+        assert noticed(raw, "toolset_enable", {"name": "topics"}, number=1)["ok"]
+        raw.call("agent_register", {"agent_id": "ann"}, number=2)
+        uri = {"uri": "nexus://inbox/ann"}
+        raw.write(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "resources/subscribe", "params": uri}).encode())
+        assert raw.read()["result"] == {}
+        topic = raw.call("topic_create", {"name": "here"}, number=4)["topic_id"]
+        raw.call("topic_join", {"agent_name": "ann", "topic_id": topic}, number=5)
+        hubs_of[-1].stop(number)
+        hubs_of.append(hubs.start(home))
+        sent = {"topic_id": topic, "outbox": [{"content_markdown": "hello"}], "wait_seconds": 0}
+        assert noticed(raw, "sync", sent, number=6)["sent"], "it is the same peer"
+        letter = {"project_root": project, "from_agent_id": "bob", "subject": "s", "body": "b"}
+        other.call("message_create", {**letter, "target": {"strategy": "direct", "agent_id": "ann"}})
+        assert raw.read()["params"] == uri
+        assert is_relayed(raw, hubs_of[-1])
+
+
+async def test_a_client_of_the_sdk_does_not_notice_that_the_hub_was_killed(
+    home: Path, hubs_of: list[Hub], project: str
+) -> None:
+    """A stream of notices and a wait go on; what was answered is there."""
+    async with client(home) as reader, client(home, NEXUS_STANDALONE="1") as writer:
+        await reader.call_tool("agent_register", {"agent_id": "ann"})
+        async with reader.listen(resource_subscriptions=["nexus://inbox/ann"]) as mail:
+            waiting = asyncio.create_task(
+                reader.call_tool(
+                    "event_wait",
+                    {"project_root": project, "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30},
+                )
+            )
+            await asyncio.to_thread(_parked, hubs_of[-1], 2)
+            await asyncio.to_thread(hubs_of[-1].stop, signal.SIGKILL)
+            hubs_of.append(await asyncio.to_thread(hubs.start, home))
+            await asyncio.to_thread(_parked, hubs_of[-1], 2)
+            await writer.call_tool(
+                "message_create",
+                {
+                    "project_root": project,
+                    "from_agent_id": "bob",
+                    "subject": "s",
+                    "body": "b",
+                    "target": {"strategy": "direct", "agent_id": "ann"},
+                },
+            )
+            assert await asyncio.wait_for(anext(aiter(mail)), START_SECONDS) == ResourceUpdated(uri="nexus://inbox/ann")
+            assert (await waiting).structured_content["data"]["events"]
+
+
+def test_no_write_runs_twice_and_none_that_was_answered_is_lost(home: Path, hubs_of: list[Hub], project: str) -> None:
+    """Four agents send without a client_id while the hub is killed three times."""
+    sent: list[str] = []
+    unsure: list[str] = []
+    over = threading.Event()
+
+    def send(name: str) -> None:
+        with Raw(home) as raw:
+            raw.greet()
+            for number in range(1_000_000):
+                if over.is_set():
+                    break
+                subject = f"{name} {number}"
+                letter = {"project_root": project, "from_agent_id": name, "subject": subject, "body": "b"}
+                target = {"strategy": "direct", "agent_id": "ann"}
+                answer = raw.call("message_create", {**letter, "target": target}, number=number + 1)
+                if answer["ok"]:
+                    sent.append(subject)
+                else:
+                    assert answer["error"]["details"]["retryable"], answer
+                    unsure.append(subject)
+
+    hubs_of[-1].call("agent_register", agent_id="ann")
+    agents = [threading.Thread(target=send, args=(name,)) for name in ("a", "b", "c", "d")]
+    for agent in agents:
+        agent.start()
+    try:
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+            reached = len(sent) + 40
+            while len(sent) < reached:
+                assert any(agent.is_alive() for agent in agents)
+                over.wait(0.01)
+            hubs_of[-1].stop(number)
+            hubs_of.append(hubs.start(home))
+    finally:
+        over.set()
+        for agent in agents:
+            agent.join(START_SECONDS)
+    arrived: list[str] = []
+    while page := hubs_of[-1].call("inbox_pull", agent_id="ann", limit=200)["messages"]:
+        arrived += [message["subject"] for message in page]
+        hubs_of[-1].call("inbox_ack", agent_id="ann", message_ids=[message["message_id"] for message in page])
+    assert len(arrived) == len(set(arrived)), "nothing twice"
+    assert set(sent) <= set(arrived) <= set(sent) | set(unsure), "nothing lost that was answered"
+
+
+def test_a_socket_that_a_killed_hub_left_behind_keeps_nobody(home: Path, hubs_of: list[Hub]) -> None:
+    hubs_of[-1].stop(signal.SIGKILL)
+    assert (home / DIRECTORY / SOCKET).exists()
+    with Raw(home) as raw:
+        raw.greet()
+        assert raw.call("nexus_info", {})["ok"], "it serves itself"
+    hubs_of.append(hubs.start(home))
+    with Raw(home) as raw:
+        raw.greet()
+        assert is_relayed(raw, hubs_of[-1])
+    hubs_of[-1].stop()
+    assert not (home / DIRECTORY / SOCKET).exists()
+
+
+def test_a_second_hub_takes_nobody_from_the_first(home: Path, hub_beside: Hub) -> None:
+    refused = nexus(home, "serve", "--port", "0")
+    assert refused.returncode == 1 and "serves" in refused.stderr
+    with Raw(home) as raw:
+        raw.greet()
+        assert is_relayed(raw, hub_beside)
+
+
+def test_a_long_path_of_a_home_is_reached(tmp_path: Path, furnish: Furnish) -> None:
+    home = furnish(tmp_path.joinpath(*["a long name of a directory"] * 5, "home"))
+    with serving(home) as hub, Raw(home) as raw:
+        raw.greet()
+        assert is_relayed(raw, hub)
+
+
+@pytest.mark.parametrize(
+    "given", [{"NEXUS_MAX_INLINE_BYTES": "4"}, {"NEXUS_BUSY_TIMEOUT_MS": "7"}, {"NEXUS_TRUST_MODE": "open"}]
+)
+def test_a_process_with_settings_of_its_own_serves_itself(home: Path, hub_beside: Hub, given: dict[str, str]) -> None:
+    """Also where the hub has the same now, and an operator may store another."""
+    with Raw(home, **given) as raw:
+        raw.greet()
+        assert not is_relayed(raw, hub_beside)
+
+
+def test_the_key_and_the_toolsets_of_a_process_are_its_connections_alone(home: Path, hub_beside: Hub) -> None:
+    key = hub_beside.key("ann")
+    with Raw(home, NEXUS_API_KEY=key) as ann, Raw(home, "--toolsets", "coordination,topics") as other:
+        ann.greet()
+        other.greet()
+        assert ann.call("agent_whoami", {})["data"]["agent_id"] == "ann"
+        assert ann.call("inbox_pull", {"agent_id": "bob"})["error"]["code"] == "NOT_OWNER"
+        assert other.call("inbox_pull", {"agent_id": "bob"})["ok"]
+        assert "topics" in other.call("topic_list", {})
+        assert ann.call("topic_list", {})["error"]["code"] == "NOT_FOUND"
+        assert is_relayed(ann, hub_beside) and is_relayed(other, hub_beside)
+
+
+def test_an_unknown_key_ends_the_process_as_without_a_hub(home: Path, hub_beside: Hub) -> None:
+    ended = nexus(home, "runmcp", NEXUS_API_KEY="nxs_" + "0" * 48)
+    assert ended.returncode == 1 and "CONFIG_ERROR: NEXUS_API_KEY" in ended.stderr
+
+
+def test_a_relative_path_begins_where_the_process_was_started(home: Path, hub_beside: Hub, project: str) -> None:
+    resolve = {"name": "workspace_resolve", "arguments": {"project_root": "."}}
+    asked = [HELLO, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": resolve}]
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "manage.py"), "runmcp"], cwd=project, env=environment(home), stdin=-1, stdout=-1
+    ) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in asked))
+        process.stdin.flush()
+        process.stdout.readline()
+        data = json.loads(process.stdout.readline())["result"]["structuredContent"]["data"]
+        process.stdin.close()
+    assert data["root_realpath"] == os.path.realpath(project)
+    assert calls_of(hub_beside, "workspace_resolve") == 1
+
+
+def _parked(hub: Hub, count: int) -> None:
+    while hub.parked() < count:
+        pass

@@ -1,0 +1,315 @@
+"""A relay and a hub that is played by the test, line by line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_bridge.relay import DIRECTORY, LONGEST_LINE, SOCKET, TOO_LARGE, Lines, address
+from tests import warm
+from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.processes import HELLO, environment
+
+IMPATIENT = Path(__file__).parent / "impatient.py"
+REFUSAL = {"call": {"content": [], "isError": True}, "other": {"code": -32603, "message": "no"}}
+WELCOME: dict[str, Any] = {
+    "nexus": "welcome",
+    "away": {"call": {"content": [], "structuredContent": "away"}, "other": {"code": -32603, "message": "away"}},
+    "lost": {"call": {"content": [], "structuredContent": "lost"}, "other": {"code": -32603, "message": "lost"}},
+    "repeatable": ["inbox_count"],
+}
+
+
+def line(message: Any) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def call(number: int, name: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": {}}}
+
+
+def answer(number: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "result": {"of": number}}
+
+
+class Side:
+    """One end of a connection, spoken line by line."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.file = connection.makefile("rb")
+
+    def say(self, *messages: Any) -> None:
+        self.connection.sendall(b"".join(map(line, messages)))
+
+    def hear(self) -> Any:
+        return json.loads(self.file.readline())
+
+    def close(self) -> None:
+        self.file.close()
+        self.connection.close()
+
+
+class Hub:
+    """The hub of a home, as far as relays see it."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home / DIRECTORY / SOCKET
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.path.unlink(missing_ok=True)
+        self.listening.bind(str(self.path))
+        self.listening.listen()
+        self.listening.settimeout(START_SECONDS)
+
+    def accept(self, first: Any = WELCOME) -> tuple[Side, dict[str, Any]]:
+        """The next relay, answered, and its hello."""
+        connection, _ = self.listening.accept()
+        connection.settimeout(START_SECONDS)
+        side = Side(connection)
+        hello = side.hear()
+        side.say(first)
+        return side, hello
+
+    def close(self) -> None:
+        self.listening.close()
+
+
+class Agent:
+    """The client of a relay that runs."""
+
+    def __init__(self, home: Path, program: Path) -> None:
+        self.process = warm.Process(
+            ["runmcp"], environment(home), stdin=PIPE, stdout=PIPE, stderr=PIPE, program=program
+        )
+        assert self.process.stdin and self.process.stdout
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+
+    def say(self, *messages: Any) -> None:
+        self.stdin.write(b"".join(map(line, messages)))
+        self.stdin.flush()
+
+    def hear(self) -> Any:
+        return json.loads(self.stdout.readline())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def hub(home: Path) -> Iterator[Hub]:
+    with closing(Hub(home)) as listening:
+        yield listening
+
+
+Connect = Callable[..., tuple[Agent, Side, dict[str, Any]]]
+
+
+@pytest.fixture
+def connect(hub: Hub, home: Path) -> Iterator[Connect]:
+    """Start a relay and take it in: its client, the hub's side of the connection, its hello."""
+    opened: list[Agent] = []
+
+    def connected(program: Path = warm.PROGRAM) -> tuple[Agent, Side, dict[str, Any]]:
+        opened.append(Agent(home, program))
+        return opened[-1], *hub.accept()
+
+    yield connected
+    for agent in opened:
+        agent.close()
+
+
+def test_it_carries_lines_both_ways(connect: Connect) -> None:
+    agent, side, hello = connect()
+    assert (hello["process"], hello["cwd"]) == (agent.process.pid, str(Path.cwd()))
+    agent.say(HELLO, call(1, "inbox_count"))
+    assert [side.hear(), side.hear()] == [HELLO, call(1, "inbox_count")]
+    side.say(answer(1), {"jsonrpc": "2.0", "method": "notifications/x"})
+    assert [agent.hear(), agent.hear()] == [answer(1), {"jsonrpc": "2.0", "method": "notifications/x"}]
+
+
+def test_it_sends_reads_again_and_never_a_write(connect: Connect, hub: Hub) -> None:
+    """The hub is killed in the middle of four calls, one of which it has answered."""
+    agent, side, _ = connect()
+    agent.say(call(1, "message_create"), call(2, "inbox_count"), call(3, "message_create"))
+    agent.say({"jsonrpc": "2.0", "id": "four", "method": "tools/list"})
+    for _ in range(4):
+        side.hear()
+    side.say(answer(3))
+    assert agent.hear() == answer(3)
+    side.close()
+    lost = agent.hear()
+    assert (lost["id"], lost["result"]["structuredContent"]) == (1, "lost")
+    side, _ = hub.accept()
+    assert [side.hear()["id"], side.hear()["id"]] == [2, "four"]
+    side.say(answer(2))
+    assert agent.hear() == answer(2)
+
+
+def test_it_sends_what_a_hub_did_not_take_again(connect: Connect, hub: Hub) -> None:
+    """A hub that ends in good order says how many lines it took."""
+    agent, side, _ = connect()
+    agent.say(call(1, "message_create"), call(2, "message_create"))
+    assert side.hear()["id"] == 1
+    side.say(answer(1), {"nexus": "bye", "taken": 1})
+    side.close()
+    assert agent.hear() == answer(1)
+    side, _ = hub.accept()
+    assert side.hear()["id"] == 2
+
+
+def test_half_an_answer_is_none(connect: Connect, hub: Hub) -> None:
+    agent, side, _ = connect()
+    agent.say(call(1, "inbox_count"))
+    side.hear()
+    side.connection.sendall(line(answer(1))[:20])
+    side.close()
+    side, _ = hub.accept()
+    assert side.hear()["id"] == 1
+    side.say(answer(1))
+    assert agent.hear() == answer(1)
+
+
+def test_it_brings_what_the_hub_said_of_the_connection_to_the_next_one(connect: Connect, hub: Hub) -> None:
+    _, side, hello = connect()
+    assert "state" not in hello
+    side.say({"nexus": "state", "state": {"opened": [1]}}, {"nexus": "state", "state": {"opened": [1, {"a": "}"}]}})
+    side.close()
+    side, again = hub.accept()
+    assert again == {**hello, "state": {"opened": [1, {"a": "}"}]}}
+
+
+def test_a_cancelled_call_is_not_sent_again(connect: Connect, hub: Hub) -> None:
+    agent, side, _ = connect()
+    agent.say(call(1, "inbox_count"), call(2, "inbox_count"))
+    agent.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    for _ in range(3):
+        side.hear()
+    side.close()
+    side, _ = hub.accept()
+    assert side.hear()["id"] == 2
+
+
+def test_calls_wait_for_a_hub_that_is_away_and_not_for_ever(connect: Connect, hub: Hub, home: Path) -> None:
+    agent, side, _ = connect(IMPATIENT)
+    hub.close()
+    hub.path.unlink()
+    side.close()
+    agent.say(call(1, "message_create"), {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    assert agent.hear()["result"]["structuredContent"] == "away"
+    assert agent.hear()["error"]["message"] == "away"
+    with closing(Hub(home)) as new:
+        side, _ = new.accept()
+        agent.say(call(3, "message_create"))
+        assert side.hear()["id"] == 3, "and what was answered is not sent any more"
+
+
+def test_a_hub_that_takes_it_no_more_says_why(connect: Connect, hub: Hub) -> None:
+    agent, side, _ = connect()
+    agent.say(call(1, "inbox_count"))
+    side.hear()
+    side.close()
+    hub.accept({"nexus": "refused", "code": "CONFIG_ERROR", "message": "no", "answer": REFUSAL})
+    assert agent.hear() == {"jsonrpc": "2.0", "id": 1, "result": REFUSAL["call"]}
+
+
+@pytest.mark.parametrize("kind", ["refused", "elsewhere"])
+def test_a_hub_that_refuses_it_ends_it_or_leaves_it_to_itself(hub: Hub, home: Path, kind: str) -> None:
+    with closing(Agent(home, warm.PROGRAM)) as agent:
+        hub.accept({"nexus": kind, "code": "CONFIG_ERROR", "message": "because", "answer": REFUSAL})
+        agent.say(HELLO)
+        assert agent.process.stderr is not None
+        if kind == "refused":
+            assert agent.process.wait(START_SECONDS) == 1
+            assert agent.process.stderr.read() == b"[nexus] CONFIG_ERROR: because\n"
+        else:
+            assert agent.hear()["result"]["serverInfo"]["name"] == "nexus"
+            assert agent.process.stderr.readline() == b"[nexus] This process serves itself: because\n"
+
+
+def test_it_serves_itself_where_told_to(home: Path, hub: Hub) -> None:
+    environ = environment(home, NEXUS_STANDALONE="1")
+    process = warm.Process(["runmcp"], environ, stdin=PIPE, stdout=PIPE)
+    try:
+        assert process.stdin and process.stdout
+        process.stdin.write(line(HELLO))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "nexus"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_it_ends_with_its_client_and_hands_over_what_was_under_way(connect: Connect) -> None:
+    agent, side, _ = connect()
+    agent.say(call(1, "inbox_count"))
+    agent.stdin.close()
+    assert side.hear()["id"] == 1
+    assert side.file.readline() == b"", "the hub learns that no more comes"
+    side.say(answer(1))
+    side.close()
+    assert agent.hear() == answer(1)
+    assert agent.process.wait(START_SECONDS) == 0
+
+
+def test_it_ends_once_nobody_reads_it(connect: Connect) -> None:
+    agent, _, _ = connect()
+    agent.stdout.close()
+    assert agent.process.wait(START_SECONDS) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_at_a_signal_while_its_hub_is_away(connect: Connect, hub: Hub, number: int) -> None:
+    agent, side, _ = connect(IMPATIENT)
+    hub.close()
+    side.close()
+    agent.say(call(1, "message_create"))
+    agent.hear()
+    agent.process.send_signal(number)
+    assert agent.process.wait(START_SECONDS) == 0
+
+
+def test_it_passes_no_more_of_a_line_than_a_hub_takes(connect: Connect) -> None:
+    agent, side, _ = connect()
+    agent.stdin.write(b'{"id":1,"x":"' + b"x" * (LONGEST_LINE + 1) + b'"}\n')
+    agent.say(call(2, "inbox_count"))
+    passed = side.file.readline()
+    assert passed.startswith(b'{"id":1,"x":"xx') and passed.endswith(TOO_LARGE + b"\n") and len(passed) < 10_000
+    assert side.hear()["id"] == 2
+
+
+@given(st.lists(st.binary(max_size=12)), st.integers(1, 9), st.integers(0, 8))
+def test_lines_are_the_same_however_they_arrive(pieces: list[bytes], size: int, longest: int) -> None:
+    data = b"\n".join(pieces)
+    lines = Lines(longest)
+    taken = [each for start in range(0, len(data), size) for each in lines.taken(data[start : start + size])]
+    expected = [line if len(line) <= longest else None for line in data.split(b"\n")[:-1]]
+    assert [None if line.endswith(TOO_LARGE) else line for line in taken] == expected
+
+
+def test_a_path_that_the_system_does_not_take_is_reached_all_the_same(tmp_path: Path) -> None:
+    home = tmp_path.joinpath(*["a long name of a directory"] * 8)
+    (home / DIRECTORY).mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listening, address(home) as path:
+        listening.bind(path)
+    assert stat.S_ISSOCK((home / DIRECTORY / SOCKET).stat().st_mode)
