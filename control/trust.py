@@ -7,7 +7,8 @@ from datetime import timedelta
 from control.models import Turn, TurnStatus
 from control.runners.configuration import REHEARSAL, changed_at, start_programs
 
-LAG = timedelta(seconds=1)  # a file's time may be that much behind
+TICK = timedelta(seconds=0.05)  # a file's time is that of a tick of the system's clock, a little behind,
+COARSE = timedelta(seconds=2)  # or in whole seconds, where its file system keeps no others
 
 
 def programs_may_run() -> bool:
@@ -17,4 +18,4 @@ def programs_may_run() -> bool:
     running, changed = Turn.objects.filter(status=TurnStatus.RUNNING), changed_at()
     if changed is None:
         return running.exclude(agent__runner=REHEARSAL.name).exists()
-    return running.filter(started_at__lte=changed + LAG).exists()
+    return running.filter(started_at__lte=changed + (TICK if changed.microsecond else COARSE)).exists()

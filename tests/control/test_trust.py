@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
 from django.test import Client
 
+from control import trust
 from control.models import TurnStatus
 from control.rpc.endpoint import ENDPOINT
 from control.services import turns
 from control.services.turns import Ended
 from core.access import ConnectionInfo, Refused, identify
+from core.clock import now
 from core.operations.caller import Caller
 from nexus_client.tokens import generate_api_key
 from tests.control.pool import create, send
@@ -91,6 +95,23 @@ def test_a_runner_that_is_taken_away_while_its_program_runs_makes_nobody_the_ope
         _who()
     turns.settle(turn, Ended(TurnStatus.DONE, "done"))
     assert _who().operator == "local"
+
+
+@pytest.mark.parametrize("are_seconds_whole", [False, True])
+def test_a_turn_that_begins_just_behind_a_change_takes_no_trust_away_where_the_files_time_is_exact(
+    db: None, tmp_path: Path, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, are_seconds_whole: bool
+) -> None:
+    configure(control=True, home=tmp_path)
+    changed = now().replace(microsecond=0 if are_seconds_whole else 500_000)
+    monkeypatch.setattr(trust, "changed_at", lambda: changed)
+    create("ann")
+    with time_machine.travel(changed + timedelta(seconds=0.1), tick=False):
+        assert turns.claim(send("ann").pk)
+    if are_seconds_whole:
+        with pytest.raises(Refused):
+            _who()
+    else:
+        assert _who().operator == "local"
 
 
 def test_the_dashboard_asks_for_a_login_and_takes_the_token_for_one(committed: None, token: str) -> None:
