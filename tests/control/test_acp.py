@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -34,6 +35,7 @@ from tests.control.turns import Played, create
 from tests.keys import agent_of_key
 
 AGENT = Path(__file__).with_name("acp_agent.py")
+MARK = f"left-by-{os.getpid()}"  # the same test may be played by another run beside
 Plays = Callable[..., Any]
 
 
@@ -68,7 +70,7 @@ async def plays(
     yield play
     left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
     assert left == []
-    assert _marked("left-by-a-test") == []
+    assert _marked(MARK) == []
 
 
 def _marked(mark: str) -> list[int]:
@@ -290,7 +292,7 @@ async def test_a_terminals_output_is_kept_to_a_limit_and_its_leftovers_end(
     played = await plays(preset="trusted")
     assert (await played.turn("run echo hi")).answer == "0 False hi\n"
     assert (await played.turn("run seq 100000")).answer == "0 True 99\n100000\n"
-    assert (await played.turn("linger tail -f /dev/null left-by-a-test")).answer == "begun"
+    assert (await played.turn(f"linger tail -f /dev/null {MARK}")).answer == "begun"
 
 
 @BOTH
@@ -406,7 +408,7 @@ async def test_what_it_says_on_stderr_is_read_and_forgotten(plays: Plays) -> Non
 
 @BOTH
 async def test_what_it_left_behind_ends_with_the_turn(plays: Plays) -> None:
-    assert (await (await plays()).turn("daemon left-by-a-test")).answer == "left one behind"
+    assert (await (await plays()).turn(f"daemon {MARK}")).answer == "left one behind"
 
 
 @BOTH
