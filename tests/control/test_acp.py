@@ -398,8 +398,10 @@ async def test_one_that_says_too_much_is_stopped(
     plays: Plays, monkeypatch: pytest.MonkeyPatch, mode: str, bound: str, most: int, why: str
 ) -> None:
     monkeypatch.setattr(acp_transport, bound, most)
+    played = await plays()
+    played.is_anybody_there = False
     with pytest.raises(RunnerFailed, match=why):
-        await (await plays()).turn(mode)
+        await played.turn(mode)
 
 
 async def test_what_it_says_on_stderr_is_read_and_forgotten(plays: Plays) -> None:

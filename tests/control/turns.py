@@ -28,6 +28,7 @@ class Played:
     runner: Any
     take: Callable[[Any, Scene], Awaitable[Ended]]
     decide: Callable[[str], bool] = lambda subject: False
+    is_anybody_there: bool = True  # to answer them
     asked: list[str] = field(default_factory=list)
     heard: asyncio.Event = field(default_factory=asyncio.Event)  # an entry was said
     read: list[Entry] = field(default_factory=list)  # of the transcript, by the runner
@@ -46,13 +47,12 @@ class Played:
             self._call,
             self.draft,
         )
-        ended: Ended | None = None
+        ended = Ended(TurnStatus.FAILED)
         try:
             ended = await self.take(self.runner, scene)
             return ended
         finally:
-            settled = ended or Ended(TurnStatus.FAILED)
-            await in_thread(WRITERS, lambda: turns.settle(turn, settled))
+            await in_thread(WRITERS, lambda: turns.settle(turn, ended))
 
     def _claim(self, content: str) -> Turn:
         sent = turns.send(ADMIN, self.agent.agent_id, content=content, request_id=None, source="rpc")
@@ -77,6 +77,8 @@ class Played:
 
     async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
         self.asked.append(subject)
+        if not self.is_anybody_there:
+            await asyncio.Event().wait()
         return Decision(self.decide(subject))
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Any:
