@@ -125,7 +125,7 @@ class Step(_Scripted):
     call: list[ScriptedCall] = []
     ask: ScriptedQuestion | None = None
     wait: Annotated[float, Field(ge=0, le=86_400)] = 0.0  # seconds
-    fail: str | None = None
+    fail: Annotated[str, Field(min_length=1)] | None = None  # why
     say: str = "You said: {content}"
 
 

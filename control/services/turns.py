@@ -292,5 +292,4 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     told = {"why": ended.why[:200]} if ended.why else {}
     tell_turn(f"turn.{ended.status}", agent.agent_id, turn, moment, **told)
     if ended.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
-        line = "A turn of %r %s: %s."
-        transaction.on_commit(partial(log.warning, line, agent.agent_id, ended.status, ended.why or "nobody said why"))
+        transaction.on_commit(partial(log.warning, "A turn of %r %s: %s.", agent.agent_id, ended.status, ended.why))

@@ -54,6 +54,12 @@ def test_a_default_that_is_no_runners_name_is_told(file: Path, default: str) -> 
         read(file)
 
 
+def test_a_step_that_fails_says_why(file: Path) -> None:
+    file.write_text('[runners.stage]\nkind = "rehearsal"\nscript = [{ fail = "" }]\n')
+    with pytest.raises(NexusError, match="at least 1 character"):
+        read(file)
+
+
 def test_what_is_no_file_is_not_read(file: Path) -> None:
     file.symlink_to("/dev/null")
     with pytest.raises(NexusError, match="is no file"):

@@ -47,7 +47,7 @@ class Played:
             self._call,
             self.draft,
         )
-        ended = Ended(TurnStatus.FAILED)
+        ended = Ended(TurnStatus.FAILED, why="the test tells")
         try:
             ended = await self.take(self.runner, scene)
             return ended
