@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import core.turns
 from control.rpc.endpoint import ENDPOINT
 from core import access
 from core.access import ConnectionInfo, caller_name, recognise_session
@@ -16,9 +17,16 @@ from core.turns import SHARE, turns
 from nexus_site.asgi import hub
 from nexus_site.serving import metrics
 from nexus_site.serving.turns import InTurn
+from tests.acceptance.hub import START_SECONDS
 from tests.control.wire import TOKEN
 
 KEY = "nxs_" + "0123456789ab" * 4
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call lasts long enough to lose its place, however slow the machine is."""
+    monkeypatch.setattr(core.turns, "LAPSE_SECONDS", START_SECONDS)
 
 
 class Gate:
