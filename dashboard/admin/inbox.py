@@ -13,7 +13,7 @@ from inbox.models import Delivery, Message
 @admin.register(Message)
 class MessageAdmin(InWorkspace):
     list_display_links = None  # its page tells it all
-    list_display = ("title", "sender", "audience", "place", "channel_link", "recipients_count", "sent")
+    list_display = ("title", "sender", "audience", "place", "channel_link", "recipients", "sent")
     list_select_related = ("workspace", "channel")
     search_fields = ("message_id__exact",)
     search_help_text = "A message id; the Search page finds words"
@@ -27,7 +27,7 @@ class MessageAdmin(InWorkspace):
         "place",
         "channel_link",
         "answers",
-        "recipients_count",
+        "recipients",
         "sent",
         "letter",
         "open_mail",
@@ -50,6 +50,10 @@ class MessageAdmin(InWorkspace):
     @admin.display(description="Channel")
     def channel_link(self, row: Message) -> str:
         return link("coordination_channel_change", row.channel, row.channel_id or "")
+
+    @admin.display(description="Recipients")
+    def recipients(self, row: Message) -> int:
+        return row.recipients_count
 
     @admin.display(description="Answers")
     def answers(self, row: Message) -> str:
