@@ -167,9 +167,9 @@ def recognise_session(key: str | None) -> None:
         _recognise(_session_name(key))
 
 
-async def aidentify(info: ConnectionInfo, *, transport: str, key_required: bool = False) -> Caller:
+async def aidentify(info: ConnectionInfo, *, transport: str) -> Caller:
     """`identify` from an event loop: a key is looked up there, anything else on a thread of its own pool."""
-    look = partial(identify, info, transport=transport, key_required=key_required)
+    look = partial(identify, info, transport=transport)
     return await (waiting.at_hand if info.keys else waiting.in_thread)(waiting.AUTHENTICATION, look)
 
 

@@ -279,7 +279,7 @@ async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(comm
     try:
         async with asyncio.timeout(START_SECONDS / 2):
             with pytest.raises(Refused):
-                await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)
+                await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http")
     finally:
         done.set()
         await asyncio.gather(*reads)
@@ -287,7 +287,7 @@ async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(comm
 
 async def bound() -> str | None:
     """Whose key it is that a request shows, as an event loop asks."""
-    return (await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http", key_required=True)).agent_id
+    return (await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http")).agent_id
 
 
 @pytest.mark.sqlite
