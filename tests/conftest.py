@@ -233,6 +233,12 @@ def nothing_remembered() -> Iterator[None]:
     django_settings.NEXUS = started
 
 
+@pytest.fixture
+def counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls look at the stored settings once a second: no more, where a test counts their own queries."""
+    monkeypatch.setattr(stored, "REFRESH_SECONDS", float("inf"))
+
+
 @pytest.fixture(scope="session")
 def furnish(furnished: Path) -> Furnish:
     """Give a home that is not there yet an empty store, and get the home."""

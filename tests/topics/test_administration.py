@@ -165,7 +165,7 @@ def test_a_message_is_deleted_with_its_replies_and_its_number_stays_free(
 
 
 def test_deleting_a_message_costs_as_many_queries_however_many_replies_it_has(
-    ann: Client, olga: Client, topic: str
+    counted_alone: None, ann: Client, olga: Client, topic: str
 ) -> None:
     """A long chain of them, which comes back to its beginning as only an imported one can."""
 
