@@ -284,7 +284,9 @@ class Connection:
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bus: ResourceBus
     ) -> None:
         self._caller, self._choice, self._bus = process.caller, process.choice, bus
-        self._reader, self._writer = reader, writer
+        self._reader, loop = reader, asyncio.get_running_loop()
+        # One that does not know the reader: what ends that would end the answers, too.
+        self._writer = asyncio.StreamWriter(writer.transport, writer.transport.get_protocol(), None, loop)
         self._taken = self._seen = 0  # lines that were read, and messages that the SDK has had
         self._ending = False
         self._open: dict[Any, JSONRPCRequest] = {}  # requests without an answer

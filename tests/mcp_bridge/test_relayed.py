@@ -1,0 +1,226 @@
+"""The hub's end of relays, in the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from core.config import Resolved
+from core.operations import outside
+from mcp_bridge import relay, relayed
+from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
+from nexus_site.launch import APPS
+from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.processes import HELLO, READY
+
+
+@pytest.fixture
+def home(tmp_path: Path, settings: Settings, committed: None) -> Path:
+    settings.NEXUS = settings.NEXUS.replaced(home=tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def hello(home: Path, settings: Settings) -> dict[str, Any]:
+    """What a relay of this process would say, without settings of its own."""
+    return relay._hello(Resolved(settings.NEXUS, {}), APPS)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Opened at the end, whatever happens."""
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+@asynccontextmanager
+async def serving(home: Path) -> AsyncIterator[None]:
+    """A hub that takes relays in."""
+    task = asyncio.create_task(relayed.serve())
+    while not (home / DIRECTORY / SOCKET).exists():
+        await asyncio.sleep(0.01)
+        assert not task.done()
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not (home / DIRECTORY / SOCKET).exists()
+
+
+class Client:
+    """A relay that is connected, from the side of its client."""
+
+    def __init__(self, connection: socket.socket, welcome: dict[str, Any]) -> None:
+        self.welcome = welcome
+        self._connection = connection
+        self._file = connection.makefile("rb")
+
+    async def say(self, *messages: Any) -> None:
+        await asyncio.to_thread(self._connection.sendall, b"".join(json.dumps(m).encode() + b"\n" for m in messages))
+
+    async def hear(self) -> Any:
+        """The next message; what the hub says to the relay is left out."""
+        async with asyncio.timeout(START_SECONDS):
+            while (line := await asyncio.to_thread(self._file.readline)).startswith(relay.CONTROL):
+                pass
+        return json.loads(line) if line else None
+
+    async def call(self, number: int, name: str, arguments: dict[str, Any]) -> None:
+        params = {"name": name, "arguments": arguments}
+        await self.say({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+
+    def close(self) -> None:
+        self._file.close()
+        self._connection.close()
+
+
+async def connected(home: Path, hello: dict[str, Any]) -> Client:
+    connection, welcome, rest = await asyncio.to_thread(partial(relay.connect, home, hello, None))
+    assert not rest
+    connection.settimeout(START_SECONDS)
+    return Client(connection, welcome)
+
+
+async def test_one_connection_too_many_is_told_so(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 1)
+    async with serving(home):
+        first = await connected(home, hello)
+        second = await connected(home, hello)
+        assert first.welcome["nexus"] == "welcome"
+        assert (second.welcome["nexus"], second.welcome["code"]) == ("refused", "CONFIG_ERROR")
+        first.close()
+        second.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": PROTOCOL + 1},
+        {"protocol": None},
+        {"apps": [*APPS, "another"]},
+        {"namespace": "mnt:[1]"},
+        {"process": 1},
+        {"place": "/elsewhere/nexus.db"},
+        {"settings": {"durability": "another"}},
+        {"settings": {"unknown": "1"}},
+    ],
+    ids=lambda change: "-".join(change),
+)
+async def test_who_is_not_as_the_hub_is_serves_itself(
+    home: Path, hello: dict[str, Any], change: dict[str, Any]
+) -> None:
+    async with serving(home):
+        client = await connected(home, {**hello, **change})
+        assert client.welcome["nexus"] == "elsewhere" and client.welcome["message"].startswith("The hub ")
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"[" * 200_000 + b"\n",
+        b'{"nexus":"hello"',
+        b'{"nexus":"hello","protocol":1}\n',
+        b'{"nexus":"hello","protocol":1,"state":{"opened":[7],"apps":{"topics":[1]}}}\n',
+        b"\xff\xfe\n",
+        b"x" * 5_000_000,
+    ],
+    ids=["nothing", "a blank line", "HTTP", "deep", "half a line", "too little", "no state", "no text", "no end"],
+)
+async def test_what_is_no_relay_gets_no_answer(
+    home: Path, hello: dict[str, Any], line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(home):
+
+        def shout() -> bytes:
+            with socket.socket(socket.AF_UNIX) as connection, relay.address(home) as path:
+                connection.settimeout(START_SECONDS)
+                connection.connect(path)
+                try:
+                    connection.sendall(line)
+                    connection.shutdown(socket.SHUT_WR)
+                except OSError:
+                    return b""
+                try:
+                    return connection.recv(1)
+                except ConnectionError:
+                    return b""
+
+        answer = await asyncio.to_thread(shout)
+        assert answer == b"" or b'"protocol":1' not in line, "nobody is told anything, but who is of another version"
+        client = await connected(home, hello)
+        assert client.welcome["nexus"] == "welcome"
+        client.close()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("held", [{"topics": []}, {"topics": {"t": ["a"]}}, {"topics": {"t": [1, 2]}}])
+async def test_what_no_hub_knew_of_a_connection_is_refused(home: Path, hello: dict[str, Any], held: Any) -> None:
+    async with serving(home):
+        with pytest.raises(relay.NoHub):
+            await connected(home, {**hello, "state": {"opened": [], "apps": held}})
+
+
+async def test_a_directory_that_does_not_answer_holds_up_no_other_agent(
+    home: Path, hello: dict[str, Any], gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a mount whose server is gone: the one that was started there is refused, others go on."""
+    realpath = os.path.realpath
+
+    def hangs(path: Any, **how: Any) -> str:
+        assert not str(path).startswith("/hung") or gate.wait(START_SECONDS)
+        return realpath(path, **how)
+
+    monkeypatch.setattr(os.path, "realpath", hangs)
+    monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.5)
+    async with serving(home):
+        there, here = (
+            await connected(home, {**hello, "cwd": "/hung"}),
+            await connected(home, {**hello, "random": "0" * 8}),
+        )
+        for client in (there, here):
+            await client.say(HELLO, READY)
+            assert "result" in await client.hear()
+        await there.call(1, "workspace_resolve", {"project_root": "."})
+        await here.call(1, "workspace_resolve", {"project_root": str(home)})
+        assert (await here.hear())["result"]["structuredContent"]["ok"]
+        refused = (await there.hear())["result"]["structuredContent"]["error"]
+        assert refused["code"] == "WORKSPACE_UNRESOLVED" and "does not answer" in refused["message"]
+        there.close()
+        here.close()
+
+
+async def test_a_hub_that_ends_answers_what_is_under_way(
+    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says behind the last answer how many lines it took."""
+    async with serving(home):
+        client = await connected(home, hello)
+        await client.say(HELLO, READY)
+        await client.hear()
+        for number in range(20):
+            await client.call(number, "agent_register", {"agent_id": f"agent-{number}"})
+        first = await client.hear()
+    answered = [first["id"]]
+    lines = [line for line in client._file.read().splitlines() if b'"state"' not in line[:20]]
+    bye = json.loads(lines.pop())
+    answered += [json.loads(line)["id"] for line in lines]
+    assert bye["nexus"] == "bye" and bye["taken"] == 2 + len(answered)
+    assert sorted(answered) == list(range(len(answered))), "in the order in which they came"
+    client.close()
