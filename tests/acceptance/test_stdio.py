@@ -9,28 +9,37 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.acceptance.hub import START_SECONDS, Hub
+from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
 from tests.conftest import Furnish
 
 
-@pytest.fixture
-def server(home: Path) -> Iterator[Raw]:
-    with Raw(home) as raw:
+@contextmanager
+def greeted(home: Path, way: str) -> Iterator[Raw]:
+    """A process that serves itself, or that is a relay to a hub beside it."""
+    with serving(home) if way == "relayed" else nullcontext(), Raw(home) as raw:
         raw.greet()
         yield raw
 
 
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Raw]:
+@pytest.fixture(params=["serves itself", "relayed"])
+def server(home: Path, request: pytest.FixtureRequest) -> Iterator[Raw]:
+    with greeted(home, request.param) as raw:
+        yield raw
+
+
+@pytest.fixture(scope="module", params=["serves itself", "relayed"])
+def lasting(
+    tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, request: pytest.FixtureRequest
+) -> Iterator[Raw]:
     """One process for all that must not harm it."""
-    with Raw(furnish(tmp_path_factory.mktemp("lasting") / "home")) as raw:
-        raw.greet()
+    with greeted(furnish(tmp_path_factory.mktemp("lasting") / "home"), request.param) as raw:
         yield raw
 
 
