@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +192,6 @@ class CoreConfig(NexusAppConfig):
         return KINDS
 
 
-@cache
 def nexus_apps() -> Sequence[NexusAppConfig]:
     """The apps of Nexus, in the order of the settings."""
     return [config for config in apps.get_app_configs() if isinstance(config, NexusAppConfig)]
