@@ -207,33 +207,6 @@ class WholeArtifact(ArtifactRecord):
     content: str | None
 
 
-class Artifacts(Resource):
-    """What agents made; one alone comes with its content where that is inline, and never with a file's bytes."""
-
-    told_by = "artifact_list"
-    queryset = Artifact.objects.all()
-    filterset_fields = {
-        "workspace": ["exact"],
-        "artifact_type": ["exact"],
-        "name": ["exact"],
-        "created_at": ["gte", "lt"],
-    }
-    ordering = ["-artifact_id", "created_at", "size_bytes"]
-    needs_workspace = True
-
-    def show(self, row: Artifact) -> ArtifactRecord:
-        return {
-            **artifact_row(row),
-            "name": row.name,
-            "path": row.path,
-            "metadata": row.metadata,
-            "content_type": row.content_type,
-        }
-
-    def show_whole(self, row: Artifact) -> WholeArtifact:
-        return {**self.show(row), "content": row.content}
-
-
 class MadeFilters(viewsets.ListFilters):
     """When a row was made, along its ids, which `new_id` makes in the order of time."""
 
@@ -249,6 +222,37 @@ class MadeFilters(viewsets.ListFilters):
         if moment < now() - WRITTEN_WITHIN:
             rows = rows.filter(pk__lt=id_floor(self.prefix, moment + WRITTEN_WITHIN))
         return rows
+
+
+class ArtifactFilters(MadeFilters):
+    prefix = "art"
+
+    class Meta(viewsets.ListFilters.Meta):
+        model = Artifact
+        fields: ClassVar = {"workspace": ["exact"], "artifact_type": ["exact"], "name": ["exact"]}
+
+
+class Artifacts(Resource):
+    """What agents made; one alone comes with its content where that is inline, and never with a file's bytes."""
+
+    told_by = "artifact_list"
+    queryset = Artifact.objects.all()
+    filterset_class = ArtifactFilters
+    ordering = ["-artifact_id", "created_at", "size_bytes"]
+    unindexed = frozenset({"name"})
+    needs_workspace = True
+
+    def show(self, row: Artifact) -> ArtifactRecord:
+        return {
+            **artifact_row(row),
+            "name": row.name,
+            "path": row.path,
+            "metadata": row.metadata,
+            "content_type": row.content_type,
+        }
+
+    def show_whole(self, row: Artifact) -> WholeArtifact:
+        return {**self.show(row), "content": row.content}
 
 
 class EventListFilters(viewsets.ListFilters):

@@ -326,7 +326,7 @@ class Artifact(models.Model):
         db_table = "artifacts"
         indexes = [
             models.Index(fields=["workspace", "artifact_type"], name="artifacts_by_type"),
-            models.Index(fields=["workspace", "created_at"], name="artifacts_by_age"),
+            models.Index(fields=["workspace", "artifact_id"], name="artifacts_by_workspace"),  # ids rise with time
         ]
         constraints = [
             *not_empty("artifacts", "artifact_id"),

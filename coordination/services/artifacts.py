@@ -112,7 +112,7 @@ def find(*, artifact_id: str) -> Artifact:
 
 def newest(*, project_root: str | None, limit: int) -> list[Artifact]:
     """The newest artifacts of one project or of all. Raises WORKSPACE_UNRESOLVED."""
-    rows = Artifact.objects.select_related("workspace").order_by("-created_at", "-artifact_id")
+    rows = Artifact.objects.select_related("workspace").order_by("-artifact_id")  # ids rise with time
     if project_root is not None:
         rows = rows.filter(workspace_id=workspaces.locate(project_root).workspace_id)
     return list(rows[:limit])
