@@ -16,12 +16,21 @@ class Stream(Protocol):
 
 
 class Bar:
-    """Writes a line with the percentage, at most every two seconds."""
+    """Writes a line with the percentage, or the seconds so far, at most every two seconds."""
 
     def __init__(self, stream: Stream, what: str) -> None:
         self._stream, self._what, self._last = stream, what, time.monotonic()
+        self._began = self._last
 
     def __call__(self, status: int, remaining: int, total: int) -> None:
-        if total and time.monotonic() - self._last >= QUIET_SECONDS:
+        if total:
+            self._tell(f"{100 * (total - remaining) // total} %")
+
+    def still(self, step: str) -> None:
+        """It goes on with a step of which nobody can say how much is left."""
+        self._tell(f"{step}, {time.monotonic() - self._began:.0f} s so far")
+
+    def _tell(self, how_far: str) -> None:
+        if time.monotonic() - self._last >= QUIET_SECONDS:
             self._last = time.monotonic()
-            self._stream.write(f"{self._what}: {100 * (total - remaining) // total} %")
+            self._stream.write(f"{self._what}: {how_far}")

@@ -19,8 +19,8 @@ from core.database.sqlite.errors import DAMAGED
 from core.database.sqlite.file import beside, refuse_damaged
 from core.database.sqlite.ids import gaps_admitted
 from core.operations.errors import Code, NexusError
+from core.progress import Bar
 from maintenance import store_file
-from maintenance.store_file import Progress
 from maintenance.users import users_of_file
 
 PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
@@ -52,7 +52,7 @@ def stamp() -> str:
     return now().strftime("%Y%m%dT%H%M%S%fZ")
 
 
-def back_up(database: Path, destination: Path, progress: Progress | None = None) -> Backup:
+def back_up(database: Path, destination: Path, progress: Bar | None = None) -> Backup:
     """Copy the store as it is at one moment, while others write, and check the copy before it gets its name.
 
     Raises VALIDATION_ERROR when there is no store or `destination` exists, DB_ERROR when the store is damaged or the
@@ -70,19 +70,20 @@ def back_up(database: Path, destination: Path, progress: Progress | None = None)
         with closing(store_file.open_store(database)) as source, store_file.one_state(source):
             source.execute("PRAGMA query_only=ON")
             store_file.copy(source, partial, progress)
-            made = checked(partial)
+            made = checked(partial, progress)
             if (made.rows, made.schema) != (store_file.row_counts(source), store_file.schema(source)):
                 raise NexusError(Code.DB_ERROR, "The copy differs from the store. Run `nexus doctor`, then try again.")
         store_file.publish(partial, destination)
     return replace(made, path=destination)
 
 
-def checked(path: Path) -> Backup:
+def checked(path: Path, progress: Bar | None = None) -> Backup:
     """What a copy holds, once it has been found whole. Raises DB_ERROR for a damaged one, or no store of Nexus."""
     refuse_damaged(path)
     with closing(store_file.open_store(path, "immutable=1")) as copy:
-        faults = store_file.integrity_faults(copy)
-        dangling = store_file.dangling_references(copy)
+        with store_file.telling(copy, progress, "checking the copy"):
+            faults = store_file.integrity_faults(copy)
+            dangling = store_file.dangling_references(copy)
         if faults or dangling:
             raise NexusError(Code.DB_ERROR, DAMAGED, {"cause": "damaged"})
         applied = store_file.migrations(copy)
@@ -91,9 +92,7 @@ def checked(path: Path) -> Backup:
         return Backup(path, path.stat().st_size, store_file.row_counts(copy), store_file.schema(copy))
 
 
-def restore(
-    backup: Path, database: Path, *, home: Path, into_running: bool, progress: Progress | None = None
-) -> Restored:
+def restore(backup: Path, database: Path, *, home: Path, into_running: bool, progress: Bar | None = None) -> Restored:
     """Put a backup in the place of the store, all of it or nothing; the former store is kept beside it.
 
     A healthy store is written over in one transaction, which processes that have it open survive; a damaged one is
@@ -114,7 +113,7 @@ def restore(
             with closing(store_file.open_to_look(backup)) as source, store_file.one_state(source):
                 store_file.copy(source, partial, progress)
                 applied = store_file.migrations(source)
-            made = checked(partial)
+            made = checked(partial, progress)
             refuse_newer(backup, applied)
             if into_running and (older := shipped_migrations() - applied):
                 raise refuse_older(older)

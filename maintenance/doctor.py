@@ -16,6 +16,7 @@ from core.config import CoreSettings
 from core.contributions import Finding
 from core.database import store
 from core.operations.errors import Code, NexusError
+from core.progress import Bar
 from maintenance import file_checks, row_checks, salvage, store_file
 from maintenance.findings import Examination, FileExamination, Home, ServerExamination
 
@@ -62,7 +63,7 @@ class Diagnosis:
     finding: Finding
 
 
-def examine(config: CoreSettings) -> list[Diagnosis]:
+def examine(config: CoreSettings, progress: Bar | None = None) -> list[Diagnosis]:
     """Run every check. Raises DB_ERROR when there is nothing to examine, or others keep it locked."""
     place = Home(config.home, config.database, now())
     if config.database_url is not None:
@@ -70,7 +71,7 @@ def examine(config: CoreSettings) -> list[Diagnosis]:
     if not place.database.is_file():
         raise NexusError(Code.DB_ERROR, f"There is no store at {place.database}. Check --home and --db-path.")
     with store_file.explained(f"{place.database} cannot be examined."):
-        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place)]
+        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place, progress)]
         if any(diagnosis.check in ("integrity", "file") and not diagnosis.finding.mend for diagnosis in found):
             found.append(Diagnosis("salvage", _prospects(place)))
     return found
@@ -108,7 +109,7 @@ def mend(diagnosis: Diagnosis) -> str:
     return diagnosis.finding.mending
 
 
-def _examine_file(place: Home) -> list[Diagnosis]:
+def _examine_file(place: Home, progress: Bar | None) -> list[Diagnosis]:
     found: list[Diagnosis] = []
     if file_checks.expected_size(place.database) is None:
         return found
@@ -116,7 +117,8 @@ def _examine_file(place: Home) -> list[Diagnosis]:
         examination = FileExamination(place.path, place.database, place.moment, connection)
         for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
             try:
-                found += [Diagnosis(name, finding) for finding in check(examination)]
+                with store_file.telling(connection, progress, name):
+                    found += [Diagnosis(name, finding) for finding in check(examination)]
             except sqlite3.DatabaseError as error:
                 known = store().failure(error)
                 if known is None or store().is_busy(error):

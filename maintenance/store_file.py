@@ -16,6 +16,7 @@ from core.database import store
 from core.database.sqlite.errors import BUSY
 from core.database.sqlite.file import beside
 from core.operations.errors import Code, NexusError
+from core.progress import Bar
 from core.sqlite import connect
 
 try:
@@ -25,6 +26,7 @@ except ImportError:  # not on Windows
 
 WAIT_SECONDS = 5.0
 PAGES_AT_ONCE = 1000
+STEPS_A_LOOK = 100_000  # of SQLite's machine, some milliseconds, between two looks at the clock
 FAULTS_SHOWN = 20
 VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\s", re.IGNORECASE)
 
@@ -97,6 +99,17 @@ def backup(
             progress(status, remaining, total)
 
     source.backup(target, pages=pages, progress=step)
+
+
+@contextmanager
+def telling(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[None]:
+    """Inside, the bar is told again and again that a connection is still at a step."""
+    if progress is not None:
+        connection.set_progress_handler(lambda: progress.still(step), STEPS_A_LOOK)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def migrations(connection: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from core import progress
+from maintenance import store_file
 from tests.maintenance.conftest import Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -90,4 +91,9 @@ def test_it_refuses_a_home_without_a_store(home: Home, nexus: Nexus, tmp_path: P
 def test_it_tells_how_far_a_long_one_is(home: Home, nexus: Nexus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
 
-    assert "backup: 100 %" in nexus("backup").err
+    monkeypatch.setattr(store_file, "STEPS_A_LOOK", 10)
+
+    told = nexus("backup").err
+
+    assert "backup: 100 %" in told
+    assert "backup: checking the copy, 0 s so far" in told

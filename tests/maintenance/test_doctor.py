@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from core import progress
 from core.apps import nexus_apps
 from core.clock import now
-from maintenance import file_checks
+from maintenance import file_checks, store_file
 from tests.maintenance.conftest import Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -50,6 +51,15 @@ def test_it_finds_nothing_on_a_healthy_store_and_touches_nothing(home: Home, nex
     assert done.code == 0
     assert "healthy" in done.out
     assert {path.name: path.read_bytes() for path in home.path.iterdir()} == before
+
+
+def test_it_tells_at_which_check_a_long_one_is(home: Home, nexus: Nexus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(store_file, "STEPS_A_LOOK", 10)
+
+    told = nexus("doctor").err
+
+    assert "doctor: integrity, 0 s so far" in told and "doctor: event ids, 0 s so far" in told
 
 
 def test_it_finds_nothing_after_a_crash_that_left_a_log(crashed: Home, nexus: Nexus) -> None:

@@ -12,6 +12,7 @@ from django.core.management.base import CommandParser
 from core.cli import Group, NexusCommand
 from core.config import CoreSettings
 from core.operations.errors import NexusError, invalid
+from core.progress import Bar
 from maintenance import doctor, salvage
 from maintenance.doctor import Diagnosis
 
@@ -50,9 +51,9 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
                 rows = salvage.save(config.database, options["salvage"].absolute())
                 self._answer(options["json"], {"salvaged": rows}, f"{sum(rows.values())} rows: {options['salvage']}")
                 return
-            found = doctor.examine(config)
+            found = doctor.examine(config, Bar(self.stderr, "doctor"))
             done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
-            left = doctor.examine(config) if done else found
+            left = doctor.examine(config, Bar(self.stderr, "doctor")) if done else found
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
             sys.exit(UNEXAMINED)
