@@ -22,6 +22,8 @@ POSTS_OF_A_ROOM = 100
 EXPERTS = 3  # agents of a role and a capability of their own, and with a session in a project of their own
 BUSY, QUIET = "agent-000", "expert-0"
 
+OF_A_BUSY_AGENT = (f"/admin/mail/?agent={BUSY}", f"/admin/agents/{BUSY}/", f"/admin/agents/{BUSY}/mail/")
+
 Call = Callable[[], Any]
 
 
@@ -155,7 +157,7 @@ class Calls:
 
     def by_name(self) -> dict[str, Call]:
         lists = {f"GET {path}": lambda path=path: self.get(f"/api/v1/{path}") for path in self.lists()}
-        shown = {f"GET {path}": lambda path=path: self.get(path) for path in pages(self.known)}
+        shown = {f"GET {path}": lambda path=path: self.get(path) for path in [*pages(self.known), *OF_A_BUSY_AGENT]}
         return {**self.operations(), **lists, **shown, **self.upkeep()}
 
     def get(self, address: str) -> Any:

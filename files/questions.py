@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from coordination.ids import id_floor
 from coordination.models import Event
 from files import selectors
 from files.models import STREAM, Reservation
 from inbox.models import Message
 
 EXAMINED = 200  # reservations that others asked for, the oldest
+HOUR = timedelta(hours=1)
 LOOKED_BACK = 2_000  # questions, and messages of holders, the newest
 
 
@@ -58,6 +60,7 @@ def _wrote(asked: Sequence[Question]) -> Mapping[tuple[str, str], datetime]:
     if not asked:
         return {}
     since, holders = min(question.at for question in asked), {question.row.agent_id for question in asked}
-    sent = Message.objects.filter(from_agent_id__in=holders, created_at__gt=since).order_by("-created_at")
-    pairs = sent.values_list("from_agent_id", "deliveries__recipient_id", "created_at")[:LOOKED_BACK]
+    about = id_floor("msg", since - HOUR)  # by the index; what counts is the time
+    sent = Message.objects.filter(from_agent_id__in=holders, pk__gte=about, created_at__gt=since)
+    pairs = sent.order_by("-pk").values_list("from_agent_id", "deliveries__recipient_id", "created_at")[:LOOKED_BACK]
     return {(sender, recipient): at for sender, recipient, at in reversed(pairs)}

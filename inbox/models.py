@@ -40,7 +40,7 @@ class Message(models.Model):
         db_table = "messages"
         indexes = [  # ids rise with time, and pages of mail go by them
             models.Index(fields=["workspace", "message_id"], name="messages_by_workspace"),
-            models.Index(fields=["from_agent_id", "created_at"], name="messages_by_sender"),
+            models.Index(fields=["from_agent_id", "message_id"], name="messages_of_sender"),
             models.Index(
                 fields=["channel", "message_id"], name="messages_by_channel", condition=Q(channel__isnull=False)
             ),

@@ -123,10 +123,20 @@ def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterab
     rows = _filtered(wanted)
     if among is not None:
         rows = rows.filter(pk__in=list(among))
+    elif wanted.agent_id and wanted == MailFilter(agent_id=wanted.agent_id):
+        rows = _newest_of(wanted.agent_id, before, limit)
     if before:
         rows = rows.filter(pk__lt=before)
     rows = rows.annotate(snippet=Substr("body", 1, SNIPPET)).defer("body")
     return list(rows.select_related("workspace", "channel").order_by("-message_id")[:limit])
+
+
+def _newest_of(agent_id: str, before: str, limit: int) -> QuerySet[Message]:
+    """The newest that an agent sent and the newest that it got, before a message: of all mail it ever had no more."""
+    older = {"message_id__lt": before} if before else {}
+    sent = Message.objects.filter(from_agent_id=agent_id, **older).order_by("-message_id").values("message_id")
+    received = Delivery.objects.of(agent_id).filter(**older).order_by("-message_id").values("message_id")
+    return Message.objects.filter(Q(pk__in=sent[:limit]) | Q(pk__in=received[:limit]))
 
 
 def _filtered(wanted: MailFilter) -> QuerySet[Message]:
@@ -184,16 +194,11 @@ class Peer:
 def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -> list[Peer]:
     """Whom an agent wrote with lately, latest first, from its newest messages each way."""
     since = moment - timedelta(days=days)
-    sent = (
-        Message.objects.filter(from_agent_id=agent_id, created_at__gte=since)
-        .order_by("-created_at")
-        .values("pk")[:newest]
-    )
-    received = (
-        Delivery.objects.of(agent_id).filter(created_at__gte=since).order_by("-delivery_id").values("pk")[:newest]
-    )
-    out = Delivery.objects.filter(message__in=sent).values_list("recipient_id", "created_at")
-    into = Delivery.objects.filter(pk__in=received).values_list("message__from_agent_id", "created_at")
+    sent = Message.objects.filter(from_agent_id=agent_id, pk__gte=id_floor("msg", since))
+    received = Delivery.objects.of(agent_id).filter(pk__gte=id_floor("dlv", since))
+    written = sent.order_by("-pk").values("pk")[:newest]
+    out = Delivery.objects.filter(message__in=written).values_list("recipient_id", "created_at")
+    into = received.order_by("-pk").values_list("message__from_agent_id", "created_at")[:newest]
     tally: dict[str, list[datetime]] = {}
     for peer, at in [*out, *into]:
         tally.setdefault(peer, []).append(at)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count
 
+from coordination.ids import id_floor
 from coordination.services.limits import exceeded, limit
 from inbox.models import Delivery, DeliveryStatus, Message
 
@@ -22,10 +23,10 @@ def check_pace(sender: str, moment: datetime) -> None:
         return
     # Up to a minute ahead: that of calls at once. What is later is from before the clock was set back.
     within = {"created_at__gt": moment - MINUTE, "created_at__lt": moment + MINUTE}
-    sent = Message.objects.filter(from_agent_id=sender, **within).order_by("-created_at")
-    times = list(sent.values_list("created_at", flat=True)[:most])
+    sent = Message.objects.filter(from_agent_id=sender, pk__gte=id_floor("msg", moment - MINUTE), **within)
+    times = list(sent.order_by("-pk").values_list("created_at", flat=True)[:most])
     if len(times) == most:
-        wait = (times[-1] + MINUTE - moment).total_seconds()
+        wait = (min(times) + MINUTE - moment).total_seconds()
         raise exceeded(
             "messages_per_minute",
             f"You sent {most} messages within a minute, as many as an operator allows. This one was not sent.",

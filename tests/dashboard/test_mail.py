@@ -9,9 +9,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from coordination.ids import new_id
 from coordination.models import Channel
-from inbox.models import Message
+from core.clock import now
+from inbox import monitoring
+from inbox.models import Delivery, Message
 from tests.dashboard.test_dashboard import Ids, do
+from tests.store import steps
 
 
 def page(browser: Client, query: str = "") -> str:
@@ -78,10 +82,43 @@ def test_it_answers_with_the_text_in_focus(team: Ids, browser: Client) -> None:
 def test_it_reads_no_more_of_the_mail_than_it_shows(team: Ids, browser: Client, narrowed: str) -> None:
     place, channel = Message.objects.get(pk=write(team, "One of many")).workspace, "chn_1"
     Channel.objects.create(channel_id=channel, workspace=place, name="c", created_at=place.created_at)
-    query = {"workspace": f"workspace={place.pk}", "channel": f"workspace={place.pk}&channel={channel}"}
+    query = {
+        "agent": "agent=planner",
+        "workspace": f"workspace={place.pk}",
+        "channel": f"workspace={place.pk}&channel={channel}",
+    }
     with CaptureQueriesContext(connection) as asked:
         page(browser, f"?{query.get(narrowed, 'lane=read')}")
     (listing,) = [query["sql"] for query in asked.captured_queries if '"snippet"' in query["sql"]]
     with connection.cursor() as cursor:
         plan = " / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {listing}").fetchall())
     assert "TEMP B-TREE" not in plan and "LIST SUBQUERY" not in plan, plan
+
+
+@pytest.mark.sqlite  # whose steps are counted
+def test_the_mail_of_a_busy_agent_costs_what_its_page_does(team: Ids) -> None:
+    place = Message.objects.get(pk=write(team, "First")).workspace
+
+    def busy(count: int) -> None:
+        sent = [
+            Message(
+                message_id=new_id("msg"), workspace=place, from_agent_id="x", subject="s", body="b", created_at=now()
+            )
+            for _ in range(count)
+        ]
+        Message.objects.bulk_create(sent)
+        Delivery.objects.bulk_create(
+            Delivery(delivery_id=new_id("dlv"), message=each, recipient_id="planner", created_at=now()) for each in sent
+        )
+
+    def look() -> list[Message]:
+        return monitoring.mail(monitoring.MailFilter(agent_id="planner"))
+
+    busy(100)
+    few = steps(look)
+    busy(1_000)
+    assert steps(look) < 1.5 * few
+    newest = look()
+    assert [each.pk for each in newest] == list(Message.objects.order_by("-pk").values_list("pk", flat=True)[:50])
+    older = monitoring.mail(monitoring.MailFilter(agent_id="planner"), before=newest[-1].pk, limit=1)
+    assert [each.pk for each in older] == [Message.objects.order_by("-pk")[50].pk]
