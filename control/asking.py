@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from django.db import DatabaseError
 
-from control.models import TITLE_LENGTH, Question, QuestionStatus, Turn
+from control.models import STREAM, TITLE_LENGTH, Question, QuestionStatus, Turn
 from control.runners.base import Decision
 from control.services import questions
-from coordination.models import Event
+from coordination.log.selectors import interest_in
 from core.clock import now
 from core.operations.errors import NexusError
-from core.waiting import READERS, WRITERS, in_thread, waiter
+from core.waiting import READERS, WRITERS, Interest, in_thread, waiter
 
 LOOK_SECONDS = 5.0  # between two looks when no event came
 PAUSE_SECONDS = 0.2  # at least, where the store could not be looked at
 ENDS = frozenset(f"question.{status}" for status in ("answered", "expired", "withdrawn"))
 
 
-def is_end_of(question_id: str) -> Callable[[Event], bool]:
-    """Whether an event is the end of this question."""
-    return lambda event: event.type in ENDS and event.payload.get("question_id") == question_id
+def end_of(question_id: str) -> Interest:
+    """The event that ends this question."""
+    return interest_in(STREAM, "question_id", question_id, lambda event: event.type in ENDS)
 
 
 async def ask(turn: Turn, kind: str, title: str, detail: str, *, subject: str) -> Decision:
@@ -47,7 +46,7 @@ async def ask(turn: Turn, kind: str, title: str, detail: str, *, subject: str) -
 
 
 async def _ended(question: Question) -> Question:
-    async with waiter().park(is_end_of(question.pk)) as parked:  # first: what comes from here on wakes
+    async with waiter().park(end_of(question.pk)) as parked:  # first: what comes from here on wakes
         while question.status == QuestionStatus.ASKED:
             left = (question.expires_at - now()).total_seconds()
             with suppress(DatabaseError):  # the store is busy or away: people answer all the same

@@ -21,6 +21,7 @@ from control.members import actor_of, check_authority
 from control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
 from control.operations.common import must_run
 from control.services import transcript
+from coordination.log.selectors import interest_in
 from core.clock import iso
 from core.database import unless_busy
 from core.operations.caller import Caller
@@ -124,7 +125,7 @@ class Follower:
         longer follow.
         """
         loop = asyncio.get_running_loop()
-        async with waiter().park(self._concerns) as parked:
+        async with waiter().park(interest_in(STREAM, "pool_agent_id", self.place.agent.pk, self._note)) as parked:
             with DRAFTS.listened(self.place.agent.pk, partial(self._hear, parked)) as listener:
                 while not waiter().closing:
                     self._is_news, looked = False, loop.time()
@@ -155,9 +156,7 @@ class Follower:
                         if self._is_news or not self._is_written or loop.time() >= looked + LOOK_SECONDS:
                             break
 
-    def _concerns(self, event: Any) -> bool:
-        if event.stream != STREAM or event.payload.get("pool_agent_id") != self.place.agent.pk:
-            return False
+    def _note(self, event: Any) -> bool:
         self._is_news = True
         return True
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -11,17 +10,18 @@ from typing_extensions import TypedDict
 from control import selectors
 from control.errors import ControlCode
 from control.members import actor_of, check_authority, get
-from control.models import PoolAgent, Turn, TurnStatus
+from control.models import STREAM, PoolAgent, Turn, TurnStatus
 from control.operations.common import IN_POOL, AgentId, RequestId
 from control.rows import ContextRow, PoolMessageRow, TokensRow, message_row
 from control.services import pool, transcript, turns
 from control.toolset import operation
-from coordination.models import Event
+from coordination.log.selectors import interest_in
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import MAX_INTEGER, Label, Params
 from core.operations.registry import Wait
 from core.operations.replies import Data
+from core.waiting import Interest
 
 SECONDS, MOST_SECONDS = 300, 86_400  # a send waits for its answer
 PAGE, MOST_MESSAGES = 200, 2_000
@@ -81,19 +81,13 @@ def _answer(turn: Turn) -> Answer:
             raise NexusError(ControlCode.TURN_FAILED, f"The turn failed: {turn.why}.", details)
 
 
-def is_end_of(agent_id: str, request_id: str) -> Callable[[Event], bool]:
-    """Whether an event is the end of this turn."""
+def end_of(agent_id: str, request_id: str) -> Interest:
+    """The event that ends this turn."""
 
-    def interested(event: Event) -> bool:
-        told = event.payload
-        return (
-            event.type.startswith("turn.")
-            and told.get("request_id") == request_id
-            and told.get("agent_id") == agent_id
-            and event.type in turns.ENDS
-        )
+    def admits(event: Any) -> bool:
+        return event.type in turns.ENDS and event.payload.get("agent_id") == agent_id
 
-    return interested
+    return interest_in(STREAM, "request_id", request_id, admits)
 
 
 def _state(turn: Turn) -> Answer:
@@ -123,7 +117,7 @@ def _abandoned(p: Send, caller: Caller, data: Data) -> None:
     wait=Wait[Send](
         timeout=lambda p: p.timeout_seconds,
         resume=lambda p, data: p.model_copy(update={"request_id": data["request_id"]}),
-        interested=lambda p: is_end_of(p.agent_id, p.request_id or ""),
+        interested=lambda p: end_of(p.agent_id, p.request_id or ""),
         look=_look,
         done=lambda data: "status" not in data,
         expired=lambda p, data: data,

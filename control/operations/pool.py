@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NotRequired
 
@@ -13,7 +12,7 @@ from control import selectors, wording
 from control.errors import ControlCode
 from control.members import actor_of
 from control.models import PoolAgent, Turn
-from control.operations.agents import MOST_SECONDS, Answer, answer, is_end_of
+from control.operations.agents import MOST_SECONDS, Answer, answer, end_of
 from control.operations.common import IN_POOL, AgentId
 from control.rows import PoolAgentRow
 from control.rules import DEFAULT
@@ -24,7 +23,6 @@ from control.toolset import operation
 from control.waking import kinds
 from control.worktrees import services as worktrees
 from control.worktrees.trees import Tree
-from coordination.models import Event
 from core.database import write
 from core.domain import domain
 from core.operations.caller import Caller
@@ -32,6 +30,7 @@ from core.operations.errors import Code
 from core.operations.parameters import MAX_INTEGER, Id, Nothing, Outside, Params
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
+from core.waiting import Interest
 
 GIVEN_PATH, MOST_PATHS, MOST_TOOLS = 4096, 100, 100
 GivenPath = Annotated[str, Field(min_length=1, max_length=GIVEN_PATH)]
@@ -105,9 +104,9 @@ def _created(agent_id: str, request_id: str | None, warning: str) -> Created:
     return created
 
 
-def _ends(p: CreateAgent) -> Callable[[Event], bool]:
+def _ends(p: CreateAgent) -> Interest:
     assert isinstance(p, Resumed)
-    return is_end_of(p.agent_id or "", p.request_id)
+    return end_of(p.agent_id or "", p.request_id)
 
 
 @operation(

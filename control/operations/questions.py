@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from control import rules, selectors
-from control.asking import is_end_of
+from control.asking import end_of
 from control.operations.agents import MOST_SECONDS
 from control.rows import ASKED, QuestionRow, question_row
 from control.services import questions
@@ -19,13 +18,13 @@ from control.toolset import operation
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
 from coordination.lookups import require_agent
-from coordination.models import Event
 from coordination.parameters import ClientId, SessionId, SessionSecret
 from core.operations.caller import Caller, operator_behind
 from core.operations.errors import Code, invalid
 from core.operations.parameters import Id, Limit, Params
 from core.operations.registry import OPERATORS_ONLY, Wait
 from core.operations.replies import Data
+from core.waiting import Interest
 
 SECONDS = 300  # a call waits for the answer
 LISTED, MOST_LISTED = 50, 500
@@ -69,9 +68,9 @@ def _look(p: AskOperator, caller: Caller) -> QuestionRow:
     return question_row(questions.get(p.question_id))
 
 
-def _ends(p: AskOperator) -> Callable[[Event], bool]:
+def _ends(p: AskOperator) -> Interest:
     assert isinstance(p, Asked)
-    return is_end_of(p.question_id)
+    return end_of(p.question_id)
 
 
 def _expires_at(p: AskOperator) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -136,11 +136,21 @@ def interest_keys(workspace_id: str, streams: Iterable[str], agent_id: str) -> l
     return [key for stream in streams for key in ((workspace_id, stream), (workspace_id, stream, agent_id))]
 
 
+def interest_in(stream: str, name: str, value: str, admits: Callable[[Event], bool]) -> Interest:
+    """Those of a stream's events, of no workspace, whose payload has this id by this name, and that `admits` admits."""
+    return Interest([(stream, name, value)], admits)
+
+
 def keys_of(event: Event) -> list[tuple[str | None, ...]]:
-    """Its workspace and stream: with the agents who alone may see it, or without."""
+    """Its workspace and stream: with the agents who alone may see it, or without. Of no workspace: its stream and each
+    id in its payload, too."""
     place = (event.workspace_id, event.stream)
     agents = only_shown_to(visibility=event.visibility, target=event.target, actor=event.actor_agent_id)
-    return [place] if agents is None else [(*place, agent) for agent in agents]
+    keys: list[tuple[str | None, ...]] = [place] if agents is None else [(*place, agent) for agent in agents]
+    if event.workspace_id is None:
+        named = ((name, value) for name, value in event.payload.items() if name.endswith("_id"))
+        keys += [(event.stream, name, value) for name, value in named if isinstance(value, str)]
+    return keys
 
 
 def _columns(filters: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from coordination.log.selectors import interest_in
 from core import waiting
 from core.operations import runner
 from tests.core.waiting import LONG, parked
@@ -229,3 +230,25 @@ async def test_a_wait_ends_with_the_membership_that_it_began_with(room: tuple[Cl
     with contextlib.suppress(asyncio.CancelledError):
         await waits
     assert (await in_thread(bob.refused, "sync", topic_id=topic))["code"] == "AGENT_NOT_JOINED"
+
+
+async def test_a_message_asks_no_wait_of_another_topic(
+    room: tuple[Client, Client, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob, topic = room
+    other = (await in_thread(ann.call, "topic_create", name="other"))["topic_id"]
+    for client in (ann, bob):
+        await in_thread(client.join, other, "ann" if client is ann else "bob")
+    asked: list[str] = []
+
+    def noted(stream: str, name: str, value: str, admits: Any) -> waiting.Interest:
+        return interest_in(stream, name, value, lambda event: asked.append(value) or admits(event))  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr("topics.operations.reading.interest_in", noted)
+    here, there = poll(bob, topic), poll(bob, other)
+    await parked(2)
+    await in_thread(ann.say, topic, "hello")
+    assert texts(await here) == ["hello"]
+    assert set(asked) == {topic}
+    await in_thread(ann.say, other, "hello there")
+    assert texts(await there) == ["hello there"]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination.models import Event
+from coordination.log.selectors import interest_in
 from core.clock import now
 from core.operations.caller import Caller
 from core.operations.parameters import Params
 from core.operations.registry import Wait
 from core.operations.shapes import one_of
+from core.waiting import Interest
 from topics import connections, naming, search, selectors, services
 from topics.errors import TopicCode, argument
+from topics.models import STREAM
 from topics.operations.rooms import Warned
 from topics.parameters import Outbox, Positive, Seq, TopicId
 from topics.rows import CursorRow, PeerRow, TopicMessageRow, cursor_row, epoch, message_row, peer_row
@@ -187,11 +188,8 @@ class SyncedTopic(TypedDict):
     has_more: bool
 
 
-def _new_messages(p: Sync) -> Callable[[Event], bool]:
-    def interested(event: Event) -> bool:
-        return event.type == "topic.message" and event.payload["topic_id"] == p.topic_id
-
-    return interested
+def _new_messages(p: Sync) -> Interest:
+    return interest_in(STREAM, "topic_id", p.topic_id, lambda event: event.type == "topic.message")
 
 
 def _look(p: Sync, caller: Caller) -> dict[str, bool]:

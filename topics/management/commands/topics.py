@@ -14,6 +14,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from coordination.log.selectors import interest_in
 from core.cli import EXIT_CODES, NOTHING, ago, login, one_line, positive, text_of
 from core.database.sqlite.file import HEADER
 from core.operations.errors import NexusError
@@ -26,6 +27,7 @@ from topics.config import TopicSettings
 from topics.embedding.unavailable import Unavailable
 from topics.embedding.worker import catch_up
 from topics.errors import TopicCode, argument
+from topics.models import STREAM
 from topics.rows import message_row
 
 TOPIC = named("topic", "Its topic_id or its name; of one name the newest open topic counts.")
@@ -117,7 +119,7 @@ class Command(VerbsCommand):
         return 0
 
     async def _follow(self, topic_id: str, after: int, as_json: bool) -> None:
-        async with waiter().park(lambda event: event.payload.get("topic_id") == topic_id) as parked:
+        async with waiter().park(interest_in(STREAM, "topic_id", topic_id, lambda event: True)) as parked:
             while True:
                 page = await in_thread(READERS, partial(selectors.page, topic_id, after=after, limit=PAGE))
                 for message in page:
