@@ -22,8 +22,8 @@ from tests.acceptance.hub import START_SECONDS, Hub, start
 from tests.conftest import Furnish
 from tests.ports import free_port
 
-CROWD, ROUNDS = 10, 2
-ROOM = 120 * 2**20  # bytes; what a round left unread, were it kept, is half as much again
+CROWD, ROUNDS = 10, 4  # at most; the second is mostly the last
+ROOM = 60 * 2**20  # bytes; what a round left unread, were it kept, is twice to three times as much
 DAPHNE = """
 import os
 os.environ["NEXUS_MAX_INLINE_BYTES"] = "1000000"
@@ -141,7 +141,9 @@ def test_clients_that_do_not_read_are_dropped_and_their_memory_with_them(full: H
         assert httpx.get(f"{full.url}/readyz").status_code == 200
         assert until(lambda: not connected(process)), "nobody is held on to"
         memory.append(process.memory_info().rss)
-    assert until(lambda: process.memory_info().rss - memory[0] < ROOM), "each round leaves something behind"
+        if len(memory) > 1 and memory[-1] - memory[-2] < ROOM:
+            break  # how much the allocator keeps for the next round depends on how many answers met in this one
+    assert until(lambda: process.memory_info().rss - memory[-2] < ROOM), "each round leaves something behind"
     assert not [line for line in full.lines if not line.startswith(("[nexus] ", "INFO: "))]
 
 
