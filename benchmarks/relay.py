@@ -1,4 +1,4 @@
-"""Agents on stdio as relays of a hub, beside processes that serve themselves: start, memory, calls.
+"""Agents on stdio and short commands, by the hub and in processes of their own: start, memory, calls.
 
 python -m benchmarks.relay                # 100 agents of each kind
 python -m benchmarks.relay --agents 20 --json
@@ -29,6 +29,7 @@ from benchmarks.stdio import HELLO, ROOT, RUNMCP
 NOOP = ("-m", "benchmarks.noop_server")
 KINDS = {"relay": {}, "serves itself": {"NEXUS_STANDALONE": "1"}}
 COUNT = ("inbox_count", {"agent_id": "receiver"})
+SHORT = (["status"], ["inbox"], ["send", "--to", "operator", "--subject", "s", "--body", "b"])
 STARTS, WARM_UP = 10, 20
 
 
@@ -108,6 +109,8 @@ def measure(scratch: Path, agents: int, calls: int, starts: int) -> dict[str, di
             figures[kind]["first answer"] = statistics.median(firsts[kind]) * 1000
             figures[kind]["first answer, times a bare Python"] = statistics.median(firsts[kind]) / bare
             figures[kind]["first answer, CPU of the process"] = statistics.median(spent[kind]) * 1000
+        for kind, values in _commands(home, starts).items():
+            figures[kind] |= values
         for kind, values in _calls(home, calls).items():
             figures[kind] |= values
         for kind, environ in KINDS.items():
@@ -119,6 +122,24 @@ def _bare_python() -> float:
     started = time.perf_counter()
     subprocess.run([sys.executable, "-c", ""], check=True)
     return time.perf_counter() - started
+
+
+def _commands(home: Path, times: int) -> dict[str, dict[str, float]]:
+    """How long whole commands take, in turn; the first of each is not counted."""
+    samples: dict[str, dict[str, list[float]]] = {kind: {words[0]: [] for words in SHORT} for kind in KINDS}
+    for _ in range(1 + times):
+        for words in SHORT:
+            for kind, environ in KINDS.items():
+                started = time.perf_counter()
+                command = [sys.executable, "-m", "nexus_site", *words]
+                given = {**os.environ, "PYTHONPATH": str(ROOT), "NEXUS_HOME": str(home), **environ}
+                ran = subprocess.run(command, env=given, capture_output=True)
+                assert ran.returncode in (0, 3, 4), ran.stderr
+                samples[kind][words[0]].append(time.perf_counter() - started)
+    return {
+        kind: {f"nexus {name}": statistics.median(values[1:]) * 1000 for name, values in of_kind.items()}
+        for kind, of_kind in samples.items()
+    }
 
 
 @contextmanager

@@ -113,12 +113,14 @@ class OperatorCommand(NexusCommand):
     """A command of whoever runs it: `act` calls operations, prints a table or JSON and gives the exit code."""
 
     toolset = "coordination"
+    caller: Caller | None = None  # who runs it, where that is another process
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
 
     def run(self, **options: Any) -> None:
-        store().prepare()
+        if self.caller is None:  # else the hub runs it, which has seen to that
+            store().prepare()
         sys.exit(self.act(options))
 
     def act(self, options: Mapping[str, Any]) -> int:
@@ -128,7 +130,7 @@ class OperatorCommand(NexusCommand):
     def call(self, name: str, /, **arguments: Any) -> Data:
         """The data of an operation, called as the operator; None is not given. Raises its error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = Caller(transport="cli", operator=login(), connection=of_process("cli"))
+        caller = self.caller or Caller(transport="cli", operator=login(), connection=of_process("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:

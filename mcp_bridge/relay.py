@@ -74,10 +74,9 @@ class Sent(NamedTuple):
 
 def relay(resolved: Resolved, apps: list[str]) -> None:
     """Carry lines for as long as the client lives, and end the process; return where this process serves itself."""
-    alone = os.environ.get(STANDALONE, "").lower() in TRUE or "DJANGO_SETTINGS_MODULE" in os.environ
-    if alone or not hasattr(socket, "AF_UNIX"):
+    if serves_itself():
         return
-    hello = _hello(resolved, apps)
+    hello = hello_of(resolved, apps)
     try:
         connection, welcome, rest = connect(resolved.settings.home, hello, None)
     except NoHub as error:
@@ -103,7 +102,13 @@ def _tell(text: str) -> None:
         sys.stderr.flush()
 
 
-def _hello(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
+def serves_itself() -> bool:
+    """Whether this process is to look for no hub."""
+    alone = os.environ.get(STANDALONE, "").lower() in TRUE or "DJANGO_SETTINGS_MODULE" in os.environ
+    return alone or not hasattr(socket, "AF_UNIX")
+
+
+def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
     """What the hub must know of this process."""
     given = {name: source for name, source in resolved.sources.items() if source != "default" and name != "home"}
     try:

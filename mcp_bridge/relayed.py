@@ -10,6 +10,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
@@ -30,7 +31,7 @@ from core.operations.replies import Outcome, Reply
 from core.operations.toolsets import Choice, default
 from core.turns import Turn, turns
 from core.waiting import AUTHENTICATION, in_thread
-from mcp_bridge import choices
+from mcp_bridge import choices, hub_commands
 from mcp_bridge.choices import ENABLE
 from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import (
@@ -44,6 +45,7 @@ from mcp_bridge.relay import (
     namespace,
     user_at,
 )
+from mcp_bridge.remote_command import GO
 from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
@@ -56,6 +58,7 @@ LONGEST_HELLO = 2**20  # bytes; with what a former hub said of the connection
 DRAIN_SECONDS = 10  # for the calls that are under way to be answered when the hub ends
 RESTORING = "nexus-restores:"  # begins the ids of requests that a client made of a former hub
 GIVEN = ("flag", "environment")
+SHORT = ThreadPoolExecutor(2, thread_name_prefix="nexus-command")
 
 
 class Elsewhere(Exception):
@@ -81,6 +84,12 @@ class Hello(BaseModel):
     settings: dict[str, str]
     key: str | None
     state: State = State()
+    command: list[str] = []  # what the hub is to run instead of serving a client
+    operator: str | None = None  # who runs it
+
+    def connection(self, kind: str) -> str:
+        """Its name, as that of the process itself would be."""
+        return f"{kind}:{self.process}-{self.random}"
 
 
 class Process(NamedTuple):
@@ -181,6 +190,10 @@ class Relays:
                 )
             async with asyncio.timeout(ANSWER_SECONDS):
                 hello = _parsed(await reader.readline())
+            if hello.command:
+                ready = await in_thread(SHORT, partial(_understood, hello, process))
+                await _command(ready, reader, writer)
+                return None
             introduced = await in_thread(AUTHENTICATION, partial(_introduce, hello, process))
             _say(writer, nexus="welcome", **_welcome(introduced.choice[0].reply))
             return introduced
@@ -194,6 +207,13 @@ class Relays:
             pass  # no relay
         await writer.drain()
         return None
+
+
+async def _command(ready: hub_commands.Ready, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Run a command once its process has left it to the hub."""
+    _say(writer, nexus="welcome")
+    if await reader.readline() == GO:
+        _say(writer, **await in_thread(SHORT, partial(hub_commands.run, ready)))
 
 
 def _parsed(line: bytes) -> Hello:
@@ -214,6 +234,28 @@ def _parsed(line: bytes) -> Hello:
 def _introduce(hello: Hello, peer: int | None) -> Process:
     """Who a relay is. Reads the store. Raises Elsewhere, CONFIG_ERROR as the process itself would end with, and
     ValueError for what no hub knew of it."""
+    _check_same(hello, peer)
+    caller = caller_of_process(hello.key, transport="relay", connection=hello.connection("stdio"), cwd=hello.cwd)
+    choice = choices.of_process(caller.agent_id, hello.settings.get("toolsets"))
+    for app in _stateful():
+        if (held := hello.state.apps.get(app.label)) is not None:
+            app.restore_connection(hello.connection("stdio"), held)
+    return Process(caller, choice, hello.state.opened)
+
+
+def _understood(hello: Hello, peer: int | None) -> hub_commands.Ready:
+    """The command that a process asks for. Raises Elsewhere."""
+    _check_same(hello, peer)
+    try:
+        return hub_commands.understood(
+            hello.command, operator=hello.operator, connection=hello.connection("cli"), cwd=hello.cwd
+        )
+    except hub_commands.NotHere:
+        raise Elsewhere("This is the command's own to say.") from None
+
+
+def _check_same(hello: Hello, peer: int | None) -> None:
+    """Raises Elsewhere where the hub is not as the process would be."""
     if not set(hello.apps) <= set(settings.INSTALLED_APPS):
         raise Elsewhere("The hub is another installation of Nexus.")
     if hello.namespace != namespace() or peer not in (None, hello.process):
@@ -223,13 +265,6 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
             raise Elsewhere(f"The hub has another {name} than this process was given.")
     if hello.place != CoreSettings.current().place:
         raise Elsewhere("The hub has another store.")
-    connection = f"stdio:{hello.process}-{hello.random}"
-    caller = caller_of_process(hello.key, transport="relay", connection=connection, cwd=hello.cwd)
-    choice = choices.of_process(caller.agent_id, hello.settings.get("toolsets"))
-    for app in _stateful():
-        if (held := hello.state.apps.get(app.label)) is not None:
-            app.restore_connection(connection, held)
-    return Process(caller, choice, hello.state.opened)
 
 
 def _is_same(name: str, text: str) -> bool:

@@ -172,6 +172,13 @@ def _main(argv: list[str]) -> None:
         from mcp_bridge.relay import relay
 
         relay(resolved(), APPS)
+    if command in AGENT_COMMANDS:
+        from mcp_bridge import remote_command
+
+        if command in remote_command.COMMANDS:
+            code = remote_command.run(resolved(), APPS, command, rest)
+            if code is not None:
+                sys.exit(code)
     choose_settings(command)
     if command == "runmcp":
         gc.disable()  # until it serves: what is imported stays, and a search for garbage in all of it finds none

@@ -62,7 +62,9 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
     def call() -> Data:
         operation = toolset.find(name)
         params = validated(operation, arguments)
-        if caller.transport in PAGES or operation.own_transaction:
+        if caller.cwd is not None:
+            params = placed(params, caller.cwd)
+        if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
             reach_from_thread(params)
         permit(caller, operation, params)
         data = _call(operation, params, caller)

@@ -34,7 +34,7 @@ def home(tmp_path: Path, settings: Settings, committed: None) -> Path:
 @pytest.fixture
 def hello(home: Path, settings: Settings) -> dict[str, Any]:
     """What a relay of this process would say, without settings of its own."""
-    return relay._hello(Resolved(settings.NEXUS, {}), APPS)
+    return relay.hello_of(Resolved(settings.NEXUS, {}), APPS)
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""The hub's end of short commands: it runs them as the process that asks would, and gives back what they say."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import OutputWrapper
+
+from core.cli import OperatorCommand, Parser, login
+from core.operations.caller import Caller
+from core.operations.runner import documented
+from mcp_bridge.remote_command import COMMANDS
+
+
+class NotHere(Exception):
+    """The process must run its command itself: it has something to say of the command line."""
+
+
+class Quiet(Parser):
+    """Leaves what a parser says to the process that asks."""
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise NotHere
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        raise NotHere
+
+
+class Ready(NamedTuple):
+    """A command whose arguments are understood."""
+
+    command: OperatorCommand
+    options: dict[str, Any]
+
+
+def understood(words: Sequence[str], *, operator: str | None, connection: str, cwd: str | None) -> Ready:
+    """A command and its options. Raises NotHere."""
+    name, *arguments = words
+    if name not in COMMANDS:
+        raise NotHere
+    command = load_command_class(get_commands()[name], name)
+    assert isinstance(command, OperatorCommand)
+    command.parser_class = Quiet
+    options = vars(command.create_parser("nexus", name).parse_args(arguments))
+    command.caller = Caller("cli", operator=operator or login(), connection=connection, cwd=cwd)
+    return Ready(command, options)
+
+
+def run(ready: Ready) -> dict[str, Any]:
+    """Run it: its words and its exit code. Uses the store."""
+    said = {"stdout": io.StringIO(), "stderr": io.StringIO()}
+    ready.command.stdout, ready.command.stderr = (OutputWrapper(stream) for stream in said.values())
+    code: object = 0
+    try:
+        ready.command.handle(**ready.options)
+    except SystemExit as end:
+        code = end.code
+    except Exception as error:
+        known = documented(error)
+        said["stderr"].write(f"[nexus] {known.code}: {known.message}\n")
+        code = 1
+    return {**{name: stream.getvalue() for name, stream in said.items()}, "code": code or 0}
