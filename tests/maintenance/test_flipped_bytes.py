@@ -11,12 +11,14 @@ import pytest
 
 from core.database import store
 from core.operations.errors import Code, NexusError
+from tests.acceptance.hub import start
 from tests.maintenance.conftest import Done, Home
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
 
 Nexus = Callable[..., Done]
 PAGE = 4096
+SERVED_EACH = 6  # a server starts over each sixth damaged store: that takes longest
 
 
 def damage_schema(path: Path) -> None:
@@ -47,9 +49,19 @@ def says_what_to_do(done: Done) -> bool:
     return "Traceback" not in done.err and (done.code == 0 or bool(done.out) or done.err.startswith("[nexus] "))
 
 
+def lines_of_server(home: Home) -> list[str]:
+    """What `serve` prints over this store until it is ready, or ends."""
+    try:
+        hub = start(home.path)
+    except AssertionError as ended:
+        return [str(ended)]
+    assert hub.stop() == 0
+    return hub.lines
+
+
 def check(home: Home, written: Path, nexus: Nexus, count: int) -> None:
     good = written / "nexus.db"
-    for offset in offsets(good.stat().st_size, count):
+    for number, offset in enumerate(offsets(good.stat().st_size, count)):
         for path in home.path.glob("nexus.db*"):
             path.unlink()
         shutil.copy(good, home.database)
@@ -61,6 +73,11 @@ def check(home: Home, written: Path, nexus: Nexus, count: int) -> None:
             store().pending()
         except NexusError as error:
             assert error.code in (Code.DB_ERROR, Code.MIGRATION_ERROR), offset
+        for command in (["status"], ["export", "--workspace-id", "a" * 64]):
+            ended = home.process(*command)
+            assert says_what_to_do(Done(ended.returncode, ended.stdout, ended.stderr)), (offset, command, ended)
+        if number % SERVED_EACH == 0:
+            assert "Traceback" not in "".join(lines_of_server(home)), offset
         (home.path / "copy.db").unlink(missing_ok=True)
         flipped = Path(shutil.copy(good, home.path / "flipped.db"))
         flip(flipped, offset, 0xFF)
