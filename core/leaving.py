@@ -35,15 +35,27 @@ def check_there() -> None:
 
 
 async def while_there(receive: Any, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work comes to; None where the client of an ASGI application left first, and it was cancelled."""
-    working, left = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    """What the work comes to; None where the client of an ASGI application left first, and it was cancelled.
+
+    It is done in the running task: thousands of calls may wait, and each task costs memory.
+    """
+    task, left = asyncio.current_task(), asyncio.ensure_future(_gone(receive))
+    assert task is not None
+
+    def end(_: object) -> None:
+        task.cancel()
+
+    left.add_done_callback(end)
     try:
-        await asyncio.wait((working, left), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        return await work
+    except asyncio.CancelledError:
+        if left.done() and not task.uncancel():
+            return None
+        raise
     finally:
-        for task in (working, left):
-            task.cancel()
-        await asyncio.gather(working, left, return_exceptions=True)
+        left.remove_done_callback(end)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
 
 
 async def _gone(receive: Any) -> None:
