@@ -162,7 +162,7 @@ class Follower:
 
     def _hear(self, parked: Parked) -> None:
         self._is_written = True
-        parked.woken.set()
+        parked.wake()
 
     def _look(self) -> tuple[State, list[Entry], bool]:
         """The state, then a page of the entries, and whether these are all: what a state knows of was said by then, and

@@ -181,12 +181,16 @@ def begin(turn: Turn) -> None:
     _current.set(turn)
 
 
-@asynccontextmanager
-async def away() -> AsyncIterator[None]:
+class away:  # reads as the function it is, and holds less than one while it waits
     """Inside, the running task waits for something else and others have its turn; behind it, it has one again."""
-    turn = current()
-    if turn is not None:
-        turn.give_back()
-    yield
-    if turn is not None:
-        await turn.take()
+
+    __slots__ = ("turn",)
+
+    async def __aenter__(self) -> None:
+        self.turn = current()
+        if self.turn is not None:
+            self.turn.give_back()
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        if self.turn is not None and kind is None:
+            await self.turn.take()

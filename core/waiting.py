@@ -13,7 +13,7 @@ import math
 import random
 import threading
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -105,12 +105,36 @@ class Interest:
 
 
 class Parked:
-    """One wait: the events it is interested in, and whether one has come."""
+    """One wait: the events it is interested in, and whether one has come.
 
-    def __init__(self, interested: Callable[[Any], bool]) -> None:
+    Inside, it is woken by each of them. It holds a future and a timer alone, because there may be thousands.
+    """
+
+    __slots__ = ("_over", "_waiter", "_woken", "admits", "keys")
+
+    def __init__(self, waiter: Waiter, interested: Callable[[Any], bool]) -> None:
         keyed = interested if isinstance(interested, Interest) else Interest(EVERY, interested)
         self.keys, self.admits = keyed.keys, keyed.admits
-        self.woken = asyncio.Event()
+        self._waiter = waiter
+        self._woken = False
+        self._over: asyncio.Future[None] | None = None  # while it waits
+
+    async def __aenter__(self) -> Parked:
+        try:
+            await self._waiter.enter(self)
+        except BaseException:
+            self._waiter.leave(self)
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._waiter.leave(self)
+
+    def wake(self) -> None:
+        """Let `wait` return, or the next one at once."""
+        self._woken = True
+        if self._over is not None:
+            _end(self._over)
 
     async def wait(self, seconds: float) -> bool:
         """Return when woken or when the time is over, whichever is first; tells whether it was woken.
@@ -118,12 +142,23 @@ class Parked:
         A call gives its turn to others meanwhile, and returns when it has one again.
         """
         async with turns.away():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if seconds == math.inf else seconds):
-                    await self.woken.wait()
-        woken = self.woken.is_set()
-        self.woken.clear()
+            if not self._woken:
+                loop = asyncio.get_running_loop()
+                self._over = loop.create_future()
+                timer = None if seconds == math.inf else loop.call_later(seconds, _end, self._over)
+                try:
+                    await self._over
+                finally:
+                    self._over = None
+                    if timer is not None:
+                        timer.cancel()
+        woken, self._woken = self._woken, False
         return woken
+
+
+def _end(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 class Waiter:
@@ -143,28 +178,30 @@ class Waiter:
         self._watching: asyncio.Task[None] | None = None
         self._primed: asyncio.Future[None] | None = None
 
-    @contextlib.asynccontextmanager
-    async def park(self, interested: Callable[[Any], bool]) -> AsyncIterator[Parked]:
+    def park(self, interested: Callable[[Any], bool]) -> Parked:
         """Be woken by every event from here on that `interested` admits; look at the store after entering."""
-        wait = Parked(interested)
+        return Parked(self, interested)
+
+    async def enter(self, wait: Parked) -> None:
+        """Return once the log is watched for a wait; `Parked` calls this."""
         self.parked.add(wait)
         for key in wait.keys:
             self._by_key[key].add(wait)
-        try:
-            if self._watching is None or self._watching.done():
-                self._primed = asyncio.get_running_loop().create_future()
-                self._watching = asyncio.create_task(self._watch(self._primed))
-            assert self._primed is not None
-            await asyncio.shield(self._primed)
-            yield wait
-        finally:
-            self.parked.discard(wait)
-            for key in wait.keys:
-                self._by_key[key].discard(wait)
-                if not self._by_key[key]:
-                    del self._by_key[key]
-            if not self.parked:
-                self._stirred.set()
+        if self._watching is None or self._watching.done():
+            self._primed = asyncio.get_running_loop().create_future()
+            self._watching = asyncio.create_task(self._watch(self._primed))
+        assert self._primed is not None
+        await asyncio.shield(self._primed)
+
+    def leave(self, wait: Parked) -> None:
+        """A wait is over; `Parked` calls this."""
+        self.parked.discard(wait)
+        for key in wait.keys:
+            self._by_key[key].discard(wait)
+            if not self._by_key[key]:
+                del self._by_key[key]
+        if not self.parked:
+            self._stirred.set()
 
     def spread(self, seconds: float) -> float:
         """By how many seconds a wait of so many ends later where a crowd is parked: those that began together would
@@ -274,11 +311,11 @@ class Waiter:
         for key in (*domain().keys_of(event), *EVERY):
             for wait in self._by_key.get(key, ()):
                 if wait.admits(event):
-                    wait.woken.set()
+                    wait.wake()
 
     def _wake_all(self) -> None:
         for wait in self.parked:
-            wait.woken.set()
+            wait.wake()
 
 
 _waiters: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiter] = WeakKeyDictionary()

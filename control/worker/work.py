@@ -225,7 +225,7 @@ class Worker:
 
     def _claim_soon(self) -> None:
         if self._claims is not None:
-            self._claims.woken.set()
+            self._claims.wake()
 
     async def _cancel(self) -> None:
         self._asked = set(await in_thread(READERS, turns.cancel_asked))

@@ -156,7 +156,7 @@ class Follower:
         follow.
         """
         async with waiter().park(lambda event: self.filters.admit(event)) as parked:
-            self._wake = parked.woken.set
+            self._wake = parked.wake
             while not waiter().closing:
                 if self._wanted:
                     (filters, cursor), self._wanted = self._wanted, None
