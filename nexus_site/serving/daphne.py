@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from autobahn.exception import Disconnected
@@ -52,17 +53,49 @@ QUIET_SECONDS, DRAIN_SECONDS = 0.5, 10  # the end waits while calls still finish
 class Flow:
     """Whether the client takes what is sent: Twisted pauses it when the connection's buffer is full."""
 
+    __slots__ = ("_closed",)
+
     def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self.open.set()
+        self._closed: asyncio.Event | None = None  # while it is paused
+
+    async def wait(self) -> None:
+        """Return when the client takes more."""
+        if self._closed is not None:
+            await self._closed.wait()
 
     def pauseProducing(self) -> None:
-        self.open.clear()
+        self._closed = self._closed or asyncio.Event()
 
     def resumeProducing(self) -> None:
-        self.open.set()
+        if self._closed is not None:
+            self._closed.set()
+            self._closed = None
 
     stopProducing = resumeProducing
+
+
+class Incoming:
+    """The messages for an application that it has not taken yet; one task takes them."""
+
+    __slots__ = ("_came", "_messages")
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._came: asyncio.Future[None] | None = None  # while it waits for one
+
+    def put_nowait(self, message: Any) -> None:
+        self._messages.append(message)
+        if self._came is not None and not self._came.done():
+            self._came.set_result(None)
+
+    async def get(self) -> Any:
+        while not self._messages:
+            self._came = asyncio.get_running_loop().create_future()
+            await self._came
+        return self._messages.pop(0)
+
+    def qsize(self) -> int:
+        return len(self._messages)
 
 
 class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
@@ -102,7 +135,7 @@ class Request(WebRequest):  # type: ignore[misc]  # Daphne has no types
 
     def connectionLost(self, reason: Any) -> None:
         self._arrived()
-        self.flow.open.set()
+        self.flow.resumeProducing()
         super().connectionLost(reason)
 
     def _arrived(self) -> None:
@@ -127,7 +160,7 @@ class Socket(WebSocketProtocol):  # type: ignore[misc]
 
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:
         if hasattr(self, "flow"):
-            self.flow.open.set()
+            self.flow.resumeProducing()
             super().onClose(wasClean, code, reason)
 
 
@@ -264,6 +297,15 @@ class HubServer(Server):  # type: ignore[misc]
         instances = (details.get("application_instance") for details in self.connections.values())
         return [instance for instance in instances if instance is not None and not instance.done()]
 
+    def create_application(self, protocol: Any, scope: Any) -> Any:
+        """As Daphne's own, with a queue that takes a fifth of the memory: most calls wait for nothing but the end."""
+        assert "application_instance" not in self.connections[protocol]
+        incoming = Incoming()
+        scope.setdefault("asgi", {"version": "3.0"})
+        running = self.application(scope=scope, receive=incoming.get, send=partial(self.handle_reply, protocol))
+        self.connections[protocol]["application_instance"] = asyncio.ensure_future(running)
+        return incoming
+
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         """Send, and return when the client has taken enough of it: nothing is buffered without bound."""
         if message["type"] == "http.response.body" and protocol.method == b"HEAD":
@@ -273,7 +315,7 @@ class HubServer(Server):  # type: ignore[misc]
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         with contextlib.suppress(Disconnected):  # it is just leaving
             await super().handle_reply(protocol, message)
-        await protocol.flow.open.wait()
+        await protocol.flow.wait()
 
 
 class Lifespan:
