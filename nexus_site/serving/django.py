@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, iscoroutinefunction
 from django.conf import settings
+from django.contrib.messages.middleware import MessageMiddleware
 from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
@@ -21,9 +23,12 @@ from django.urls import Resolver404, ResolverMatch, get_resolver, set_urlconf
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
 
+from core.leaving import while_there
 from core.waiting import in_thread
+from dashboard.middleware import MarkdownBudget
 
 LEFT_SECONDS = 1  # for what serves a client to end once that left
+OF_PAGES = (MessageMiddleware, MarkdownBudget)  # what is asynchronous draws none
 CONNECTIONS = (  # they look after that of whichever thread is free: `_whole` does, for the one that is used
     (signals.request_started, reset_queries),
     (signals.request_started, close_old_connections),
@@ -42,7 +47,7 @@ class Django(ASGIHandler):
         super().__init__()
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="nexus-django")
         classes = [each for each in map(import_string, settings.MIDDLEWARE) if isinstance(each, type)]
-        hooks = [each(_unused) for each in classes if issubclass(each, MiddlewareMixin)]
+        hooks = [each(_unused) for each in classes if issubclass(each, MiddlewareMixin) and each not in OF_PAGES]
         self._before = [hook.process_request for hook in hooks if hasattr(hook, "process_request")]
         self._after = [hook.process_response for hook in reversed(hooks) if hasattr(hook, "process_response")]
         self._call = convert_exception_to_response(self._called)
@@ -63,16 +68,36 @@ class Django(ASGIHandler):
         async with ThreadSensitiveContext(executor=self.threads):
             await self.handle(scope, receive, send)
 
-    async def get_response_async(self, request: HttpRequest) -> Any:
-        set_urlconf(settings.ROOT_URLCONF)
-        found = _found(request)
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        found = _found(scope["path"])
         if found is None or not iscoroutinefunction(found.func):
-            threads = getattr(found and found.func, "threads", self.threads)
-            return await in_thread(threads, partial(copy_context().run, self._whole, request))
-        request.resolver_match = found
+            await super().handle(scope, receive, send)
+        elif (body := await _whole_body(receive)) is not None:
+            request, refusal = self.create_request(scope, BytesIO(body))
+            if request is None:
+                assert refusal is not None
+                await self.send_response(refusal, send)
+                return
+            request.resolver_match = found
+            del body  # a call that waits keeps no more than it must
+            await while_there(receive, self._answer(request, send))
+
+    async def _answer(self, request: HttpRequest, send: Any) -> None:
+        """Send what an asynchronous view answers: no thread has a part in it."""
         response: Any = await self._call(request)  # type: ignore[misc]  # it is asynchronous as what it wraps is
+        response._handler_class = type(self)
         response._resource_closers.append(request.close)
-        return response
+        try:
+            await self.send_response(response, send)
+        finally:
+            response.close()
+
+    async def get_response_async(self, request: HttpRequest) -> Any:
+        """A page's answer, from a thread."""
+        set_urlconf(settings.ROOT_URLCONF)
+        found = _found(request.path_info)
+        threads = getattr(found and found.func, "threads", self.threads)
+        return await in_thread(threads, partial(copy_context().run, self._whole, request))
 
     def _whole(self, request: HttpRequest) -> HttpResponseBase:
         """A page, on a thread whose connection to the store may have ended since the last one."""
@@ -105,12 +130,24 @@ class Django(ASGIHandler):
             raise
 
 
-def _found(request: HttpRequest) -> ResolverMatch | None:
-    """The view that a request is for."""
+def _found(path: str) -> ResolverMatch | None:
+    """The view that a request for a path is for."""
     try:
-        return get_resolver().resolve(request.path_info)
+        return get_resolver().resolve(path)
     except Resolver404:
         return None
+
+
+async def _whole_body(receive: Any) -> bytes | None:
+    """A request's body, whose size is bounded already; None where the client left first."""
+    pieces = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 def _unused(request: HttpRequest) -> HttpResponseBase:
