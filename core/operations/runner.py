@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # told of every call: its outcome and seconds
 
 T = TypeVar("T")
+Interested = Callable[[Any], bool]
 
 # Asked before every call, and each look of a wait, of who is no operator; one that raises refuses it.
 checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
@@ -93,17 +94,26 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         operation, params = await prepared(toolset, caller, name, arguments)
         place = waiting.waiter().place  # before the call, which sees all that was told up to here
 
+        wait = operation.wait
+        interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
+
         def call() -> Data:
             permit(caller, operation, params)
-            return _call(operation, params, caller)
+            data = _call(operation, params, caller)
+            if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
+                interests.append(wait.interested(wait.resume(params, data)))
+            return data
 
         # An answer that moves a cursor reaches who asked, or has moved nothing.
-        answers = operation.wait is not None and operation.wait.finish is not None
+        answers = wait is not None and wait.finish is not None
         in_thread = waiting.unless_left if answers else waiting.in_thread
         calling = in_thread(pool_of(operation, params), partial(_outcome, call))
-        if operation.wait is not None and operation.wait.abandoned is not None:
+        if wait is not None and wait.abandoned is not None:
             return await _unless_abandoned(caller, operation, params, calling, place)
-        return await _waited(caller, operation, params, await calling, place)
+        outcome = await calling
+        if wait is None or outcome.data is None:
+            return outcome
+        return Outcome(await _wait(caller, operation, params, outcome.data, place, *interests))
     except Exception as error:
         return Outcome(error=documented(error))
 
@@ -123,14 +133,6 @@ async def prepared(
     if caller.transport != "stdio" or operation.own_transaction:
         await reach(params)
     return operation, params
-
-
-async def _waited(
-    caller: Caller, operation: Operation[Any], params: Params, outcome: Outcome, place: int | None
-) -> Outcome:
-    if operation.wait is None or outcome.data is None:
-        return outcome
-    return Outcome(await _wait(caller, operation, params, outcome.data, place))
 
 
 async def _unless_abandoned(
@@ -155,7 +157,8 @@ async def _unless_abandoned(
     assert operation.wait is not None and operation.wait.abandoned is not None
     abandoned, call = operation.wait.abandoned, asyncio.ensure_future(calling)
     try:
-        return await _waited(caller, operation, params, await asyncio.shield(call), place)
+        outcome = await asyncio.shield(call)
+        return outcome if outcome.data is None else Outcome(await _wait(caller, operation, params, outcome.data, place))
     except asyncio.CancelledError:
         call.add_done_callback(tell)
         raise
@@ -169,7 +172,12 @@ def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
 
 
 async def _wait(
-    caller: Caller, operation: Operation[Any], params: Params, data: Data, place: int | None = None
+    caller: Caller,
+    operation: Operation[Any],
+    params: Params,
+    data: Data,
+    place: int | None = None,
+    interested: Interested | None = None,
 ) -> Data:
     """Look again, from what the performed call answered, until there is something or the time is over.
 
@@ -206,7 +214,8 @@ async def _wait(
     # What is slow when it is called is as slow when it is looked at again.
     looking = pool_of(operation, params) if operation.slow(params) else waiting.READERS
     position = wait.resume(params, data)
-    interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))  # it may look at a path
+    if interested is None:  # it may look at a path
+        interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))
     async with waiting.waiter().park(interested) as parked:
         deadline += waiting.waiter().spread(seconds)
         stays = wait.next_change is None and not wait.unfinished(data)
