@@ -180,6 +180,8 @@ async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
 
 def is_operators_token(presented: str) -> bool:
     """Whether this is the token of this run, compared in a time that tells nothing of it."""
+    if KEY.fullmatch(presented):  # an agent's, as nearly every call shows one
+        return False
     tokens = [token for app in nexus_apps() if (token := app.operators_token())]
     return any(hmac.compare_digest(presented.encode(errors="replace"), token.encode()) for token in tokens)
 
