@@ -90,7 +90,7 @@ def pages(known: dict[str, Any]) -> list[str]:
                 "?before=1000",
                 "?type=handoff.*",
                 "?alive=on",
-                "1000/",
+                f"{known['event']}/",
             )
         ),
         *(f"/admin/topics/{query}" for query in ("", "?status=open", "?q=cache", "?q=nothing-has-this", "+new/")),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from django.db import transaction
 
 from coordination.ids import new_id
+from coordination.log.selectors import newest_event_id
 from coordination.models import Agent, Artifact, Event, Session, Workspace
 from coordination.services.workspaces import locate
 from files.models import Reservation
@@ -66,6 +67,7 @@ def fill_store(sizes: Sizes, end: datetime, project: Path | None = None) -> dict
             model.__name__: model.objects.count() for model in (Agent, Message, Delivery, Event, Handoff, TopicMessage)
         },
         "topics": topics,
+        "event": newest_event_id(),
         "message": Message.objects.order_by("-message_id")[0].pk,
         "parked": Delivery.objects.filter(status="parked")[0].message_id,
         "handoff": Handoff.objects.first().pk,  # type: ignore[union-attr]

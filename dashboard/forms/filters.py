@@ -230,6 +230,7 @@ class ConversationFilters(Filters):
 
 class AgentFilters(Filters):
     q = _words("Id, role or capability")
+    page = _number()
 
 
 class LimitsFilters(Filters):

@@ -32,6 +32,7 @@ from hooks.setup import program, settings_flags
 from inbox import monitoring as inbox_monitoring
 
 SHOWN_SESSIONS, SHOWN_EVENTS, SHOWN_HANDOFFS = 10, 10, 10
+PAGE = 100  # agents
 EXAMINED_EVENTS = 100  # among which those are found that are no mere signs of life
 # By kind of debt, the page that shows one.
 DEBTS = {"handoff": "handoff", "verdict": "handoff", "message": "mail", "task": "task", "question": "reservation"}
@@ -39,10 +40,12 @@ ORDERED = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf", "cod
 
 
 def agents(request: HttpRequest) -> TemplateResponse:
-    """Every agent with presence, key and inbox; `?q=` narrows by id, role or capability."""
+    """Agents with presence, key and inbox, by id, `?page=`; `?q=` narrows by id, role or capability."""
     moment = now()
     filters = AgentFilters(request.GET)
-    words = filters.text("q").lower()
+    words, page = filters.text("q").lower(), max(filters.number("page") or 1, 1)
+    states = [state for state in presence.agent_states(moment) if not words or words in _searchable(state.agent)]
+    shown = states[(page - 1) * PAGE : page * PAGE]
     inboxes = inbox_monitoring.inboxes(moment)
     pool = members.names()
     keys = dict(AgentKey.objects.values_list("agent_id", "is_active"))
@@ -54,16 +57,22 @@ def agents(request: HttpRequest) -> TemplateResponse:
             "inbox": inboxes.get(state.agent_id),
             "key": keys.get(state.agent_id),
         }
-        for state in presence.agent_states(moment)
+        for state in shown
     ]
-    if words:
-        rows = [row for row in rows if words in _searchable(row)]
-    return render(request, "agents", "Agents and keys", rows=rows, filters=filters)
+    return render(
+        request,
+        "agents",
+        "Agents and keys",
+        rows=rows,
+        filters=filters,
+        page=page,
+        more=len(states) > page * PAGE,
+        query=filters.query("page"),
+    )
 
 
-def _searchable(row: dict[str, Any]) -> str:
-    agent = row["state"].agent
-    return " ".join([agent.agent_id, agent.role or "", *row["capabilities"]]).lower()
+def _searchable(agent: Agent) -> str:
+    return " ".join([agent.agent_id, agent.role or "", *sorted(capability_set(agent.capabilities))]).lower()
 
 
 @never_cache

@@ -25,7 +25,7 @@ from coordination.services import settings as stored
 from coordination.toolset import run
 from core.clock import now
 from core.operations.caller import Caller
-from dashboard.pages import events
+from dashboard.pages import agents, events
 from dashboard.urls import pages
 from files.models import Reservation
 from handoffs.models import Handoff
@@ -575,3 +575,17 @@ def test_it_lists_an_agents_handoffs_however_many_older_ones_others_have(team: I
     )  # fmt: skip
     page = browser.get(f"/admin/agents/{model.claimed_by}/").content.decode()
     assert re.search(rf'<div class="nx-cut">\s*<a href="/admin/board/{model.pk}/">', page)
+
+
+def test_it_lists_agents_a_page_at_a_time(team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = sorted(Agent.objects.values_list("pk", flat=True))
+    monkeypatch.setattr(agents, "PAGE", 2)
+
+    def listed(query: str) -> list[str]:
+        text = browser.get(f"/admin/agents/{query}").content.decode()
+        assert ("Next page" in text) is (query == "")
+        return re.findall(r'<td><a href="/admin/agents/([^/"]+)/">', text)
+
+    assert listed("") == names[:2]
+    assert listed(f"?page={-(-len(names) // 2)}") == names[(len(names) - 1) // 2 * 2 :]
+    assert listed(f"?q={names[2]}") == [names[2]]
