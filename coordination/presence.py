@@ -67,7 +67,8 @@ def _states(
         agent_id: (heartbeat, count)
         for agent_id, heartbeat, count in active.annotate(Max("last_heartbeat_at"), Count("pk")).order_by()
     }
-    window = timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
+    config = CoordinationSettings.current()
+    window = timedelta(seconds=config.presence_ttl_seconds)
     ended = sessions.filter(status=SessionStatus.CLOSED, closed_at__gte=moment - window).values_list("agent_id")
     left = dict(ended.annotate(Max("closed_at")).order_by())
     states = []
@@ -77,16 +78,16 @@ def _states(
         gone = not count and (
             not elsewhere or (agent.agent_id in left and last_act is not None and last_act <= left[agent.agent_id])
         )
-        presence = Presence.OFFLINE if gone else _presence(last_act, moment)
+        presence = Presence.OFFLINE if gone else _presence(last_act, moment, config)
         reached = heartbeat is not None and moment - heartbeat <= window
         states.append(AgentState(agent, presence, heartbeat, count, last_act, reached))
     return states
 
 
-def _presence(last_act: datetime | None, moment: datetime) -> Presence:
+def _presence(last_act: datetime | None, moment: datetime, config: CoordinationSettings) -> Presence:
     if last_act is None:
         return Presence.OFFLINE
     silence = (moment - last_act).total_seconds()
-    if silence <= CoordinationSettings.current().session_stale_ttl_seconds:
+    if silence <= config.session_stale_ttl_seconds:
         return Presence.PRESENT
-    return Presence.STALE if silence <= CoordinationSettings.current().presence_ttl_seconds else Presence.OFFLINE
+    return Presence.STALE if silence <= config.presence_ttl_seconds else Presence.OFFLINE
