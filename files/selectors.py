@@ -291,7 +291,9 @@ def listed(
         rows = rows.filter(agent_id=agent_id)
     if search:
         rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
-    return list(rows.select_related("workspace")[offset : offset + limit])
+    keys = rows.values("pk")[offset : offset + limit]  # so that no more than these are sorted with their texts
+    page = Reservation.objects.filter(pk__in=keys).order_by(*rows.query.order_by)
+    return list(page.select_related("workspace"))
 
 
 def next_change(workspaces: Sequence[str]) -> datetime | None:
