@@ -225,7 +225,7 @@ class Calls:
         head, few = newest_event_id(), do("workspace_resolve", **here)["workspace_id"]
         task = {"title": "A part", "context": "It is slow."}
         return {
-            "agent_list": lambda: do("agent_list"),
+            "agent_list, a page": lambda: do("agent_list", limit=50),
             "agent_get": lambda: do("agent_get", agent_id=QUIET),
             "agent_register": lambda: do("agent_register", agent_id=QUIET, role="expert", capabilities=["rust"]),
             "capability_list": lambda: do("capability_list"),
@@ -269,7 +269,7 @@ class Calls:
             "figures of an agent": lambda: lead("figures", agent_id="agent-007"),
             "dead_letter_list": lambda: lead("dead_letter_list"),
             "dead_letter_list of an agent": lambda: lead("dead_letter_list", agent_id="agent-007"),
-            "topic_list": lambda: do("topic_list", "topics"),
+            "topic_list, a page": lambda: do("topic_list", "topics", limit=50),
             "topic_overview": lambda: lead("topic_overview", "topics"),
             "topic_read": lambda: lead("topic_read", "topics", topic_id="tpc_long"),
             "topic_presence": lambda: do("topic_presence", "topics", topic_id="tpc_long"),
