@@ -13,6 +13,12 @@ from core.turns import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, cu
 from core.waiting import CROWD, Parked, Waiter
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn lapses where a test says so, and not because the machine is slow."""
+    monkeypatch.setattr("core.turns.LAPSE_SECONDS", 3600)
+
+
 async def settle() -> None:
     """Let every task go as far as it comes."""
     for _ in range(5):
@@ -26,8 +32,7 @@ async def waiting(turns: Turns, caller: str, served: list[str]) -> Turn:
     return turn
 
 
-async def test_a_caller_is_behind_one_call_of_each_other_and_not_behind_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.turns.LAPSE_SECONDS", 3600)  # a slow machine takes a second for so many
+async def test_a_caller_is_behind_one_call_of_each_other_and_not_behind_all() -> None:
     turns, served = Turns(), list[str]()
     holding = [await waiting(turns, f"busy {number}", []) for number in range(AT_ONCE)]
     flood = [asyncio.ensure_future(waiting(turns, "flood", served)) for _ in range(2_000)]
