@@ -19,7 +19,7 @@ from core.cli import Group, NexusCommand
 from core.database import store
 from core.operations.caller import Caller, of_process
 from core.operations.toolsets import Choice
-from mcp_bridge import choices
+from mcp_bridge import choices, lean_sdk
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import API_KEY, GREETING
@@ -56,6 +56,7 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
 
 
 async def _serve(caller: Caller, choice: Choice) -> None:
+    lean_sdk.load()
     from mcp_bridge import stdio
     from mcp_bridge.server import build_server
 
