@@ -250,7 +250,9 @@ def settings() -> str:
         "takes the flags, as `--flag value` or `--flag=value`; what is invalid ends it with `CONFIG_ERROR` and exit "
         "code 1 before anything is written. What applies *at once* can also be stored, on the dashboard's settings "
         "page or with `PATCH /api/v1/settings`, and then holds for every process of the home; what applies *at start* "
-        "is set by a flag or a variable alone. `NEXUS_API_KEY` is no setting: it binds `nexus runmcp` to an agent.",
+        "is set by a flag or a variable alone. `NEXUS_API_KEY` is no setting: it binds `nexus runmcp` to an agent. "
+        "Nor is `NEXUS_STANDALONE`: with `1`, a process asks no hub to do its work "
+        "([the relay](../explanation/relay.md)).",
         [table(["variable", "flag", "default", "values", "applies", "meaning"], rows)],
     )
 

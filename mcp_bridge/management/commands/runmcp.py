@@ -22,7 +22,7 @@ from core.operations.toolsets import Choice
 from mcp_bridge import choices, lean_sdk
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.process import caller_of_process
-from mcp_bridge.relay import API_KEY, GREETING
+from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
 
 
 class Command(NexusCommand):
@@ -30,7 +30,8 @@ class Command(NexusCommand):
     help = (
         "Serve MCP on stdin and stdout, as an agent's harness starts it.\n"
         f"With {API_KEY} set, the connection acts as that key's agent only, and has the toolsets stored for it unless "
-        "--toolsets says otherwise."
+        "--toolsets says otherwise. Where a hub serves the home, the hub makes the calls; "
+        f"{STANDALONE}=1 keeps them here."
     )
     examples = """examples:
   nexus runmcp
