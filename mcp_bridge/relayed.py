@@ -182,14 +182,15 @@ class Relays:
         if user not in (None, os.geteuid()):
             return None
         try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                line = await reader.readline()  # first: what is unread when the hub closes would take its answer along
             if len(self._serving) > MOST_CONNECTIONS:
                 raise NexusError(
                     Code.CONFIG_ERROR,
                     f"{MOST_CONNECTIONS} agents on stdio are connected to the hub, and it takes no more. Close some, "
                     "or start this one with NEXUS_STANDALONE=1.",
                 )
-            async with asyncio.timeout(ANSWER_SECONDS):
-                hello = _parsed(await reader.readline())
+            hello = _parsed(line)
             if hello.command:
                 ready = await in_thread(SHORT, partial(_understood, hello, process))
                 await _command(ready, reader, writer)
