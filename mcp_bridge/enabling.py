@@ -15,7 +15,7 @@ from core.operations.replies import Outcome
 from core.operations.runner import check_credential, documented
 from core.operations.toolsets import Choice, add
 from core.operations.validation import validated
-from core.waiting import AUTHENTICATION, in_thread
+from core.waiting import AUTHENTICATION, at_hand
 from mcp_bridge.choices import Enable, enabling
 from mcp_bridge.context import CallerOf, Context, is_modern
 from mcp_bridge.subscriptions import ResourceBus
@@ -50,7 +50,7 @@ class Choices:
         operation = enabling(chosen, new.append)
         try:
             params = cast(Enable, validated(operation, arguments))
-            await in_thread(AUTHENTICATION, partial(check_credential, caller))
+            await at_hand(AUTHENTICATION, partial(check_credential, caller))
             data = operation.call(params, caller)
         except Exception as error:
             return Outcome(error=documented(error))

@@ -20,7 +20,7 @@ from mcp_types import (
 from core.operations.caller import Caller
 from core.operations.runner import check_credential
 from core.operations.toolsets import Choice
-from core.waiting import AUTHENTICATION, in_thread
+from core.waiting import AUTHENTICATION, at_hand
 from mcp_bridge import reading
 from mcp_bridge.context import CallerOf, Context
 from mcp_bridge.enabling import Choices
@@ -97,6 +97,6 @@ async def _check_own(choice: Choice, uris: Iterable[str], caller: Caller) -> Non
                 INVALID_PARAMS, f"This connection may follow the {resource.name} of {caller.agent_id!r} only."
             )
     try:
-        await in_thread(AUTHENTICATION, partial(check_credential, caller))
+        await at_hand(AUTHENTICATION, partial(check_credential, caller))
     except Exception as error:
         raise as_mcp(error) from None

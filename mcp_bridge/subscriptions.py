@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from core.operations.caller import Caller
 from core.operations.errors import NexusError
 from core.operations.registry import TOOLSETS
 from core.operations.runner import check_credential
-from core.waiting import AUTHENTICATION, in_thread, waiter
+from core.waiting import AUTHENTICATION, at_hand, waiter
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class ResourceBus:
 
     def __init__(self) -> None:
         self._hearings: set[Hearing] = set()
+        self._of_uri: defaultdict[str, set[Hearing]] = defaultdict(set)
         self._updated: set[str] = set()
         self._following: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None]
@@ -58,6 +60,8 @@ class ResourceBus:
         if agent_id is not None and self._of(agent_id) >= MOST_OF_AGENT:
             raise MCPError(INTERNAL_ERROR, f"Too many subscriptions of {agent_id!r} are open; end some.")
         self._hearings.add(hearing)
+        for uri in hearing.uris:
+            self._of_uri[uri].add(hearing)
         self._watch()
         return partial(self._forget, hearing)
 
@@ -66,6 +70,10 @@ class ResourceBus:
 
     def _forget(self, hearing: Hearing) -> None:
         self._hearings.discard(hearing)
+        for uri in hearing.uris:
+            self._of_uri[uri].discard(hearing)
+            if not self._of_uri[uri]:
+                del self._of_uri[uri]
         if not self._hearings and self._following is not None and self._parked.done():  # else somebody is starting
             self._following.cancel()
             self._following = None
@@ -99,9 +107,9 @@ class ResourceBus:
             ready.cancel()  # without effect once it has a result
 
     async def _tell(self, updated: set[str]) -> None:
-        for hearing in [hearing for hearing in self._hearings if hearing.uris & updated]:
+        for hearing in {hearing for uri in updated for hearing in self._of_uri.get(uri, ())}:
             try:
-                await in_thread(AUTHENTICATION, partial(check_credential, hearing.caller))
+                await at_hand(AUTHENTICATION, partial(check_credential, hearing.caller))
             except NexusError:
                 hearing.end()
             except DatabaseError as error:
