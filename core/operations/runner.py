@@ -220,7 +220,9 @@ async def _wait(
         deadline += waiting.waiter().spread(seconds)
         stays = wait.next_change is None and not wait.unfinished(data)
         if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
-            await parked.wait(deadline - time.monotonic())
+            woken = await parked.wait(deadline - time.monotonic())
+            if not woken and wait.finish is None:
+                return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
         while True:
             found, change = await waiting.in_thread(looking, partial(look, position, data))
             left = deadline - time.monotonic()
