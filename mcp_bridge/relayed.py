@@ -104,7 +104,7 @@ async def serve() -> None:
     """Take relays in until cancelled; then answer what is under way, and tell each which lines it has to send again."""
     home = CoreSettings.current().home
     try:
-        listening = await asyncio.to_thread(_listen, home)
+        listening = _listen(home)  # at once: who starts when the hub says that it is ready finds the socket
     except OSError as error:
         log.warning("Agents on stdio serve themselves: there is no socket in %s (%s).", home, error.strerror)
         return
