@@ -361,8 +361,7 @@ class Connection:
 
     def answers(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
         """An answer to the client; whether it goes there, and not to what was said for the client."""
-        request = self._open.pop(answer.id, None)
-        self._settled.set()
+        request = self._open.get(answer.id)
         if request is not None and isinstance(answer, JSONRPCResponse):
             self._note(request, answer.result)
         if _is_restored(answer.id):
@@ -373,6 +372,11 @@ class Connection:
             self._told = state
             _say(self._writer, nexus="state", state=state)
         return True
+
+    def answered(self, answer: JSONRPCResponse | JSONRPCError) -> None:
+        """An answer is on its way: what waited for it may go on, and end what would still have sent it."""
+        self._open.pop(answer.id, None)
+        self._settled.set()
 
     def _note(self, request: JSONRPCRequest, result: Any) -> None:
         """Keep, of what succeeded, what a new hub must be asked again."""
@@ -442,8 +446,14 @@ class _Outgoing:
 
     async def send(self, item: SessionMessage) -> None:
         message = item.message
-        if not isinstance(message, JSONRPCResponse | JSONRPCError) or self._connection.answers(message):
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
             await self._write.send(item)
+            return
+        try:
+            if self._connection.answers(message):
+                await self._write.send(item)
+        finally:
+            self._connection.answered(message)
 
     async def aclose(self) -> None:
         await self._write.aclose()

@@ -209,7 +209,15 @@ async def test_a_directory_that_does_not_answer_holds_up_no_other_agent(
 async def test_a_hub_that_ends_answers_what_is_under_way(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And says behind the last answer how many lines it took."""
+    """And says behind the last answer how many lines it took, where answers wait for one another to be sent, too."""
+
+    class Slow(relayed.Pipe):
+        async def flush(self) -> None:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            await super().flush()
+
+    monkeypatch.setattr(relayed, "Pipe", Slow)
     async with serving(home):
         client = await connected(home, hello)
         await client.say(HELLO, READY)
