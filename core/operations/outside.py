@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 import os
-import time
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
@@ -19,10 +16,7 @@ from core.operations.errors import NexusError
 from core.operations.parameters import Outside, Params
 
 PATIENCE_SECONDS = 5.0
-LATELY_SECONDS = 0.1  # what answered so lately is not touched anew: a team's calls name one project
-MOST_KNOWN = 1000
 
-_answered: dict[tuple[Outside, str], float] = {}  # when that was, by `time.monotonic`
 _silent: dict[str, Future[object]] = {}  # what did not answer in time, and still has not
 
 
@@ -80,23 +74,17 @@ def placed(params: Params, directory: str) -> Params:
 
 def _touches(params: Params) -> Iterator[_Touch]:
     for name, mark in _marks(type(params)):
-        if (value := getattr(params, name)) is not None and not _answered_lately(mark, str(value)):
+        if (value := getattr(params, name)) is not None:
             silent = _silent.get(str(value))
             touched = silent or waiting.OUTSIDE.submit(_touch, mark, value)
             yield _Touch(name, mark, str(value), touched, silent is None)
 
 
-def _answered_lately(mark: Outside, value: str) -> bool:
-    return time.monotonic() - _answered.get((mark, value), -math.inf) < LATELY_SECONDS
-
-
 def _touch(mark: Outside, value: Any) -> None:
-    started = time.monotonic()
-    with contextlib.suppress(NexusError, OSError):  # the call itself tells it
+    try:
         mark.touch(value)
-    if len(_answered) >= MOST_KNOWN:
-        _answered.clear()
-    _answered[mark, str(value)] = started
+    except (NexusError, OSError):
+        return  # the call itself tells it
 
 
 @cache

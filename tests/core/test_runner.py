@@ -18,7 +18,6 @@ from django.db import DatabaseError, connection
 from coordination.models import Agent, StoredSetting
 from coordination.services import agents
 from coordination.toolset import COORDINATION, arun, run
-from core import waiting
 from core.operations import outside
 from core.operations.caller import Caller
 from core.operations.parameters import Params
@@ -335,35 +334,3 @@ async def test_it_lets_nobody_wait_for_a_path_that_does_not_answer(
     finally:
         answers.set()
     assert len(asked) == 1 and asked[0].startswith("nexus-outside"), "it is asked once, while it does not answer"
-
-
-@pytest.mark.parametrize(("lately", "times"), [(3600, 1), (0, 3)])
-async def test_it_touches_a_path_anew_unless_it_answered_lately(
-    committed: None, project: str, monkeypatch: pytest.MonkeyPatch, lately: float, times: int
-) -> None:
-    touched, really = [], outside._touch
-    monkeypatch.setattr(outside, "_answered", {})
-    monkeypatch.setattr(outside, "LATELY_SECONDS", lately)
-    monkeypatch.setattr(outside, "_touch", lambda mark, value: (touched.append(value), really(mark, value)))
-    for _ in range(3):
-        given = {"project_root": project, "artifact_type": "text", "content": "c"}
-        assert (await arun(Caller("http", agent_id="ann"), "artifact_put", given))["ok"]
-    assert touched == [project] * times
-
-
-async def test_a_wait_that_nothing_came_for_ends_while_no_thread_reads(committed: None, project: str) -> None:
-    """Its answer is known, and thousands that end together need no look."""
-    assert (await arun(LOCAL, "agent_register", {"agent_id": "ann"}))["ok"]
-    given = {"project_root": project, "agent_id": "ann", "stream": "workspace", "timeout_seconds": 1}
-    done = threading.Event()
-    async with waiting.waiter().park(lambda event: False):  # the log is watched since before the call
-        waits = asyncio.ensure_future(arun(LOCAL, "event_wait", given))
-        while len(waiting.waiter().parked) < 2:
-            await asyncio.sleep(0.01)
-        reads = [asyncio.ensure_future(waiting.in_thread(waiting.READERS, done.wait)) for _ in range(8)]
-        try:
-            async with asyncio.timeout(START_SECONDS / 2):
-                assert (await waits)["data"]["timed_out"]
-        finally:
-            done.set()
-            await asyncio.gather(*reads)
