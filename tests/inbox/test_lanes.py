@@ -201,16 +201,6 @@ class TestAck:
         times = {message["read_at"] for message in call("inbox_history", agent_id="bob")["messages"]}
         assert times == {"2026-03-01T12:00:00.000000Z"}
 
-
-@pytest.mark.sqlite  # whose plans say so; the indexes are the same
-def test_each_lane_is_counted_along_its_index(call: Call, post: Post) -> None:
-    post("one")
-    (plan,) = plans(lambda: lane_sizes("bob", now()))
-    counted = [step for step in plan.split(" / ") if "U0" in step]
-    assert len(counted) == 4
-    assert all("deliveries_by_lane (recipient_agent_id=? AND status=?" in step for step in counted), plan
-    assert "COVERING" in counted[0] and "COVERING" in counted[3], plan  # not a look at each delivery that was read
-
     def test_it_takes_one_id_as_text_and_repeats_as_one(self, call: Call, post: Post) -> None:
         one, two = post("one"), post("two")
 
@@ -393,3 +383,13 @@ def test_it_stamps_the_receivers_last_action(
     call(verb, agent_id="bob", **more)
 
     assert call("agent_get", agent_id="bob")["last_seen_at"] == "2026-03-01T12:01:00.000000Z"
+
+
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_each_lane_is_counted_along_its_index(call: Call, post: Post) -> None:
+    post("one")
+    (plan,) = plans(lambda: lane_sizes("bob", now()))
+    counted = [step for step in plan.split(" / ") if "U0" in step]
+    assert len(counted) == 4
+    assert all("deliveries_by_lane (recipient_agent_id=? AND status=?" in step for step in counted), plan
+    assert "COVERING" in counted[0] and "COVERING" in counted[3], plan  # not a look at each delivery that was read

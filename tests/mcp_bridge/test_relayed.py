@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from core.config import Resolved
 from core.operations import outside
-from mcp_bridge import relay, relayed
+from mcp_bridge import relay, relayed, stdio
 from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
 from nexus_site.launch import APPS
 from tests.acceptance.hub import START_SECONDS
@@ -183,7 +183,7 @@ async def test_a_directory_that_does_not_answer_holds_up_no_other_agent(
     """As on a mount whose server is gone: the one that was started there is refused, others go on."""
     realpath = os.path.realpath
 
-    def hangs(path: Any, **how: Any) -> str:
+    def hangs(path: Any, **how: Any) -> Any:
         assert not str(path).startswith("/hung") or gate.wait(START_SECONDS)
         return realpath(path, **how)
 
@@ -211,7 +211,7 @@ async def test_a_hub_that_ends_answers_what_is_under_way(
 ) -> None:
     """And says behind the last answer how many lines it took, where answers wait for one another to be sent, too."""
 
-    class Slow(relayed.Pipe):
+    class Slow(stdio.Pipe):
         async def flush(self) -> None:
             for _ in range(100):
                 await asyncio.sleep(0)
