@@ -70,7 +70,7 @@ PROCESSES = {
     "dies": Acp("die 3", "exit code 3"),
     "speaks-nonsense": Acp("nonsense", "that the protocol does not know"),
     "sends-a-line-without-end": Acp("endless", "it sent a line with over"),
-    "sends-text-without-end": Acp("flood", "turn_seconds", turn_seconds=2),
+    "sends-text-without-end": Acp("flood", "bytes in one turn"),
     "moans-without-end": Acp("moan", "turn_seconds", turn_seconds=2),
     "is-deaf": Acp("ignore", "turn_seconds", turn_seconds=2),
     "asks-for-everything": Acp("greedy", "things at once"),
