@@ -26,7 +26,10 @@ SERVER = ("mcp.server.lowlevel", "mcp.server.stdio", "mcp.server.subscriptions",
 
 
 def load() -> None:
-    """Import the server's modules, where the SDK is not there yet. Its clients cannot be imported from then on."""
+    """Import the server's modules, where the SDK is not there yet. Its clients cannot be imported from then on.
+
+    A version of the SDK that cannot be imported so is left to be imported whole.
+    """
     if "mcp" in sys.modules:
         return
     unused = _Unused()
@@ -40,6 +43,9 @@ def load() -> None:
             sys.modules[name] = bare
         for name in SERVER:
             importlib.import_module(name)
+    except Exception:  # whatever its modules make of placeholders
+        for name in [name for name in sys.modules if name == "mcp" or name.startswith("mcp.")]:
+            del sys.modules[name]
     finally:
         sys.meta_path.remove(unused)
         for name in unused.given:  # who needs them gets them as they are
