@@ -18,6 +18,8 @@ class RetentionLane:
     rows: Callable[[datetime], QuerySet[Any]]  # the rows older than a moment, in the order they go
     # The first of them, as many as a number at most, where it would take long to find where all of them end.
     first: Callable[[datetime, int], QuerySet[Any]] | None = None
+    # How many there are, or nearly, where it would take long to count them.
+    estimate: Callable[[datetime], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,11 @@ class Pace:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
         self.rows = FIRST
+        self.longest = 0.0  # seconds of the longest transaction so far
 
     def took(self, rows: int, seconds: float) -> None:
         """A transaction deleted so many rows in so many seconds: aim at half of the longest time."""
+        self.longest = max(self.longest, seconds)
         aim = LONGEST_SECONDS / 2
         if seconds > aim:
             self.rows = max(1, min(self.rows, int(rows * aim / seconds)))
@@ -53,7 +55,7 @@ class Pace:
             self.rows = min(2 * self.rows, BATCH)
 
 
-_paces: dict[str, Pace] = {}  # by lane
+paces: dict[str, Pace] = {}  # by lane
 
 
 @cache
@@ -64,7 +66,10 @@ def lanes() -> dict[str, RetentionLane]:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a pass did in one lane: rows older than `before` that it found, and those it deleted."""
+    """What a pass did in one lane: the rows older than `before` that it deleted, and `found`: those and what is left.
+
+    What is left of a long lane is an estimate, but 0 only where nothing is.
+    """
 
     keep_days: int
     before: datetime
@@ -82,25 +87,22 @@ def prune(
     """Delete what is past its window, in every workspace; the outcome by lane.
 
     `keep_days` replaces windows by lane for this pass; `max_batches` bounds it per lane, and then `found` exceeds
-    `deleted`. A dry run counts only. What a batch deletes for an `operator` is recorded with it, all or nothing.
+    `deleted`. A dry run counts only, and exactly. What a batch deletes for an `operator` is recorded with it, all or
+    nothing.
     """
     outcome = {}
     for name, lane in lanes().items():
         days = (keep_days or {}).get(name, _window(name))
         before = now() - timedelta(days=days)
-        rows = lane.rows(before)
-        found = rows.count()
-        gone = 0 if dry_run else _delete(name, rows, found, max_batches, operator)
+        gone = 0 if dry_run else _delete(lane, before, max_batches, operator)
+        found = lane.rows(before).count() if dry_run else gone + _left(lane, before)
         outcome[name] = Pruned(days, before, found, gone)
     return outcome
 
 
 def prune_a_batch(name: str) -> None:
     """Delete at most one batch of a lane: what a background task does at a time."""
-    lane, before = lanes()[name], now() - timedelta(days=_window(name))
-    rows = lane.first(before, BATCH) if lane.first else lane.rows(before)
-    if rows.exists():
-        _delete_batch(name, rows)
+    _delete(lanes()[name], now() - timedelta(days=_window(name)), 1)
 
 
 def prune_on_start() -> None:
@@ -117,22 +119,34 @@ def _window(name: str) -> int:
     return int(getattr(settings.NEXUS, f"retention_{name}_keep_days"))
 
 
-def _delete(name: str, rows: QuerySet[Any], found: int, max_batches: int | None, operator: str | None) -> int:
+def _first(lane: RetentionLane, before: datetime) -> QuerySet[Any]:
+    """The rows of the next batch, with others after them where it takes no long look to find those."""
+    return lane.first(before, BATCH) if lane.first else lane.rows(before)
+
+
+def _left(lane: RetentionLane, before: datetime) -> int:
+    if not _first(lane, before).exists():
+        return 0
+    return max(1, lane.estimate(before) if lane.estimate else lane.rows(before).count())
+
+
+def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, operator: str | None = None) -> int:
     deleted = batches = 0
-    while deleted < found and batches != max_batches:
+    while batches != max_batches:
+        rows = _first(lane, before)
         try:
-            count = _delete_batch(name, rows, operator)
+            count = _delete_batch(lane.name, rows, operator) if rows.exists() else 0
         except OperationalError as error:
             if deleted and store().is_busy(error):
                 break  # what is done stays done, and the caller learns that there is more
             raise
         if not count:
-            break  # another pass was quicker
+            break
         deleted, batches = deleted + count, batches + 1
     return deleted
 
 
-def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:
+def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None) -> int:
     """Delete up to BATCH rows, and what hangs on them, in as many transactions as their pace asks for; how many rows
     of the lane."""
     deleted = 0
@@ -151,7 +165,7 @@ def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -
 
 def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None) -> tuple[int, int]:
     """One transaction: how many rows of the lane it deleted, and how many that hung on them."""
-    pace = _paces.setdefault(name, Pace())
+    pace = paces.setdefault(name, Pace())
     room = pace.rows
     with write():  # whoever waits in the writers' queue comes before the next one
         began = pace.clock()

@@ -183,6 +183,38 @@ def test_a_batch_costs_the_same_however_much_is_behind(call: Call, project: str)
         assert steps(lambda: retention.prune_a_batch("events")) < 1.5 * few
 
 
+@pytest.mark.sqlite  # whose steps are counted
+def test_a_call_costs_the_same_however_much_is_behind(call: Call, project: str) -> None:
+    """So that a command that calls again and again is not quadratic."""
+    with at(40):
+        call("workspace_resolve", project_root=project)
+        log_events(project, 2_000)
+    with at(0):
+        retention.prune(max_batches=1)  # whose pace is found
+        few = steps(lambda: retention.prune(max_batches=1))
+    with at(40):
+        log_events(project, 40_000)
+    with at(0):
+        assert steps(lambda: retention.prune(max_batches=1)) < 1.5 * few
+
+
+def test_it_says_that_more_is_left_whatever_the_clock_did(call: Call, project: str) -> None:
+    with at(40):
+        call("workspace_resolve", project_root=project)
+        log_events(project, 510)
+    with at(0):
+        log_events(project, 10)
+    with at(40):
+        log_events(project, 1_000)  # half way through the log it looks old all over
+    total = Event.objects.count()
+
+    first, second = prune(max_batches=1), prune(max_batches=1)
+
+    assert first["more"] and not second["more"]
+    assert deleted(first)["events"] + deleted(second)["events"] == total - 1_010
+    assert second["lanes"]["events"]["found"] == deleted(second)["events"]
+
+
 def test_it_goes_on_numbering_after_everything_was_pruned(
     call: Call, busy_team: Callable[[float], None], project: str
 ) -> None:
@@ -267,7 +299,7 @@ def test_it_deletes_as_many_rows_a_transaction_as_its_time_allows(
     with at(40):
         log_events(project, 1300)
     clock, most = Clock(seconds), retention.LONGEST_SECONDS / seconds
-    monkeypatch.setitem(retention._paces, "events", retention.Pace(clock))
+    monkeypatch.setitem(retention.paces, "events", retention.Pace(clock))
     with at(0):
         retention.prune(max_batches=2)  # by nobody: what is recorded is no row that goes
     rows = clock.taken[1:]  # the first knows nothing yet
@@ -318,7 +350,7 @@ def test_what_hangs_on_a_row_goes_in_transactions_of_their_own(
 
     pace = Steady()
     pace.rows = rows
-    monkeypatch.setitem(retention._paces, "ended_pool_agents", pace)
+    monkeypatch.setitem(retention.paces, "ended_pool_agents", pace)
     assert left() == 22
     assert (
         deleted(prune(ended_pool_agents_keep_days=30))["ended_pool_agents"] == 1
