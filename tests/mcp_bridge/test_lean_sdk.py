@@ -10,17 +10,66 @@ import sys
 from mcp_bridge import lean_sdk
 lean_sdk.load()
 import mcp_bridge.lean_sdk, mcp.server.lowlevel, mcp.server.stdio
-print(*sorted({name.partition(".")[0] for name in sys.modules} & {"starlette", "httpx2", "uvicorn", "cryptography"}))
+print(*sorted({name.partition(".")[0] for name in sys.modules} & {"starlette", "httpx2", "uvicorn", "opentelemetry"}))
 print(*[name for name in sys.modules if name.startswith(("mcp.client", "mcp.server.auth", "mcp.server.mcpserver"))])
 from starlette.applications import Starlette
-print(Starlette.__module__)
+from opentelemetry.trace import SpanKind
+print(Starlette.__module__, SpanKind.SERVER.name)
 """
 
 
-def test_it_imports_neither_clients_nor_http() -> None:
+def test_it_imports_neither_clients_nor_http_nor_telemetry() -> None:
     """And what it did without is there for who asks for it."""
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["", "", "starlette.applications"]
+    assert ran.stdout.splitlines() == ["", "", "starlette.applications SERVER"]
+
+
+RECORDED = """
+import opentelemetry.trace
+from mcp_bridge import lean_sdk
+lean_sdk.load()
+from mcp.shared import _otel
+print(_otel.get_tracer is opentelemetry.trace.get_tracer)
+"""
+
+
+def test_it_leaves_telemetry_to_who_records_it() -> None:
+    ran = subprocess.run([sys.executable, "-c", RECORDED], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["True"]
+
+
+PROTOCOLS = """
+import sys
+from mcp_bridge import lean_sdk
+lean_sdk.load()
+from mcp_types import methods
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+def imported():
+    print(*sorted(name for name in sys.modules if name.startswith("mcp_types._v")))
+
+class Model(BaseModel):
+    number: int
+
+print(Model.__pydantic_complete__, TypeAdapter(list[int]).pydantic_complete)
+imported()
+for version in ("2025-06-18", "2026-07-28"):
+    content = [{"type": "text", "text": "t", "unknown": 1}]
+    told = {"content": content, "isError": False, "resultType": "complete"}
+    print(methods.serialize_server_result("tools/call", version, told)["content"])
+    try:
+        methods.validate_client_request("tools/call", version, {"name": 1})
+    except ValidationError as error:
+        print(("params", "name") in [each["loc"] for each in error.errors()])
+    imported()
+"""
+
+
+def test_it_imports_the_models_of_a_protocol_that_is_spoken() -> None:
+    ran = subprocess.run([sys.executable, "-c", PROTOCOLS], capture_output=True, text=True, check=True)
+    old, new = "mcp_types._v2025_11_25", "mcp_types._v2026_07_28"
+    answers = ["[{'text': 't', 'type': 'text'}]", "True"]
+    assert ran.stdout.splitlines() == ["True True", "", *answers, old, *answers, f"{old} {new}"]
 
 
 BEYOND = """
