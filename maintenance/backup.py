@@ -81,10 +81,7 @@ def checked(path: Path, progress: Bar | None = None) -> Backup:
     """What a copy holds, once it has been found whole. Raises DB_ERROR for a damaged one, or no store of Nexus."""
     refuse_damaged(path)
     with closing(store_file.open_store(path, "immutable=1")) as copy:
-        with store_file.telling(copy, progress, "checking the copy"):
-            faults = store_file.integrity_faults(copy)
-            dangling = store_file.dangling_references(copy)
-        if faults or dangling:
+        if store_file.integrity_faults(copy, progress) or store_file.dangling_references(copy, progress):
             raise NexusError(Code.DB_ERROR, DAMAGED, {"cause": "damaged"})
         applied = store_file.migrations(copy)
         if not any(app in own_labels() for app, _ in applied):

@@ -63,15 +63,18 @@ class Diagnosis:
     finding: Finding
 
 
-def examine(config: CoreSettings, progress: Bar | None = None) -> list[Diagnosis]:
-    """Run every check. Raises DB_ERROR when there is nothing to examine, or others keep it locked."""
+def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = False) -> list[Diagnosis]:
+    """Run every check, a quick one of an SQLite file on a sample of its rows.
+
+    Raises DB_ERROR when there is nothing to examine, or others keep it locked.
+    """
     place = Home(config.home, config.database, now())
     if config.database_url is not None:
         return [*_each(HOME_CHECKS, place), *_examine_server(place, config)]
     if not place.database.is_file():
         raise NexusError(Code.DB_ERROR, f"There is no store at {place.database}. Check --home and --db-path.")
     with store_file.explained(f"{place.database} cannot be examined."):
-        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place, progress)]
+        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place, progress, quick)]
         if any(diagnosis.check in ("integrity", "file") and not diagnosis.finding.mend for diagnosis in found):
             found.append(Diagnosis("salvage", _prospects(place)))
     return found
@@ -109,12 +112,12 @@ def mend(diagnosis: Diagnosis) -> str:
     return diagnosis.finding.mending
 
 
-def _examine_file(place: Home, progress: Bar | None) -> list[Diagnosis]:
+def _examine_file(place: Home, progress: Bar | None, quick: bool) -> list[Diagnosis]:
     found: list[Diagnosis] = []
     if file_checks.expected_size(place.database) is None:
         return found
     with closing(store_file.open_to_look(place.database)) as connection:
-        examination = FileExamination(place.path, place.database, place.moment, connection)
+        examination = FileExamination(place.path, place.database, place.moment, connection, progress, quick=quick)
         for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
             try:
                 with store_file.telling(connection, progress, name):

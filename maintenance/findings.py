@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,10 @@ from django.db import connection
 from core.apps import database_objects
 from core.database import store, write
 from core.database.sqlite.schema import absent
+from core.progress import Bar
 from maintenance import store_file
+
+SAMPLED = 10_000  # rows of each table, of a quick examination
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class Home:
 @dataclass(frozen=True)
 class Examination(Home):
     """A home whose store could be opened; nothing is written but by what `repair` gives."""
+
+    quick: bool = field(default=False, kw_only=True)
+
+    def sample(self, table: str) -> str:
+        """A table, or of a quick examination its newest rows, as SQL that comes after FROM."""
+        return table
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows of a query; each ? in it is one of the values."""
@@ -73,6 +82,11 @@ class FileExamination(Examination):
     """The store is an SQLite file, opened without Django: what is damaged can be looked at, too."""
 
     connection: sqlite3.Connection
+    progress: Bar | None = None
+
+    def sample(self, table: str) -> str:
+        newest = f"(SELECT * FROM {table} ORDER BY rowid DESC LIMIT {SAMPLED}) AS {table}"  # noqa: S608
+        return newest if self.quick else table
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, values).fetchall()

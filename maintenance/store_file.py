@@ -28,6 +28,7 @@ WAIT_SECONDS = 5.0
 PAGES_AT_ONCE = 1000
 STEPS_A_LOOK = 100_000  # of SQLite's machine, some milliseconds, between two looks at the clock
 FAULTS_SHOWN = 20
+CACHE_KIB = 65_536  # of a check, which looks each row up in indexes, anywhere in them
 VIRTUAL = re.compile(r"\s*CREATE\s+VIRTUAL\s", re.IGNORECASE)
 
 Progress = Callable[[int, int, int], object]  # status, pages remaining, pages in all
@@ -105,6 +106,7 @@ def backup(
 def telling(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[None]:
     """Inside, the bar is told again and again that a connection is still at a step."""
     if progress is not None:
+        progress.still(step)
         connection.set_progress_handler(lambda: progress.still(step), STEPS_A_LOOK)
     try:
         yield
@@ -138,18 +140,42 @@ def row_counts(connection: sqlite3.Connection) -> dict[str, int]:
     return {name: connection.execute(count.format(name)).fetchone()[0] for name in tables(connection)}
 
 
-def integrity_faults(connection: sqlite3.Connection) -> list[str]:
-    """What PRAGMA integrity_check finds, at most 20 lines."""
-    found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({FAULTS_SHOWN})")]
+def integrity_faults(connection: sqlite3.Connection, progress: Bar | None = None, *, quick: bool = False) -> list[str]:
+    """What SQLite's integrity checks find, at most 20 lines; a quick look compares no index with its table.
+
+    The whole file comes first: it alone tells which pages the free list or two tables share. Then it is a table at a
+    time, for the bar.
+    """
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+    with telling(connection, progress, "integrity of the file"):
+        found = _faults(connection, f"PRAGMA quick_check({FAULTS_SHOWN})")
+    if not quick:
+        for table in _each_table(connection, progress, "integrity"):
+            found += _faults(connection, f"PRAGMA integrity_check('{table}')")
+    return list(dict.fromkeys(found))[:FAULTS_SHOWN]
+
+
+def _faults(connection: sqlite3.Connection, check: str) -> list[str]:
+    found = [str(row[0]) for row in connection.execute(check)]
     return [] if found == ["ok"] else [line for fault in found for line in fault.splitlines()]
 
 
-def dangling_references(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
+def dangling_references(connection: sqlite3.Connection, progress: Bar | None = None) -> dict[tuple[str, str], int]:
     """(table, table it refers to) with the number of rows whose reference leads nowhere."""
     counts: dict[tuple[str, str], int] = {}
-    for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
-        counts[table, parent] = counts.get((table, parent), 0) + 1
+    for name in _each_table(connection, progress, "references"):
+        for table, _, parent, _ in connection.execute(f"PRAGMA foreign_key_check('{name}')"):
+            counts[table, parent] = counts.get((table, parent), 0) + 1
     return counts
+
+
+def _each_table(connection: sqlite3.Connection, progress: Bar | None, step: str) -> Iterator[str]:
+    """The tables with pages of their own, quoted for SQL, while the bar is told at which one a step is."""
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY rowid")
+    names = [name for (name,) in rows.fetchall()]
+    for number, name in enumerate(names, 1):
+        with telling(connection, progress, f"{step} of {name}, table {number} of {len(names)}"):
+            yield name.replace("'", "''")
 
 
 def holders(database: Path) -> dict[int, str]:

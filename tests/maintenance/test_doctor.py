@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -59,7 +60,43 @@ def test_it_tells_at_which_check_a_long_one_is(home: Home, nexus: Nexus, monkeyp
 
     told = nexus("doctor").err
 
-    assert "doctor: integrity, 0 s so far" in told and "doctor: event ids, 0 s so far" in told
+    assert "doctor: integrity of the file, 0 s so far" in told and "doctor: event ids, 0 s so far" in told
+    assert re.search(r"doctor: integrity of events, table \d+ of \d+, 0 s so far", told)
+    assert re.search(r"doctor: references of events, table \d+ of \d+, 0 s so far", told)
+
+
+def test_a_quick_look_samples_the_newest_rows_and_compares_no_index(
+    home: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maintenance.findings.SAMPLED", 2)
+    home.sql(
+        "DROP TRIGGER events_refuse_delete",
+        "DELETE FROM events WHERE event_id = 7",
+        f"UPDATE messages SET created_at = '{now() + timedelta(days=3):%Y-%m-%d %H:%M:%S}' WHERE rowid = 1",
+        "UPDATE message_deliveries SET read_at = NULL"
+        " WHERE rowid = (SELECT min(rowid) FROM message_deliveries WHERE status = 'read')",
+        "PRAGMA writable_schema=ON",
+        "UPDATE sqlite_master SET sql = replace(sql, 'created_at', 'role') WHERE name = 'agents_by_age'",
+    )
+    checks = {finding["check"] for finding in findings()}
+    assert checks >= {"event ids", "clock", "impossible rows", "integrity"}
+    assert [finding["problem"] for finding in findings("--quick")] == ["The trigger events_refuse_delete is missing."]
+
+    home.sql("DELETE FROM events WHERE event_id = (SELECT max(event_id) FROM events)")
+    assert "event ids" in {finding["check"] for finding in findings("--quick")}
+
+
+def test_it_finds_a_page_that_is_free_and_in_use(home: Home, findings: Findings) -> None:
+    filler = "INSERT INTO filler SELECT zeroblob(3000) FROM events"
+    home.sql("PRAGMA journal_mode=DELETE", "CREATE TABLE filler (x)", filler, "DROP TABLE filler")
+    [(used,)] = home.sql("SELECT rootpage FROM sqlite_master WHERE name = 'agents'")
+    with home.database.open("r+b") as file:
+        file.seek(32)  # the header's first page of the list of free ones
+        first = int.from_bytes(file.read(4), "big")
+        file.seek((first - 1) * 4096 + 8)  # the first that this page lists
+        file.write(used.to_bytes(4, "big"))
+
+    assert "integrity" in {finding["check"] for finding in findings()}
 
 
 def test_it_finds_nothing_after_a_crash_that_left_a_log(crashed: Home, nexus: Nexus) -> None:
