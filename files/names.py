@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 MAX_WILD = 100  # characters of a name with wildcards; a longer one costs too much to compare
 
@@ -49,6 +49,14 @@ def end_of(name: Name) -> str:
         return name
     literals = (chr(each[0][0]) if each != STAR and each[0][0] == each[-1][1] else "" for each in reversed(name))
     return "".join(takewhile(bool, literals))[::-1]
+
+
+def literals(name: Name) -> list[str]:
+    """The runs of literal characters in a name: each name that this one stands for contains all of them."""
+    if isinstance(name, str):
+        return [name]
+    spelled_out = ("" if (character := single(ranges)) is None else chr(character) for ranges in name)
+    return ["".join(run) for literal, run in groupby(spelled_out, bool) if literal]
 
 
 def has_extension(name: Name) -> bool:

@@ -17,11 +17,25 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import dropwhile
 from typing import NamedTuple
 
-from files.names import ANY_NAME, STAR, Name, Ranges, common, end_of, has_extension, holds, read, single, spelled
+from files.names import (
+    ANY_NAME,
+    STAR,
+    Name,
+    Ranges,
+    common,
+    end_of,
+    has_extension,
+    holds,
+    literals,
+    read,
+    single,
+    spelled,
+)
 
 MAX_PATTERN = 1024  # characters
 MAX_CLASSES = 32  # [ab] and the like: each is compared with each of another pattern
@@ -129,6 +143,22 @@ def tail(pattern: str) -> str:
     """What every path, in its composed form, ends with that a normalized pattern matches; it may be empty."""
     last = _alternatives(pattern)[0][-1]
     return "" if last is DEEP else end_of(last)
+
+
+@lru_cache(maxsize=4_096)
+def fragment(pattern: str) -> str:
+    """A text that every path contains, in its composed form, that a normalized pattern matches: the longest behind the
+    literal beginning, which `place` tells of; it may be empty."""
+    first, *others = _alternatives(pattern)
+    behind = dropwhile(lambda part: isinstance(part, str), first)
+    whole = [_runs(parts) for parts in others]
+    shared = [run for run in _runs(behind) if all(any(run in longer for longer in runs) for runs in whole)]
+    return max(shared, key=len, default="")
+
+
+def _runs(parts: Iterable[Part]) -> list[str]:
+    """The runs of literal characters in names."""
+    return [run for part in parts if part is not DEEP for run in literals(part)]
 
 
 def composed(text: str) -> str:

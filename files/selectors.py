@@ -9,13 +9,15 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from django.db.models import Exists, Min, OuterRef, Q
+from django.db.models import Exists, F, Min, OuterRef, Q, Value
+from django.db.models.functions import StrIndex
+from django.db.models.lookups import GreaterThan
 
 from core.clock import now
 from core.database.prepared import Select, Slot
 from core.operations.errors import invalid
 from files.models import Reservation, ReservationQuerySet
-from files.patterns import PLACE_PARTS, extension, overlap, place
+from files.patterns import PLACE_PARTS, extension, fragment, overlap, place
 from handoffs.models import Handoff
 
 LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
@@ -56,7 +58,21 @@ def _alike_or_untold() -> Q:
     return Q(extension__in=[Slot("extension"), ""])
 
 
+def _has(text: Value | Slot) -> GreaterThan:
+    """That a text stands in the pattern."""
+    return GreaterThan(StrIndex(F("pattern"), text), 0)
+
+
+def _several_or_fitting() -> Q:
+    """Of a fragment: one file whose path does not contain it is nothing that its pattern matches."""
+    several = Q(extension="")  # perhaps a directory, with all that is below
+    for sign in ("*", "?", "[", "\\"):
+        several |= Q(_has(Value(sign)))
+    return several | Q(_has(Slot("fragment")))
+
+
 # Above and below are a read each: of both in one no index would be used. Lists by whether the pattern has an extension.
+# Nothing above names one file, but that of the very same path.
 _held_near = {
     told: [
         Select(
@@ -66,9 +82,9 @@ _held_near = {
                 .values_list("pk", "pattern", "exclusive", "agent_id")
             )
         )
-        for where in ((_above() & _alike_or_untold(), _below() & _alike_or_untold()) if told else (_above(), _below()))
+        for where in (_above() & kind, _below() & _several_or_fitting() & kind)
     ]
-    for told in (False, True)
+    for told, kind in ((False, Q()), (True, _alike_or_untold()))
 }
 _ended_at, _ended_below = (
     Select(
@@ -163,12 +179,12 @@ def compared_by(agent_id: str) -> Compared:
 def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
     """What is held and may overlap a pattern, by workspace and oldest first: its key, its pattern, whether it is
     exclusive, and who holds it."""
-    kind, around = extension(pattern), _around(pattern)
+    kind, part, around = extension(pattern), fragment(pattern), _around(pattern)
     for workspace_id in workspaces:
         near = (
             row
             for select in _held_near[bool(kind)]
-            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
+            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, fragment=part, **around)
         )
         yield from sorted(near)  # ids are in the order of time
 

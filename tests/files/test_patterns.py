@@ -16,7 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from files import names, patterns
-from files.patterns import ending, extension, literal, matches, normalized, overlap, place, places
+from files.patterns import ending, extension, fragment, literal, matches, normalized, overlap, place, places
 from tests.conftest import examples
 
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
@@ -199,6 +199,15 @@ def test_it_takes_any_name_literally_that_was_escaped(name: str) -> None:
 )  # fmt: skip
 def test_it_tells_the_extension_that_all_files_of_a_pattern_have(pattern: str, told: str) -> None:
     assert extension(normalized(pattern)) == told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("**/generated_*/x", "generated_"), ("src/*.py", ".py"), ("src/area/", ""), ("a**/bc", "bc"), ("a**/bc?d", "bc"),
+     (r"*/\[id\]*", "[id]"), ("*cafe\u0301*", "café"), ("[ab]*", ""), ("**", "")],
+)  # fmt: skip
+def test_it_tells_a_text_that_is_in_every_path_of_a_pattern(pattern: str, text: str) -> None:
+    assert fragment(normalized(pattern)) == text
 
 
 def words_of(*pieces: str) -> st.SearchStrategy[str]:

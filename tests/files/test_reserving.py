@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
 
 from coordination.models import Event
 from files import patterns
 from files.models import Reservation
-from tests.conftest import Call
+from tests.conftest import Call, examples
 from tests.files.conftest import Project
 from tests.files.git import Repo
 
@@ -86,6 +88,39 @@ def test_it_holds_on_what_one_has_already(shop: Project) -> None:
 def test_it_finds_every_overlap_among_others(shop: Project, held: str, wanted: str) -> None:
     shop.reserve("ann", held, *(f"other/{number}/file.py" for number in range(15)))
     assert ("ann", shop.call("who", path=held)["pattern"]) in shop.in_the_way("bob", wanted)
+
+
+name = st.lists(
+    st.sampled_from(["a", "b", ".", "é", "e\u0301", r"\a", "*", "**", "?", "[ab]", "[!a]"]), min_size=1, max_size=4
+)
+globs = st.builds(
+    lambda names, end: "./" + "/".join(map("".join, names)) + end,
+    st.lists(name, min_size=1, max_size=4),
+    st.sampled_from(["", "", "/"]),
+)
+HELD = (
+    *("a.b", "b.a", "b.é", "ab.b", "b/a.b", "a/ab.a", "a/b/a.b", "ba/b/b.a", "ab/aé/é.b", "a/a/a/a/a/a/a/a/a.b"),
+    *("a", "b/", "a/b", "*.b", "**/a*.a", "a/*/b.a", "a**/b.a", r"b/a\b.a", "[ab].b", "a/?.b", "**/b/**", "é*/a.a"),
+)
+
+
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=globs)
+@example(wanted="a**/b.a")
+@example(wanted="**/*é.b")
+@example(wanted="**/*e\u0301.b")
+@example(wanted="a**/a*")
+@example(wanted="**/*ab.a")
+def test_the_store_leaves_out_nothing_that_overlaps(shop: Project, wanted: str) -> None:
+    if not Reservation.objects.exists():
+        for number, each in enumerate(HELD):
+            shop.reserve(f"agent-{number}", each, exclusive=False)
+    try:
+        kept = patterns.normalized(wanted)
+    except ValueError:
+        assume(False)
+    overlapping = [held for held in map(patterns.normalized, HELD) if patterns.overlap(kept, held)]
+    assert sorted(pattern for _, pattern in shop.held(wanted)) == sorted(overlapping)
 
 
 def test_it_reserves_in_one_project_what_is_free_in_another(shop: Project, tmp_path: Path) -> None:
@@ -298,3 +333,9 @@ def test_it_refuses_what_would_take_too_long_to_compare(shop: Project, monkeypat
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
     assert "globs" in error["message"]
     assert shop.held("**/c*.py") == []
+
+
+def test_it_compares_a_glob_with_no_file_that_has_nothing_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.reserve("ann", *(f"src/{number}.py" for number in range(50)))
+    monkeypatch.setattr("files.selectors.overlap", pytest.fail)
+    shop.reserve("bob", "**/generated_*/x")
