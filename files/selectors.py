@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ MOST_NAMED = 3  # of what overlaps a pattern
 MOST_COMPARED = 1_000_000  # characters, by a caller in COMPARED_SECONDS
 COMPARED_SECONDS = 60
 MOST_REMEMBERED = 50_000  # comparisons of a caller
+MOST_IN_TURN = 10_000  # characters that are compared for the first time in a transaction, which every writer waits for
 COMPARING = 500  # callers whose comparisons are remembered
 BEYOND = "g"  # sorts after every hexadecimal digit
 
@@ -135,26 +137,34 @@ def _around(pattern: str) -> dict[str, str]:
     return {**above, "place": here, "end": here + BEYOND}
 
 
+class Uncompared(Exception):
+    """There is more to compare for the first time than a transaction may hold up every writer for."""
+
+
 class Compared:
     """What one caller compared, in all of its calls and looks, and how much more it may.
 
-    No pair is compared twice: a parked call looks again with each event, and what a call compares again in its
+    No two patterns are compared twice: a parked call looks again with each event, and what a call compares again in its
     transaction holds up every writer.
     """
 
     def __init__(self) -> None:
-        self._overlaps: dict[tuple[str, str], bool] = {}  # by pattern and the key of a reservation, which never changes
+        self._overlaps: dict[tuple[str, str], bool] = {}
         self._left = float(MOST_COMPARED)
         self._counted = time.monotonic()
 
-    def overlap(self, pattern: str, key: str, other: str) -> bool:
-        """Whether a pattern overlaps a reservation's. Raises VALIDATION_ERROR where the caller compares too much."""
-        if (known := self._overlaps.get((pattern, key))) is not None:
+    def knows(self, pattern: str, other: str) -> bool:
+        """Whether the caller compared the two before."""
+        return (pattern, other) in self._overlaps
+
+    def overlap(self, pattern: str, other: str) -> bool:
+        """Whether two patterns overlap. Raises VALIDATION_ERROR where the caller compares too much."""
+        if (known := self._overlaps.get((pattern, other))) is not None:
             return known
         self._spend(len(pattern) + len(other))
         if len(self._overlaps) >= MOST_REMEMBERED:
             self._overlaps.clear()
-        self._overlaps[pattern, key] = found = overlap(pattern, other)
+        self._overlaps[pattern, other] = found = overlap(pattern, other)
         return found
 
     def _spend(self, cost: int) -> None:
@@ -164,15 +174,15 @@ class Compared:
         if cost > self._left:
             raise invalid(
                 "There is too much that these paths would have to be compared with: name files or directories instead "
-                "of globs, or fewer at once, or try again in a minute. Nothing was reserved.",
+                "of globs, or fewer at once, or try again in a minute.",
                 field="paths",
             )
         self._left -= cost
 
 
 @lru_cache(maxsize=COMPARING)
-def compared_by(agent_id: str) -> Compared:
-    """What an agent compared in this process."""
+def compared_by(caller: str) -> Compared:
+    """What an agent, or a connection that is no agent's, compared in this process."""
     return Compared()
 
 
@@ -204,36 +214,52 @@ def conflicts(
     wanted: Iterable[str],
     exclusive: bool,
     moment: datetime,
+    at_once: float = math.inf,
 ) -> list[Conflict]:
     """What is in the way of reserving patterns in workspaces that share their files, the first MOST_NAMED for each;
     shared ones are in no other's.
 
-    Raises VALIDATION_ERROR where that is too much to compare.
+    Raises VALIDATION_ERROR where that is too much to compare, and Uncompared where more than `at_once` characters have
+    not been compared before.
     """
     found: list[tuple[str, str]] = []
-    used, compared = _in_use(workspaces), compared_by(agent_id)
+    used, compared, left = _in_use(workspaces), compared_by(agent_id), at_once
+
+    def overlaps(pattern: str, other: str) -> bool:
+        nonlocal left
+        if not compared.knows(pattern, other):
+            left -= len(pattern) + len(other)
+            if left < 0:
+                raise Uncompared
+        return compared.overlap(pattern, other)
+
     for pattern in wanted:
         others = (
             key
             for key, other, alone, holder in _near(used, pattern, moment)
-            if holder != agent_id and (exclusive or alone) and compared.overlap(pattern, key, other)
+            if holder != agent_id and (exclusive or alone) and overlaps(pattern, other)
         )
         found += [(pattern, key) for key in islice(others, MOST_NAMED)]
     rows = Reservation.objects.in_bulk({key for _, key in found})
     return [Conflict(pattern, rows[key]) for pattern, key in found]
 
 
-def holders(workspaces: Sequence[str], pattern: str, moment: datetime) -> tuple[list[Reservation], int]:
+def holders(
+    workspaces: Sequence[str], pattern: str, moment: datetime, compared: Compared
+) -> tuple[list[Reservation], int]:
     """The reservations that overlap a pattern in workspaces that share their files, oldest first and at most
-    MOST_LISTED, and how many there are."""
+    MOST_LISTED, and how many there are. Raises VALIDATION_ERROR where that is too much to compare."""
     near = _near(_in_use(workspaces), pattern, moment)
-    keys = sorted(key for key, other, _, _ in near if overlap(pattern, other))  # ids are in the order of time
+    keys = sorted(key for key, other, _, _ in near if compared.overlap(pattern, other))  # ids are in the order of time
     rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
     return [rows[key] for key in keys if key in rows], len(keys)
 
 
-def last(workspace_id: str, pattern: str) -> Reservation | None:
-    """The reservation that ended last of those that overlap a pattern; None when the latest in its place do not."""
+def last(workspace_id: str, pattern: str, compared: Compared) -> Reservation | None:
+    """The reservation that ended last of those that overlap a pattern; None when the latest in its place do not.
+
+    Raises VALIDATION_ERROR where that is too much to compare.
+    """
     around = _around(pattern)
     if around["place"]:
         above = {around[f"above_{count}"] for count in range(PLACE_PARTS + 1)}
@@ -241,7 +267,7 @@ def last(workspace_id: str, pattern: str) -> Reservation | None:
         ended += _ended_below(LOOKED_BACK, workspace_id=workspace_id, **around)
     else:
         ended = _ended_anywhere(LOOKED_BACK, workspace_id=workspace_id)
-    key = next((key for _, key, other in sorted(ended, reverse=True) if overlap(pattern, other)), None)
+    key = next((key for _, key, other in sorted(ended, reverse=True) if compared.overlap(pattern, other)), None)
     return None if key is None else Reservation.objects.get(pk=key)
 
 
@@ -252,12 +278,15 @@ def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]
 
 
 def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:
-    """What an agent holds that overlaps the first MOST_NAMED patterns, at most as many for each."""
-    held = own(workspace_id, agent_id, moment)
+    """What an agent holds that overlaps the first MOST_NAMED patterns, at most as many for each.
+
+    Raises VALIDATION_ERROR where that is too much to compare.
+    """
+    held, compared = own(workspace_id, agent_id, moment), compared_by(agent_id)
     return [
         Conflict(pattern, row)
         for pattern in patterns[:MOST_NAMED]
-        for row in islice((row for row in held if overlap(pattern, row.pattern)), MOST_NAMED)
+        for row in islice((row for row in held if compared.overlap(pattern, row.pattern)), MOST_NAMED)
     ]
 
 

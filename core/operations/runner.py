@@ -229,7 +229,7 @@ async def _wait(
             if wait.done(found):
                 if wait.finish is None:
                     return found
-                answer = await waiting.unless_left(waiting.WRITERS, partial(finished, data))
+                answer = await waiting.unless_left(pool_of(operation, params), partial(finished, data))
                 if wait.done(answer):
                     return answer
                 change = datetime.now(UTC)  # another was quicker, or holds the store

@@ -14,7 +14,6 @@ from files import trees
 from files.config import LEAST_SECONDS, MOST_SECONDS
 
 MOST_PATHS, MOST_IDS = 200, 1_000
-WILD = frozenset("*?[")  # what makes a path a glob
 GIVEN_PATH = 4096  # characters, as an absolute path has them
 
 # A work tree of the same repository may be on a mount, too.

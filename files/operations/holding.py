@@ -16,7 +16,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code
 from core.operations.parameters import Id, Params
 from files import selectors, trees
-from files.operations.common import MOST_IDS, WILD, OfAgent, Path, Paths, Seconds, SharedRoot, Trusted
+from files.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, SharedRoot, Trusted
 from files.paths import pattern_of
 from files.rows import ReservationRow, reservation_row
 from files.services import holding
@@ -39,14 +39,25 @@ class ReleasedFiles(TypedDict):
     warning: NotRequired[Annotated[str, Field(description="What you still hold of the paths.")]]
 
 
-@operation(FilesRelease, *OWN, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
+@operation(
+    FilesRelease,
+    *OWN,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    idempotent=True,
+    slow=lambda p: p.paths is not None,  # which may be compared with all that the agent holds
+)
 def files_release(p: FilesRelease, caller: Caller) -> ReleasedFiles:
     """Give files up as soon as you are done: whoever waits has them at once."""
     released, still_held = holding.release(
         project_root=p.project_root, agent_id=p.agent_id, reservation_ids=p.reservation_ids, paths=p.paths
     )
     data: ReleasedFiles = {"released": [reservation_row(reservation) for reservation in released]}
-    if still_held:
+    if still_held is None:
+        data["warning"] = (
+            "You may still hold parts of these paths: there was too much to compare; files_who tells later."
+        )
+    elif still_held:
         parts = "; ".join(f"{path} overlaps {held.pattern} ({held.reservation_id})" for path, held in still_held)
         data["warning"] = f"You still hold {parts}. A reservation is given up whole: by its id, or by its own path."
     return data
@@ -92,13 +103,14 @@ class FileHolders(TypedDict):
     last: Annotated[ReservationRow | None, Field(description="Who had it last, of what ended lately.")]
 
 
-@operation(FilesWho, *IN_WORKSPACE, read_only=True, slow=lambda p: bool(WILD & set(p.path)))
+@operation(FilesWho, *IN_WORKSPACE, read_only=True, slow=True)
 def files_who(p: FilesWho, caller: Caller) -> FileHolders:
     """Who has files, what for and until when; and who had them last."""
     place = workspaces.locate(p.project_root)
     pattern = pattern_of(p.path, project_root=p.project_root, place=place)
-    held, count = selectors.holders(trees.shared_by(place), pattern, now())
-    last = selectors.last(place.workspace_id, pattern)
+    compared = selectors.compared_by(caller.agent_id or caller.connection or caller.transport)
+    held, count = selectors.holders(trees.shared_by(place), pattern, now(), compared)
+    last = selectors.last(place.workspace_id, pattern, compared)
     return {
         "pattern": pattern,
         "held": [reservation_row(reservation) for reservation in held],

@@ -21,7 +21,7 @@ from core.operations.registry import Wait
 from files import selectors, trees
 from files.errors import FilesCode
 from files.models import STREAM
-from files.operations.common import WILD, OfAgent, Paths, Seconds, SharedRoot, Trusted
+from files.operations.common import OfAgent, Paths, Seconds, SharedRoot, Trusted
 from files.rows import RefusedRow, ReservationRow, refused_row, reservation_row
 from files.services import reserving
 from files.toolset import operation
@@ -139,7 +139,7 @@ def _told(row: RefusedRow) -> str:
     FilesCode.FILES_RESERVED,
     acts_as="agent_id",
     guards=(in_session("session_id"),),
-    slow=lambda p: any(WILD & set(path) for path in p.paths),
+    slow=True,  # a file, too, is compared with each glob that may match it
     wait=Wait[FilesReserve](
         timeout=lambda p: p.timeout_seconds,
         interested=_ends,

@@ -58,7 +58,7 @@ class Released(NamedTuple):
     """What was given up now, and what one still holds of the paths that one does not hold just so."""
 
     reservations: list[Reservation]
-    still_held: list[selectors.Conflict]
+    still_held: list[selectors.Conflict] | None  # None: too much to compare
 
 
 def release(
@@ -75,7 +75,10 @@ def release(
     if not missed:
         return Released(chosen, [])
     workspace_id = workspaces.locate(project_root).workspace_id  # not in the transaction: comparing is slow
-    return Released(chosen, selectors.overlapping_own(workspace_id, agent_id, missed, moment))
+    try:
+        return Released(chosen, selectors.overlapping_own(workspace_id, agent_id, missed, moment))
+    except NexusError:  # no reason to keep the files
+        return Released(chosen, None)
 
 
 def extend(

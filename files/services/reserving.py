@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -67,14 +69,15 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
     return Wish(place.workspace_id, shared_by, patterns=patterns, seconds=seconds, **rest), place
 
 
-def in_the_way(wish: Wish) -> list[Conflict]:
-    """What others hold of a wish now; a read. Raises VALIDATION_ERROR where that is too much to compare."""
+def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
+    """What others hold of a wish now; a read. Raises as `selectors.conflicts` does."""
     return selectors.conflicts(
         workspaces=wish.shared_by,
         agent_id=wish.agent_id,
         wanted=wish.patterns,
         exclusive=wish.exclusive,
         moment=now(),
+        at_once=at_once,
     )
 
 
@@ -87,22 +90,29 @@ def reserve(wish: Wish, place: Place, *, ask: bool = False) -> Reserved:
     VALIDATION_ERROR for a client_id of another wish, for more than an agent may hold and for more than an agent
     may compare in a minute.
     """
-    if earlier := _earlier(wish):
-        return earlier
-    # A plain read decides: who only looks must not take the writer's lock, and what it compares is compared by then.
-    conflicts = in_the_way(wish)
-    if conflicts and not ask and not free(wish, conflicts):
-        agents.touch_in_passing(wish.agent_id)
-        return Reserved([], conflicts)
-    with write():
+    while True:
+        # A plain read decides: who only looks must not take the writer's lock, and compares what there is before it.
         if earlier := _earlier(wish):
+            return earlier
+        conflicts = in_the_way(wish)
+        if conflicts and not ask and not free(wish, conflicts):
+            agents.touch_in_passing(wish.agent_id)
+            return Reserved([], conflicts)
+        with suppress(selectors.Uncompared):  # others reserved much meanwhile; the caller's allowance ends this, too
+            return _reserve(wish, place, ask)
+
+
+def _reserve(wish: Wish, place: Place, ask: bool) -> Reserved:
+    """The transaction of `reserve`. Raises Uncompared, too."""
+    with write():
+        if earlier := _earlier(wish, at_once=selectors.MOST_IN_TURN):
             return earlier
         moment = now()
         workspaces.ensure(place, moment)
         if wish.handoff_id is not None:
             _check_claim(wish.workspace_id, wish.handoff_id, wish.agent_id, moment)
         record_ends(moment)
-        conflicts = in_the_way(wish)
+        conflicts = in_the_way(wish, at_once=selectors.MOST_IN_TURN)
         taken = _take(wish, free(wish, conflicts), moment)
         asked = _ask(wish, conflicts, moment) if ask else []
         agents.touch(wish.agent_id, moment)
@@ -117,7 +127,7 @@ def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
     return [pattern for pattern in wish.patterns if pattern not in refused]
 
 
-def _earlier(wish: Wish) -> Reserved | None:
+def _earlier(wish: Wish, *, at_once: float = math.inf) -> Reserved | None:
     """What an earlier call with the same client_id reserved; of what it did not, what is in the way now.
 
     Raises VALIDATION_ERROR where that call asked for something else: it was no retry.
@@ -136,7 +146,7 @@ def _earlier(wish: Wish) -> Reserved | None:
             field="client_id",
             first=first.reservation_id,
         )
-    conflicts = [conflict for conflict in in_the_way(wish) if conflict.pattern not in got]
+    conflicts = [conflict for conflict in in_the_way(wish, at_once=at_once) if conflict.pattern not in got]
     # What the agent had already was prolonged, and is known by no client_id.
     more = [_alike(wish, pattern, now()) for pattern in wish.patterns if pattern not in got]
     return Reserved([*reservations, *filter(None, more)], conflicts, duplicate=True)

@@ -9,6 +9,7 @@ import pytest
 
 from core.operations import runner
 from core.operations.caller import Caller
+from files.selectors import compared_by
 from files.toolset import FILES
 
 
@@ -51,6 +52,12 @@ class Project:
     def held(self, path: str = "**") -> list[tuple[str, str]]:
         """Who has which pattern."""
         return [(row["agent_id"], row["pattern"]) for row in self.call("who", path=path)["held"]]
+
+
+@pytest.fixture(autouse=True)
+def compared() -> None:
+    """Nobody has compared anything yet."""
+    compared_by.cache_clear()
 
 
 @pytest.fixture

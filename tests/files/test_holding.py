@@ -116,6 +116,29 @@ def test_it_says_what_is_still_held_of_a_path_that_is_no_reservation_of_its_own(
     assert shop.held() == [("ann", "*.md"), ("bob", "docs/a.py")]
 
 
+def test_it_is_given_up_whatever_is_left_to_compare(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = shop.reserve("ann", "**/a*.py", "**/b*.py", "c.py")
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 20)  # characters: one pair, of two
+    data = shop.call("release", agent_id="ann", paths=["c.py", "*/d.py"])
+    assert [row["reservation_id"] for row in data["released"]] == ids[2:]
+    assert "files_who" in data["warning"]
+
+
+def test_it_tells_a_caller_of_so_many_holders_in_a_minute(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.reserve("ann", "**/a*.py", "**/b*.py")
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 20)  # characters: one pair, of two
+    error = shop.refused("who", path="*/d.py")
+    assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
+    assert "try again in a minute" in error["message"]
+
+
+def test_it_tells_a_caller_of_so_many_former_holders(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.reserve("ann", "**/a*.py", "**/b*.py")
+    shop.call("release", agent_id="ann")
+    monkeypatch.setattr("files.selectors.MOST_COMPARED", 20)
+    assert shop.refused("who", path="*/d.py")["code"] == "VALIDATION_ERROR"
+
+
 def test_it_is_given_up_by_its_holder_alone(shop: Project) -> None:
     [mine] = shop.reserve("ann", "/a.py")
     error = shop.refused("release", agent_id="bob", reservation_ids=[mine])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
+from core.database import write
 from files import patterns
 from files.models import Reservation
 from tests.conftest import Call, examples
@@ -335,7 +337,48 @@ def test_it_refuses_what_would_take_too_long_to_compare(shop: Project, monkeypat
     assert shop.held("**/c*.py") == []
 
 
+def test_it_compares_no_two_patterns_twice(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs: list[tuple[str, str]] = []
+
+    def overlap(one: str, other: str) -> bool:
+        pairs.append((one, other))
+        return patterns.overlap(one, other)
+
+    for number in range(5):
+        shop.reserve(f"agent-{number}", "**/a*.py", exclusive=False)
+    monkeypatch.setattr("files.selectors.overlap", overlap)
+    shop.reserve("bob", "**/b*.py")
+    assert pairs == [("**/b*.py", "**/a*.py")]
+
+
 def test_it_compares_a_glob_with_no_file_that_has_nothing_of_it(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.reserve("ann", *(f"src/{number}.py" for number in range(50)))
     monkeypatch.setattr("files.selectors.overlap", pytest.fail)
     shop.reserve("bob", "**/generated_*/x")
+
+
+def test_it_compares_again_before_the_transaction_what_came_meanwhile(
+    shop: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depth = len(connection.savepoint_ids)
+    compared: list[tuple[str, bool]] = []  # what with, and whether in the transaction
+
+    def overlap(one: str, other: str) -> bool:
+        within = len(connection.savepoint_ids) > depth
+        compared.append((other, within))
+        if other == "**/a*.py":
+            monkeypatch.setattr("files.services.reserving.write", late)
+        return patterns.overlap(one, other)
+
+    def late() -> AbstractContextManager[None]:
+        monkeypatch.setattr("files.services.reserving.write", write)
+        shop.reserve("cas", "**/c*.py", "**/d*.py", exclusive=False)
+        return write()
+
+    shop.reserve("ann", "**/a*.py", exclusive=False)
+    monkeypatch.setattr("files.selectors.overlap", overlap)
+    monkeypatch.setattr("files.selectors.MOST_IN_TURN", 20)  # characters: one pair, of two
+    shop.reserve("bob", "**/b*.py")
+    outside = {other for other, within in compared if not within}
+    assert {"**/a*.py", "**/d*.py"} <= outside
+    assert [other for other, within in compared if within] == ["**/c*.py"]

@@ -15,6 +15,7 @@ from core.operations import runner
 from core.operations.caller import Caller
 from files import patterns
 from files.models import Reservation
+from files.services import reserving
 from files.toolset import FILES
 from tests.core.waiting import LONG, parked
 from tests.files.conftest import Project
@@ -71,6 +72,45 @@ async def test_a_look_compares_what_is_new_beside_the_readers(yard: Project, mon
         await in_thread(yard.call, "release", agent_id=agent)
     assert (await call)["ok"]
     assert compared == [(pattern, "nexus-slow") for pattern in ("/src/", "/lib/", "/docs/")]
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("files_reserve", {"agent_id": "bob", "paths": ["src/app.py"], "exclusive": False}),
+        ("files_release", {"agent_id": "ann", "paths": ["src/app.py"]}),
+        ("files_who", {"path": "src/app.py"}),
+    ],
+)
+async def test_a_file_is_compared_with_globs_where_nobody_waits(
+    yard: Project, monkeypatch: pytest.MonkeyPatch, name: str, named: dict[str, Any]
+) -> None:
+    await in_thread(yard.reserve, "ann", "**/*p.py", exclusive=False)
+    threads: set[str] = set()
+
+    def overlap(one: str, other: str) -> bool:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        return patterns.overlap(one, other)
+
+    monkeypatch.setattr("files.selectors.overlap", overlap)
+    await runner.arun(FILES, Caller("test"), name, {"project_root": str(yard.root), **named})
+    assert threads == {"nexus-slow"}
+
+
+async def test_what_came_free_is_taken_where_nobody_waits(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    reserve = reserving.reserve
+
+    def taken(*given: Any, **named: Any) -> Any:
+        threads.append(threading.current_thread().name.rpartition("_")[0])
+        return reserve(*given, **named)
+
+    call = waits(yard, "src/app.py")
+    await parked()
+    monkeypatch.setattr("files.services.reserving.reserve", taken)
+    await in_thread(yard.call, "release", agent_id="ann")
+    assert (await call)["ok"]
+    assert threads == ["nexus-slow"]
 
 
 async def test_an_agent_has_one_allowance_for_all_of_its_calls(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
