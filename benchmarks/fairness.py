@@ -32,6 +32,7 @@ from benchmarks.stdio import ROOT
 
 DAPHNE = ["manage.py", "serve", "--port"]
 WAIT_SECONDS = 30  # of the parked waits, each from its own arrival on
+ARRIVING_SECONDS = 10  # over which waits arrive that end together
 AFTER_SECONDS = 60  # behind which memory is looked at again
 PACE_SECONDS = 0.02  # between two measured calls
 QUIET_SECONDS = 5  # of a quiet run
@@ -131,14 +132,17 @@ def _calls(project: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def _flooder(setting: Scene, name: str, arguments: Mapping[str, Any], calls: int) -> subprocess.Popen[bytes]:
-    """A process that makes `calls` calls at once and prints how they ended."""
+def _flooder(
+    setting: Scene, name: str, arguments: Mapping[str, Any], calls: int, **more: Any
+) -> subprocess.Popen[bytes]:
+    """A process that makes `calls` calls at once, or as `more` says, and prints how they ended."""
     what = {
         "url": setting.hub.url,
         "key": setting.flooding,
         "path": f"/api/v1/{name}",
-        "body": json.dumps(arguments),
+        "arguments": arguments,
         "calls": calls,
+        **more,
     }
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks", "--flood", json.dumps(what)], cwd=ROOT, stdout=subprocess.PIPE
@@ -151,30 +155,41 @@ async def _ended(process: subprocess.Popen[bytes], figures: dict[str, Any], seco
 
 
 async def _flood(what: dict[str, Any]) -> None:
-    """Open every connection, then send every call at once; what each was answered, and when (s)."""
+    """Open every connection, then send every call: at once, or `over` so many seconds, each to wait until the same
+    second. What each was answered, and when (s): counted from the beginning, or from its own end."""
     address = urlsplit(what["url"])
-    body = what["body"].encode()
-    head = (
-        f"POST {what['path']} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {what['key']}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
+    over = what.get("over", 0)
+
+    def request(wait: int) -> bytes:
+        body = json.dumps(what["arguments"] | ({"timeout_seconds": wait} if over else {})).encode()
+        head = (
+            f"POST {what['path']} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {what['key']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + body
+
     streams = [await asyncio.open_connection(address.hostname, address.port) for _ in range(what["calls"])]
     started = time.perf_counter()
 
-    async def call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, float]:
-        writer.write(head.encode() + body)
+    async def call(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, float]:
+        begins = over * number / what["calls"]
+        wait = WAIT_SECONDS - int(begins)
+        await asyncio.sleep(begins)
+        end = time.perf_counter() + wait if over else started
+        writer.write(request(wait))
         line = await reader.readline()
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - end
         await reader.read()
         writer.close()
         return line.split(b" ")[1].decode() if line else "none", seconds
 
-    answers = await asyncio.gather(*(call(*stream) for stream in streams))
+    answers = await asyncio.gather(*(call(number, *stream) for number, stream in enumerate(streams)))
     statuses: dict[str, int] = {}
     for status, _ in answers:
         statuses[status] = statuses.get(status, 0) + 1
     times = sorted(seconds for _, seconds in answers)
-    print(json.dumps({"statuses": statuses, "first s": round(times[0], 2), "last s": round(times[-1], 2)}))
+    told = {"first s": times[0], "p50 s": times[len(times) // 2], "last s": times[-1]}
+    print(json.dumps({"statuses": statuses} | {what: round(seconds, 2) for what, seconds in told.items()}))
 
 
 @asynccontextmanager
@@ -187,7 +202,8 @@ async def calls_at_once(setting: Scene, figures: dict[str, Any]) -> AsyncIterato
 
 @asynccontextmanager
 async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
-    """One key's waits: they arrive together, and expire together."""
+    """One key's waits: they arrive together, and expire together; then others that arrive one by one and are to end in
+    the same second, so that it is known of each how late it ended."""
     figures["memory before MB"] = _memory(setting.hub)
     arguments = {
         "project_root": str(setting.project),
@@ -208,10 +224,16 @@ async def parked_waits(setting: Scene, figures: dict[str, Any]) -> AsyncIterator
                 await asyncio.sleep(0.05)
         if first and arrived:
             figures["arriving s"] = round(arrived - first, 2)
-        figures["memory parked MB"] = _memory(setting.hub)
+        figures["memory parked MB"] = parked = _memory(setting.hub)
+        figures["KiB each"] = round((parked - figures["memory before MB"]) * 1024 / setting.calls, 1)
         await _ended(process, figures)
         figures["expiring s"] = round(figures["load"]["last s"] - figures["load"]["first s"], 2)
         figures["memory at the end MB"] = _memory(setting.hub)
+        load = figures.pop("load")
+        paced = _flooder(setting, "operations/event_wait", arguments, setting.calls, over=ARRIVING_SECONDS)
+        await _ended(paced, figures)
+        figures["late p50 s"], figures["late max s"] = figures["load"]["p50 s"], figures["load"]["last s"]
+        figures["load"] = load
 
     async def later() -> dict[str, Any]:
         await asyncio.sleep(AFTER_SECONDS)

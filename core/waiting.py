@@ -35,7 +35,7 @@ PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
 READ_AT_ONCE = 500  # events a look takes into memory
 CROWD = 64  # parked waits from which on their ends are spread out
 SPREAD_SECONDS = 0.001  # for each of them
-MOST_SPREAD = 2.0, 0.1  # seconds, and share of a wait's own time
+MOST_SPREAD = 0.7, 0.1  # seconds, and share of a wait's own time
 KEPT = 100  # of the events that were told, the last: for who is about to park
 
 EVERY: frozenset[Hashable] = frozenset(["every event"])  # the key of waits that are asked about each
