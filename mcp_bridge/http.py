@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,6 +35,7 @@ from mcp_bridge.context import Context
 from mcp_bridge.server import build_server
 
 MAX_SESSIONS = 32  # of one agent; each holds what it was last sent and last answered
+FIRST_PING_SECONDS = 1
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Nexus: MCP</title>
@@ -95,11 +98,10 @@ class McpEndpoint:
         # The SDK holds a session to the agent that opened it, and to the choice in its URL; the key goes no further.
         subject = ",".join(toolset.name for toolset in named) if named else None
         token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
-        await serving.handle_request(
-            {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice},
-            receive,
-            _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)),
-        )
+        async with _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)) as beginning:
+            await serving.handle_request(
+                {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, beginning
+            )
 
     def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
         """`send`, with an eye on the session that is answered in: beyond its share an agent loses the one it has not
@@ -119,18 +121,34 @@ class McpEndpoint:
         return noting
 
 
-def _begun_at_once(send: Send) -> Send:
+@asynccontextmanager
+async def _begun_at_once(send: Send) -> AsyncIterator[Send]:
     """`send`, which begins a stream with a comment: a server sends the head of an answer with the first of its body,
-    and a client that waits for the head would wait for the first event."""
+    and a client that waits for the head would wait for the first event. The stream's first ping comes soon after; the
+    SDK's own come every 15 seconds, which is long for whoever wants to know that the stream is open."""
+    pinging: asyncio.Task[None] | None = None
+
+    async def ping() -> None:
+        await asyncio.sleep(FIRST_PING_SECONDS)
+        await send({"type": "http.response.body", "body": b": ping\n\n", "more_body": True})
 
     async def sending(message: Message) -> None:
+        nonlocal pinging
+        if pinging is not None and not message.get("more_body", False):
+            pinging.cancel()  # nothing comes behind the end
         await send(message)
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
             if kind.startswith("text/event-stream"):
                 await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+                pinging = asyncio.create_task(ping())
 
-    return sending
+    try:
+        yield sending
+    finally:
+        if pinging is not None:
+            pinging.cancel()
+            await asyncio.wait([pinging])
 
 
 def _is_browser(scope: Scope) -> bool:
