@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from coordination.log.selectors import event_visible, newest_event_id
+from coordination.log.selectors import ANY, event_visible, interest_keys, newest_event_id
 from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.selectors import profile_of
@@ -22,10 +22,11 @@ from core.operations.caller import Caller
 from core.operations.errors import invalid
 from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL, parse_cursor
 from core.operations.validation import MAX_ITEMS, unstorable
-from core.waiting import READERS, in_thread, waiter
+from core.waiting import READERS, Interest, in_thread, waiter
 
 PAGE = 100  # events read at once
 SPAN = 50_000  # ids a look passes: filters that nothing meets must not keep others from the readers' threads
+FEW = 20  # workspaces with which streams are combined
 HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
 AGAIN_SECONDS = 1  # after which the log is read again that could not be read
 
@@ -68,6 +69,11 @@ class Filters:
     def admit(self, event: Event) -> bool:
         """Whether an event passes."""
         return all(getattr(event, column) in values for column, values in self.columns().items())
+
+    def interest(self, agent_id: str | None) -> Interest:
+        """The events that pass and that an agent may see; None sees all."""
+        streams = self.stream if len(self.workspace) <= FEW else frozenset[str]()  # no product of many and many
+        return Interest(interest_keys(self.workspace or [ANY], streams or [ANY], agent_id), self.admit)
 
 
 def _values(name: str, given: Any) -> frozenset[str]:
@@ -130,10 +136,12 @@ def allowed(caller: Caller) -> Caller:
 
 
 class Follower:
-    """One client's place in the log. `identify` is asked with every page: a key may have died meanwhile."""
+    """One client's place in the log. `identify` is asked with every page: a key may have died meanwhile, though it is
+    never another's than that of `agent_id`, which is None where an operator follows."""
 
-    def __init__(self, identify: Callable[[], Caller], filters: Filters, cursor: int) -> None:
+    def __init__(self, identify: Callable[[], Caller], agent_id: str | None, filters: Filters, cursor: int) -> None:
         self.identify = identify
+        self.agent_id = agent_id
         self.filters = filters
         self.cursor = cursor
         self._wanted: tuple[Filters | None, int | None] | None = None
@@ -155,30 +163,31 @@ class Follower:
         goes down; a database server that is away for a while ends nothing. Raises Refused when the caller may no longer
         follow.
         """
-        async with waiter().park(lambda event: self.filters.admit(event)) as parked:
-            self._wake = parked.wake
-            while not waiter().closing:
-                if self._wanted:
-                    (filters, cursor), self._wanted = self._wanted, None
-                    self.filters = self.filters if filters is None else filters
-                    self.cursor = self.cursor if cursor is None else cursor
-                    yield self.filters
-                page = None
-                with unless_busy():
-                    page = await in_thread(READERS, self._look)
-                if page is None:
-                    yield None
-                    await parked.wait(AGAIN_SECONDS)
-                    continue
-                for event in page.events:
-                    if self._wanted:
-                        break
-                    yield event
-                    self.cursor = event.event_id
-                else:
-                    self.cursor = page.cursor
-                    if not page.more and not await parked.wait(HEARTBEAT_SECONDS):
+        while not waiter().closing:
+            if self._wanted:
+                (filters, cursor), self._wanted = self._wanted, None
+                self.filters = self.filters if filters is None else filters
+                self.cursor = self.cursor if cursor is None else cursor
+                yield self.filters
+            async with waiter().park(self.filters.interest(self.agent_id)) as parked:
+                self._wake = parked.wake
+                while not waiter().closing and not self._wanted:
+                    page = None
+                    with unless_busy():
+                        page = await in_thread(READERS, self._look)
+                    if page is None:
                         yield None
+                        await parked.wait(AGAIN_SECONDS)
+                        continue
+                    for event in page.events:
+                        if self._wanted:
+                            break
+                        yield event
+                        self.cursor = event.event_id
+                    else:
+                        self.cursor = page.cursor
+                        if not page.more and not await parked.wait(HEARTBEAT_SECONDS):
+                            yield None
 
     def _look(self) -> Page:
         return read(self.identify(), self.filters, self.cursor)

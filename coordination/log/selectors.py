@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from itertools import product
 
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 
@@ -22,6 +23,8 @@ EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not
 FILTERED_AT_ONCE = 50_000  # events a read passes to the filters
 EXAMINED = 50_000  # events looked through for those of one agent
 COUNTED = 10_000  # events that are counted by their type
+
+ANY, EVERYBODY = ("any",), ("everybody",)  # in the keys of an event; no text is either of them
 
 
 def newest_event_id(**where: str) -> int:
@@ -128,12 +131,17 @@ def event_interest(workspace_id: str, stream: str, agent_id: str, filters: Mappi
     def admits(event: Event) -> bool:
         return all(getattr(event, name) == value for name, value in columns.items())
 
-    return Interest(interest_keys(workspace_id, [stream], agent_id), admits)
+    return Interest(interest_keys([workspace_id], [stream], agent_id), admits)
 
 
-def interest_keys(workspace_id: str, streams: Iterable[str], agent_id: str) -> list[tuple[str, ...]]:
-    """The keys of the events of some streams that an agent may see, as `keys_of` gives them."""
-    return [key for stream in streams for key in ((workspace_id, stream), (workspace_id, stream, agent_id))]
+def interest_keys(
+    workspaces: Iterable[Hashable], streams: Iterable[Hashable], agent_id: str | None
+) -> list[tuple[Hashable, ...]]:
+    """The keys of the events that an agent may see in some workspaces and streams, as `keys_of` gives them.
+
+    ANY stands for every workspace or stream; None for who sees all, an operator or the hub itself.
+    """
+    return list(product(workspaces, streams, [ANY] if agent_id is None else [EVERYBODY, agent_id]))
 
 
 def interest_in(stream: str, name: str, value: str, admits: Callable[[Event], bool]) -> Interest:
@@ -141,12 +149,12 @@ def interest_in(stream: str, name: str, value: str, admits: Callable[[Event], bo
     return Interest([(stream, name, value)], admits)
 
 
-def keys_of(event: Event) -> list[tuple[str | None, ...]]:
-    """Its workspace and stream: with the agents who alone may see it, or without. Of no workspace: its stream and each
-    id in its payload, too."""
-    place = (event.workspace_id, event.stream)
+def keys_of(event: Event) -> list[tuple[Hashable, ...]]:
+    """Its workspace and its stream, or ANY, with each agent that may see it: those who alone may, or EVERYBODY, and ANY
+    for who sees all. Of no workspace: its stream and each id in its payload, too."""
     agents = only_shown_to(visibility=event.visibility, target=event.target, actor=event.actor_agent_id)
-    keys: list[tuple[str | None, ...]] = [place] if agents is None else [(*place, agent) for agent in agents]
+    seen_by = (ANY, EVERYBODY) if agents is None else (ANY, *agents)
+    keys: list[tuple[Hashable, ...]] = [*product((event.workspace_id, ANY), (event.stream, ANY), seen_by)]
     if event.workspace_id is None:
         named = ((name, value) for name, value in event.payload.items() if name.endswith("_id"))
         keys += [(event.stream, name, value) for name, value in named if isinstance(value, str)]

@@ -39,7 +39,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
 
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
-        await in_thread(AUTHENTICATION, who)
+        agent_id = (await in_thread(AUTHENTICATION, who)).agent_id
         filters, cursor = asked(dict(request.GET.lists()))
         if resumed := request.headers.get("Last-Event-ID"):
             cursor = parse_cursor(resumed)
@@ -48,7 +48,7 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     except Exception as error:  # of the store's, too, where who asks is looked up
         return refusal(error)
     return StreamingHttpResponse(
-        _messages(Follower(who, filters, cursor)),
+        _messages(Follower(who, agent_id, filters, cursor)),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
     )

@@ -67,7 +67,7 @@ async def follow(
     failures = 0
     while True:
         try:
-            async with waiter().park(watch.filters.admit) as parked:
+            async with waiter().park(watch.filters.interest(None)) as parked:
                 page = await in_thread(READERS, partial(watch.read, cursor))
                 failures = 0
                 write(filter(watch.wants, page.events))

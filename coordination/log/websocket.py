@@ -41,7 +41,7 @@ class EventsConsumer(Listener):
             return allowed(identify(info, transport="websocket", connection=connection))
 
         try:
-            await in_thread(AUTHENTICATION, who)
+            agent_id = (await in_thread(AUTHENTICATION, who)).agent_id
             filters, cursor = asked(parse_qs(info.query))
             start = await in_thread(READERS, newest_event_id) if cursor is None else cursor
         except Exception as error:
@@ -49,7 +49,7 @@ class EventsConsumer(Listener):
             await self.close()  # before it was accepted: the client gets 403
             return
         await self.accept()
-        self.follower = Follower(who, filters, start)
+        self.follower = Follower(who, agent_id, filters, start)
         self.follow(self.follower.follow())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:

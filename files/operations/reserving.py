@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, NoReturn, NotRequired, cast
 
 from pydantic import Field
@@ -10,7 +9,7 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.guards import in_session
-from coordination.models import Event
+from coordination.log.selectors import interest_keys
 from coordination.parameters import IN_WORKSPACE, ClientId
 from coordination.rows import Duplicate
 from coordination.services import workspaces
@@ -18,6 +17,7 @@ from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
 from core.operations.parameters import MAX_INTEGER, Id
 from core.operations.registry import Wait
+from core.waiting import Interest
 from files import selectors, trees
 from files.errors import FilesCode
 from files.models import STREAM
@@ -84,13 +84,10 @@ def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
     return data
 
 
-def _ends(p: FilesReserve) -> Callable[[Event], bool]:
+def _ends(p: FilesReserve) -> Interest:
+    """What may free the files: also the end of a handoff that the caller may not see."""
     shared_by = trees.shared_by(workspaces.locate(p.project_root))
-
-    def interested(event: Event) -> bool:
-        return event.stream in (STREAM, HANDOFFS) and event.workspace_id in shared_by
-
-    return interested
+    return Interest(interest_keys(shared_by, (STREAM, HANDOFFS), None), lambda event: True)
 
 
 def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:

@@ -139,7 +139,7 @@ class HandoffListAvailable(Params):
 def _handoff_events(p: HandoffListAvailable) -> Interest:
     workspace_id = workspaces.locate(p.project_root).workspace_id
     streams = {STREAM, *work.streams()} if p.ready_only else {STREAM}
-    return Interest(interest_keys(workspace_id, streams, p.agent_id), lambda event: True)
+    return Interest(interest_keys([workspace_id], streams, p.agent_id), lambda event: True)
 
 
 class OfferPage(TypedDict):

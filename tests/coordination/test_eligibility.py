@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordination.log.follow import FEW, Filters
 from coordination.log.selectors import event_visible, interest_keys, keys_of
 from coordination.models import Event
 from coordination.routing import Profile, can_see, capability_set, is_eligible, parse_target
@@ -131,22 +132,47 @@ def test_it_never_makes_private_wider_than_eligible(target: Any, agent: Profile,
     assert see(agent, visibility="eligible", **when) == contract_admits(target, agent, elapsed)
 
 
+MANY = frozenset(map(str, range(FEW)))
+MET = [
+    Filters(**{name: frozenset(values) for name, values in given.items()})
+    for given in (
+        {},
+        {"workspace": ["v", "w"]},
+        {"stream": ["workspace"]},
+        {"workspace": ["w"], "stream": ["handoff", "workspace"]},
+        {"workspace": ["w", *MANY], "stream": ["workspace"]},
+        {"type": ["note"]},
+    )
+]
+NOT_MET = [
+    Filters(workspace=frozenset("v")),
+    Filters(stream=frozenset({"handoff"})),
+    Filters(workspace=frozenset("w") | MANY, stream=frozenset({"handoff"})),
+    Filters(type=frozenset({"another"})),
+]
+
+
 @given(TARGETS, PROFILES, st.sampled_from([None, "public", "eligible", "private", "nonsense"]), st.integers(0, 25))
 def test_whoever_sees_an_event_looks_out_for_its_keys(
     target: Any, agent: Profile, visibility: str | None, elapsed: int
 ) -> None:
-    place = {"workspace_id": "w", "stream": "workspace", "actor_agent_id": "bob"}
+    place = {"workspace_id": "w", "stream": "workspace", "type": "note", "actor_agent_id": "bob"}
     event = Event(**place, visibility=visibility, target=parse_target(target), created_at=CREATED)
     if event_visible(event, agent, CREATED + timedelta(seconds=elapsed)):
-        assert set(keys_of(event)) & set(interest_keys("w", ["workspace"], agent.agent_id))
+        assert set(keys_of(event)) & set(interest_keys(["w"], ["workspace"], agent.agent_id))
+        assert all(filters.interest(agent.agent_id)(event) for filters in MET)
+        assert not any(filters.interest(agent.agent_id)(event) for filters in NOT_MET)
+    assert all(filters.interest(None)(event) for filters in MET), "an operator sees all"
 
 
 @pytest.mark.parametrize(("agent_id", "looks"), [("ann", True), ("eve", True), ("bob", False)])
 def test_nobody_else_looks_out_for_what_one_agent_alone_sees(agent_id: str, looks: bool) -> None:
     target = {"strategy": "direct", "agent_id": "ann"}
-    event = Event(workspace_id="w", stream="workspace", actor_agent_id="eve", visibility="private", target=target)
-    assert bool(set(keys_of(event)) & set(interest_keys("w", ["workspace"], agent_id))) is looks
-    assert not set(keys_of(event)) & set(interest_keys("v", ["workspace", "handoff"], "ann"))
+    place = {"workspace_id": "w", "stream": "workspace", "type": "note", "actor_agent_id": "eve"}
+    event = Event(**place, visibility="private", target=target)
+    assert bool(set(keys_of(event)) & set(interest_keys(["w"], ["workspace"], agent_id))) is looks
+    assert not set(keys_of(event)) & set(interest_keys(["v"], ["workspace", "handoff"], "ann"))
+    assert {filters.interest(agent_id)(event) for filters in MET} == {looks}
 
 
 @pytest.mark.parametrize("visibility", ["eligible", "private", "nonsense"])

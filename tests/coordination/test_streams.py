@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -22,8 +24,10 @@ from core.apps import NexusAppConfig
 from core.clock import now
 from core.operations.caller import Caller
 from core.operations.errors import Code, NexusError
+from core.waiting import waiter
 from maintenance.history import export
 from tests.conftest import Call, streamed
+from tests.core.waiting import LONG, parked, put
 
 local = Client(headers={"host": "localhost"})
 
@@ -154,9 +158,30 @@ def test_it_shows_an_agent_an_event_of_no_workspace_where_its_visibility_does(de
 
 
 async def test_a_change_leaves_another_that_has_not_taken_effect_yet_as_it_is(committed: None) -> None:
-    follower = Follower(lambda: Caller("websocket", operator="olga"), Filters(), 0)
+    follower = Follower(lambda: Caller("websocket", operator="olga"), None, Filters(), 0)
     follower.change(Filters.parse({"type": ["toy.wound"]}), None)
     follower.change(None, 7)
     async with aclosing(follower.follow()) as items:
         assert await anext(items) == Filters(type=frozenset({"toy.wound"}))
     assert follower.cursor == 7
+
+
+async def test_a_follower_is_woken_by_what_its_filters_admit_by_now(committed: None, project: str) -> None:
+    follower = Follower(lambda: Caller("websocket", agent_id="bob"), "bob", Filters.parse({"stream": ["agent"]}), 0)
+    async with aclosing(follower.follow()) as items:
+        first = asyncio.create_task(anext(items))
+        await parked()
+        assert {stream for _, stream, _ in keys_of_the_parked()} == {"agent"}
+        follower.change(Filters.parse({"stream": ["workspace"]}), None)
+        assert await first == Filters(stream=frozenset({"workspace"}))
+        second = asyncio.create_task(anext(items))
+        await parked()
+        assert {stream for _, stream, _ in keys_of_the_parked()} == {"workspace"}
+        await put(project, "news")
+        event = await asyncio.wait_for(second, LONG)
+        assert isinstance(event, Event) and event.payload["name"] == "news"
+
+
+def keys_of_the_parked() -> Iterable[Any]:
+    (wait,) = waiter().parked
+    return wait.keys

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coordination.toolset import run
 from core import waiting
 from core.operations import runner
 from core.operations.caller import Caller
@@ -134,6 +135,29 @@ async def test_it_waits_for_what_is_held_in_another_work_tree(tmp_path: Path) ->
     call = waits(other, "src/b.py")
     await parked()
     await in_thread(shop.call, "release", agent_id="ann")
+    assert (await call)["ok"]
+
+
+async def test_it_waits_for_the_end_of_a_handoff_that_it_does_not_see(yard: Project) -> None:
+    def act(name: str, **arguments: Any) -> Any:
+        envelope = run(Caller("test"), name, {"project_root": str(yard.root), **arguments})
+        assert envelope["ok"], envelope
+        return envelope["data"]
+
+    def claim() -> str:
+        target = {"strategy": "direct", "agent_id": "ann"}
+        assert run(Caller("test"), "agent_register", {"agent_id": "ann"})["ok"]
+        handoff_id: str = act("handoff_create", from_agent_id="eve", target=target, visibility="private")["handoff_id"]
+        act("handoff_claim", handoff_id=handoff_id, agent_id="ann")
+        yard.reserve("ann", "lib/", handoff_id=handoff_id)
+        return handoff_id
+
+    handoff_id = await in_thread(claim)
+    call = waits(yard, "lib/b.py")
+    await parked()
+    (wait,) = waiting.waiter().parked
+    assert wait.keys.isdisjoint(waiting.EVERY), "and it is found by its project, not asked about each event"
+    await in_thread(act, "handoff_complete", handoff_id=handoff_id, agent_id="ann")
     assert (await call)["ok"]
 
 
