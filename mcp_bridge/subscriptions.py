@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,7 @@ class ResourceBus:
 
     def __init__(self) -> None:
         self._hearings: set[Hearing] = set()
+        self._of_agent: Counter[str | None] = Counter()
         self._of_uri: defaultdict[str, set[Hearing]] = defaultdict(set)
         self._updated: set[str] = set()
         self._following: asyncio.Task[None] | None = None
@@ -57,19 +58,22 @@ class ResourceBus:
         if len(self._hearings) >= MAX_HEARINGS:
             raise MCPError(INTERNAL_ERROR, "Too many subscriptions are open; end some.")
         agent_id = hearing.caller.agent_id
-        if agent_id is not None and self._of(agent_id) >= MOST_OF_AGENT:
+        if agent_id is not None and self._of_agent[agent_id] >= MOST_OF_AGENT:
             raise MCPError(INTERNAL_ERROR, f"Too many subscriptions of {agent_id!r} are open; end some.")
         self._hearings.add(hearing)
+        self._of_agent[agent_id] += 1
         for uri in hearing.uris:
             self._of_uri[uri].add(hearing)
         self._watch()
         return partial(self._forget, hearing)
 
-    def _of(self, agent_id: str) -> int:
-        return sum(hearing.caller.agent_id == agent_id for hearing in self._hearings)
-
     def _forget(self, hearing: Hearing) -> None:
+        if hearing not in self._hearings:
+            return  # its end was told twice
         self._hearings.discard(hearing)
+        self._of_agent[hearing.caller.agent_id] -= 1
+        if not self._of_agent[hearing.caller.agent_id]:
+            del self._of_agent[hearing.caller.agent_id]
         for uri in hearing.uris:
             self._of_uri[uri].discard(hearing)
             if not self._of_uri[uri]:

@@ -17,6 +17,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun
 from core.operations.caller import Caller
+from core.operations.runner import check_credential
 from mcp_bridge import subscriptions
 from mcp_bridge.server import build_server
 from tests.acceptance.hub import START_SECONDS
@@ -87,6 +88,27 @@ async def test_it_tells_a_listener_of_its_mail_and_of_no_other(connect: Connect,
             await send(client, project, "a b")
             update = await asyncio.wait_for(anext(aiter(mail)), START_SECONDS)
         assert update == ResourceUpdated(uri="nexus://inbox/a%20b")
+
+
+async def test_a_change_asks_after_the_keys_of_those_alone_who_listen_to_it(
+    connect: Connect, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def noted(caller: Caller) -> None:
+        asked.append(caller.agent_id)
+        check_credential(caller)
+
+    agents = [f"agent-{number}" for number in range(5)]
+    server = build_server(lambda context: Caller("memory", agent_id=acting, connection=acting))
+    async with connect() as client, Client(server) as bound, AsyncExitStack() as listening:
+        for acting in agents:
+            await client.call_tool("agent_register", {"agent_id": acting})
+            mail = await listening.enter_async_context(bound.listen(resource_subscriptions=[f"nexus://inbox/{acting}"]))
+        monkeypatch.setattr(subscriptions, "check_credential", noted)
+        await send(client, project, acting)
+        await asyncio.wait_for(anext(aiter(mail)), START_SECONDS)
+    assert asked == [acting]
 
 
 async def test_it_tells_of_the_notice_that_a_handoff_brings(connect: Connect, project: str) -> None:
