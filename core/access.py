@@ -102,7 +102,12 @@ class ConnectionInfo:
     @cached_property
     def holder(self) -> str:
         """The connection of whoever holds a key; a part of a digest tells keys apart, and opens nothing."""
-        return f"key:{hashlib.sha256(min(self.keys).encode(errors='replace')).hexdigest()[:16]}"
+        return holder_of(min(self.keys))
+
+
+def holder_of(key: str) -> str:
+    """What whoever holds a key is called, over every transport."""
+    return f"key:{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def identify(

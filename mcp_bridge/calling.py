@@ -12,7 +12,7 @@ from mcp_types import SERVER_INFO_META_KEY, CallToolRequestParams, CallToolResul
 
 from core.leaving import while_there
 from core.operations.deferred import NotKept
-from core.operations.errors import invalid, not_found
+from core.operations.errors import NexusError, invalid, not_found
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Outcome, Reply
 from core.operations.runner import aperform
@@ -55,7 +55,11 @@ class Calls:
         return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
 
     async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
-        async with holding(self._turn_of(ctx)):
+        try:
+            turn = self._turn_of(ctx)
+        except NexusError as error:
+            return self._choices.of(ctx)[0].reply, Outcome(error=error)
+        async with holding(turn):
             return await self._performed(ctx, name, arguments)
 
     async def _performed(

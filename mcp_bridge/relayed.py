@@ -21,6 +21,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, Field
 
+from coordination.waiting_calls import turn_of
+from core.access import holder_of
 from core.apps import NexusAppConfig, nexus_apps
 from core.config import TABLE, CoreSettings, written
 from core.limits import most_values, values_in
@@ -29,7 +31,7 @@ from core.operations.errors import Code, NexusError
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Outcome, Reply
 from core.operations.toolsets import Choice, default
-from core.turns import Turn, turns
+from core.turns import Turn
 from core.waiting import AUTHENTICATION, in_thread
 from mcp_bridge import choices, hub_commands
 from mcp_bridge.choices import ENABLE
@@ -97,6 +99,7 @@ class Process(NamedTuple):
 
     caller: Caller
     choice: Choice
+    line: str  # in which its calls wait for their turns
     opened: list[dict[str, Any]]  # what its client said to a former hub
 
 
@@ -241,7 +244,8 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
     for app in _stateful():
         if (held := hello.state.apps.get(app.label)) is not None:
             app.restore_connection(hello.connection("stdio"), held)
-    return Process(caller, choice, hello.state.opened)
+    line = holder_of(hello.key) if hello.key else hello.connection("stdio")
+    return Process(caller, choice, line, hello.state.opened)
 
 
 def _understood(hello: Hello, peer: int | None) -> hub_commands.Ready:
@@ -319,7 +323,7 @@ class Connection:
     def __init__(
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bus: ResourceBus
     ) -> None:
-        self._caller, self._choice, self._bus = process.caller, process.choice, bus
+        self._caller, self._choice, self._line, self._bus = process.caller, process.choice, process.line, bus
         self._reader, loop = reader, asyncio.get_running_loop()
         # One that does not know the reader: what ends that would end the answers, too.
         self._writer = asyncio.StreamWriter(writer.transport, writer.transport.get_protocol(), None, loop)
@@ -404,7 +408,8 @@ class Connection:
                     return  # half a line
                 self._taken += 1
                 yield line.removesuffix(b"\n")
-                await self._until(lambda: len(self._open) < CoreSettings.current().max_waiting_calls)
+                # As many as may wait for their turns, and as many that have had them: one more is to be refused.
+                await self._until(lambda: len(self._open) < 2 * CoreSettings.current().max_waiting_calls)
         except _Ending:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
@@ -416,7 +421,7 @@ class Connection:
             await self._settled.wait()
 
     def _turn(self, ctx: Any) -> Turn:
-        return Turn(turns(), self._caller.connection or "")
+        return turn_of(self._line)
 
 
 class _Ending(Exception):

@@ -17,6 +17,7 @@ from core.metrics import gauge
 from core.operations import runner
 from core.operations.registry import Toolset
 from core.operations.replies import Outcome
+from core.turns import when_refused
 
 OURS = CollectorRegistry()
 CALLS = Counter("nexus_calls", "Calls per operation and outcome.", ["toolset", "operation", "outcome"], registry=OURS)
@@ -26,6 +27,7 @@ SECONDS = Histogram(
 REFUSED = Counter(
     "nexus_refused_requests", "Requests refused because as many of their caller's waited already.", registry=OURS
 )
+when_refused.append(REFUSED.inc)
 WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now.", registry=OURS)
 PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=OURS)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordination.errors import CoordinationCode
+from coordination.waiting_calls import turn_of
 from core.access import INFO, ConnectionInfo, caller_name
-from core.config import CoreSettings
 from core.operations.errors import NexusError
-from core.turns import TURN, Turn, begin, turns
-from nexus_site.serving import metrics
+from core.turns import TURN, begin
 
-RETRY_SECONDS = 1
 BEGUN = frozenset(("http.response.start", "websocket.accept", "websocket.close"))
 
 
@@ -32,11 +29,11 @@ class InTurn:
             return
         info = ConnectionInfo.of_scope(scope)
         caller = caller_name(info)
-        if turns().waiting(caller) >= CoreSettings.current().max_waiting_calls:
-            metrics.REFUSED.inc()
-            await self.refuse(scope, receive, send, too_many())
+        try:
+            turn = turn_of(caller)
+        except NexusError as error:
+            await self.refuse(scope, receive, send, error)
             return
-        turn = Turn(turns(), caller)
 
         async def sending(message: Any) -> None:
             if message["type"] in BEGUN and not turn.kept:
@@ -49,13 +46,3 @@ class InTurn:
             await self.application({**scope, TURN: turn, INFO: info}, receive, sending)
         finally:
             turn.give_back()
-
-
-def too_many() -> NexusError:
-    """The answer to a caller that has as many waiting calls as it may."""
-    return NexusError(
-        CoordinationCode.QUOTA_EXCEEDED,
-        f"{CoreSettings.current().max_waiting_calls} calls of yours wait already (max_waiting_calls), and this one was "
-        f"not looked at. Send fewer at once; try again in {RETRY_SECONDS} s.",
-        {"retry_after_seconds": RETRY_SECONDS},
-    )

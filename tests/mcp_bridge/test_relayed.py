@@ -16,8 +16,12 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from coordination.toolset import arun
+from core.access import holder_of
 from core.config import Resolved
 from core.operations import outside
+from core.operations.caller import Caller
+from core.turns import SHARE, Turn, turns
 from mcp_bridge import relay, relayed, stdio
 from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
 from nexus_site.launch import APPS
@@ -232,3 +236,35 @@ async def test_a_hub_that_ends_answers_what_is_under_way(
     assert bye["nexus"] == "bye" and bye["taken"] == 2 + len(answered)
     assert sorted(answered) == list(range(len(answered))), "in the order in which they came"
     client.close()
+
+
+async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_them(
+    home: Path, hello: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.turns.LAPSE_SECONDS", 3600)
+    settings.NEXUS = settings.NEXUS.replaced(max_waiting_calls=5)
+    created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
+    key = created["data"]["api_key"]
+    holding = [Turn(turns(), holder_of(key)) for _ in range(SHARE)]  # as calls over HTTP do
+    for turn in holding:
+        await turn.take()
+    async with serving(home):
+        clients = [await connected(home, {**hello, "key": given}) for given in (key, key, None)]
+        for client in clients:
+            await client.say(HELLO, READY)
+            await client.hear()
+        for number in range(5):
+            await clients[0].call(number, "agent_list", {})
+        async with asyncio.timeout(START_SECONDS):
+            while turns().waiting(holder_of(key)) < 5:
+                await asyncio.sleep(0)
+        await clients[1].call(5, "agent_list", {})
+        refused = (await clients[1].hear())["result"]["structuredContent"]["error"]
+        assert (refused["code"], refused["details"]) == ("QUOTA_EXCEEDED", {"retry_after_seconds": 1})
+        await clients[2].call(6, "agent_list", {})
+        assert (await clients[2].hear())["id"] == 6, "and nobody else waits"
+        for turn in holding:
+            turn.give_back()
+        assert {(await clients[0].hear())["id"] for _ in range(5)} == set(range(5))
+        for client in clients:
+            client.close()

@@ -1,0 +1,25 @@
+"""How many calls of one caller may wait for their turn (docs/explanation/fairness.md)."""
+
+from __future__ import annotations
+
+from coordination.errors import CoordinationCode
+from core.config import CoreSettings
+from core.operations.errors import NexusError
+from core.turns import Turn, turns, when_refused
+
+RETRY_SECONDS = 1
+
+
+def turn_of(caller: str) -> Turn:
+    """The turn of another call of this caller. Raises QUOTA_EXCEEDED where as many as may wait for theirs already."""
+    most = CoreSettings.current().max_waiting_calls
+    if turns().waiting(caller) < most:
+        return Turn(turns(), caller)
+    for notice in when_refused:
+        notice()
+    raise NexusError(
+        CoordinationCode.QUOTA_EXCEEDED,
+        f"{most} calls of yours wait already (max_waiting_calls), and this one was not looked at. Send fewer at once; "
+        f"try again in {RETRY_SECONDS} s.",
+        {"retry_after_seconds": RETRY_SECONDS},
+    )
