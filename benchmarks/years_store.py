@@ -192,15 +192,15 @@ class Calls:
         mail = self.do("inbox_pull", agent_id=agent, limit=1)["messages"]
         self.do("inbox_ack", agent_id=agent, message_ids=[each["message_id"] for each in mail] or ["msg_none"])
 
-    def hand_over(self, **target: Any) -> str:
+    def hand_over(self, verifier: Any = None, **target: Any) -> str:
         made = self.do(
             "handoff_create", project_root=self.project, from_agent_id="expert-1", target=target, visibility="public",
-            title="A part",
+            title="A part", verifier=verifier,
         )  # fmt: skip
         return str(made["handoff_id"])
 
-    def settle(self) -> None:
-        made = self.hand_over(strategy="direct", agent_id=QUIET)
+    def settle(self, verifier: Any = None) -> None:
+        made = self.hand_over(verifier, strategy="direct", agent_id=QUIET)
         of = {"project_root": self.project, "agent_id": QUIET, "handoff_id": made}
         self.do("handoff_claim", **of)
         self.do("handoff_complete", **of, result="done")
@@ -256,7 +256,9 @@ class Calls:
             "handoff_create to one": lambda: self.hand_over(strategy="direct", agent_id=QUIET),
             "handoff_create to a role": lambda: self.hand_over(strategy="role", role="expert"),
             "handoff_create to a capability": lambda: self.hand_over(strategy="capability", capability="rust"),
+            "handoff_create to everyone": lambda: self.hand_over(strategy="broadcast"),
             "handoff_create, claim, complete": self.settle,
+            "handoff_create, claim, submit to a role": lambda: self.settle(verifier={"role": "expert"}),
             "handoff_list_available": lambda: do("handoff_list_available", **filled, agent_id="agent-007"),
             "handoff_list_available, nothing there": lambda: do(
                 "handoff_list_available", **filled, agent_id=QUIET, cursor=0

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from functools import lru_cache
 
 from django.db.models import Count, Max, QuerySet, TextField
 from django.db.models.functions import Cast, StrIndex
 
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
-from coordination.routing import Profile, Target, capability_set, eligible_agents, named_by
+from coordination.routing import Profile, Target, capability_set, eligible_agents, is_eligible, named_by
 from core.database.prepared import Select, Slot
 from core.operations.errors import not_found
 
 MOST_NAMED = 10  # agents, roles and capabilities of a target that are looked up one by one
 PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # such a capability stands in the JSON of every store as it is
 
-Row = tuple[str, str | None, Any]
+Row = tuple[str, str | None, str | None]
+
+_capabilities_as_text = Cast("capabilities", TextField())
 
 
 def _profiles_among(agents: Callable[[], QuerySet[Agent]]) -> Select[Row]:
-    return Select(lambda: agents().values_list("agent_id", "role", "capabilities"))
+    return Select(
+        lambda: agents().order_by("created_at", "agent_id").values_list("agent_id", "role", _capabilities_as_text)
+    )
 
 
-_profiles = _profiles_among(lambda: Agent.objects.order_by("created_at", "agent_id"))
+_profiles = _profiles_among(lambda: Agent.objects.all())
 _profile_of = _profiles_among(lambda: Agent.objects.filter(pk=Slot("name")))
 _of_role = _profiles_among(lambda: Agent.objects.filter(role=Slot("name")))
 _that_may_have = _profiles_among(
-    lambda: Agent.objects.alias(place=StrIndex(Cast("capabilities", TextField()), Slot("name"))).filter(place__gt=0)
+    lambda: Agent.objects.alias(place=StrIndex(_capabilities_as_text, Slot("name"))).filter(place__gt=0)
 )
 
 
 def _as_profile(row: Row) -> Profile:
-    return Profile(row[0], row[1], capability_set(row[2]))
+    return Profile(row[0], row[1], _advertised(row[2]) if row[2] else frozenset())
+
+
+@lru_cache(maxsize=4096)
+def _advertised(text: str) -> frozenset[str]:
+    """The capabilities in a profile's JSON; most agents of a team share theirs with others."""
+    return capability_set(json.loads(text))
 
 
 def profile_of(agent_id: str) -> Profile:
@@ -51,7 +62,7 @@ def profiles() -> list[Profile]:
 
 
 def admitted(target: Target | None, moment: datetime) -> list[Profile]:
-    """The registered agents that a target of now admits; of those whom it does not name no profile is parsed."""
+    """The registered agents that a target of now admits; of those whom it does not name no profile is read."""
     named = named_by(target, created_at=moment, now=moment)
     if named is None or sum(map(len, named)) > MOST_NAMED or not all(map(PLAIN.fullmatch, named.capabilities)):
         return eligible_agents(target, profiles(), created_at=moment, now=moment)
@@ -60,6 +71,14 @@ def admitted(target: Target | None, moment: datetime) -> list[Profile]:
     rows += [row for name in named.capabilities for row in _that_may_have(name=name)]
     near = {row[0]: _as_profile(row) for row in rows}
     return eligible_agents(target, near.values(), created_at=moment, now=moment)
+
+
+def count_admitted(target: Target | None, moment: datetime) -> int:
+    """How many registered agents a target of now admits."""
+    nobody = Profile("")  # whom no target names: one that admits it admits everyone
+    if is_eligible(target, nobody, created_at=moment, now=moment):
+        return Agent.objects.count()
+    return len(admitted(target, moment))
 
 
 def found(agent_id: str) -> Agent:

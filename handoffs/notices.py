@@ -10,7 +10,7 @@ from core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from handoffs import selectors
 from handoffs.models import Handoff
 from handoffs.titles import in_quotes
-from handoffs.verification import OPERATOR
+from handoffs.verification import OPERATOR, target_of
 from inbox import services as mail
 
 TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
@@ -59,7 +59,9 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
         f"{agent_id} did it; whether it counts is yours to say: "
         f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
     )
-    told = (tell(handoff, each, "waits for your verdict", body, moment, by=agent_id) for each in _verifiers(handoff))
+    told = (
+        tell(handoff, each, "waits for your verdict", body, moment, by=agent_id) for each in _verifiers(handoff, moment)
+    )
     return [name for names in told for name in names]
 
 
@@ -71,11 +73,13 @@ def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
     return tell(handoff, handoff.from_agent_id, "expired", body, moment, by=HUB_AGENT)
 
 
-def _verifiers(handoff: Handoff) -> list[str]:
+def _verifiers(handoff: Handoff, moment: datetime) -> list[str]:
     """The agents that may verify a handoff now; operators have one inbox."""
+    assert handoff.verifier is not None
     if handoff.verifier == OPERATOR:
         return [OPERATOR_AGENT]
-    return [agent.agent_id for agent in agents_known.profiles() if selectors.verifies(handoff, agent)][:TOLD_OF_ONE]
+    named = agents_known.admitted(target_of(handoff.verifier, created_by=handoff.from_agent_id), moment)
+    return [agent.agent_id for agent in named if selectors.verifies(handoff, agent)][:TOLD_OF_ONE]
 
 
 def _quoted(text: str | None) -> str:

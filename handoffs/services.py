@@ -134,7 +134,7 @@ def _as_made(handoff: Handoff) -> dict[str, Any]:
 
 def _count_eligible(handoff: Handoff) -> int:
     """The registered agents that the target admits now; whom a fallback admits later does not count."""
-    return len(agents_known.admitted(handoff.target, handoff.created_at))
+    return agents_known.count_admitted(handoff.target, handoff.created_at)
 
 
 def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: int | None = None) -> Handoff:

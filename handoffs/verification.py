@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordination.routing import MAX_NAME, Profile
+from coordination.routing import MAX_NAME, Profile, Strategy, Target
 from core.operations.errors import NexusError, invalid
 
 CREATOR, OPERATOR = "creator", "operator"
@@ -46,6 +46,14 @@ def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: 
         "agent": agent.agent_id == name,
         "role": agent.role == name,
     }.get(kind, False)
+
+
+def target_of(verifier: str, *, created_by: str) -> Target:
+    """The agents among whom those are that may say so, but for operators."""
+    kind, _, name = verifier.partition(":")
+    if kind == "role":
+        return {"strategy": Strategy.ROLE, "role": name}
+    return {"strategy": Strategy.DIRECT, "agent_id": name or created_by}
 
 
 def shown(verifier: str | None) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from coordination import selectors
 from coordination.models import Event
 from coordination.toolset import call as perform
 from coordination.toolset import run
@@ -224,6 +226,18 @@ class TestVerification:
         assert shown["verifier"] == {"agent_id": "cleo"}
         assert events_of(handoff)[2:] == ["handoff.submitted", "handoff.accepted", "handoff.completed"]
         assert denied("handoff_return", handoff, "cleo", reasons="no")["code"] == "INVALID_TRANSITION"
+
+    def test_it_asks_the_first_of_a_role_and_reads_the_profiles_of_no_others(
+        self, call: Call, submitted: Offer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(25):
+            call("agent_register", agent_id=f"judge-{24 - number}", role="judge")
+        monkeypatch.setattr(selectors, "profiles", Mock(side_effect=AssertionError))
+
+        submitted({"role": "judge"})
+
+        asked = [f"judge-{24 - number}" for number in range(25) if mail_of(call, f"judge-{24 - number}")]
+        assert asked == [f"judge-{24 - number}" for number in range(20)]
 
     def test_it_returns_to_who_did_it_with_reasons_and_a_fresh_lease(
         self, on: Call, call: Call, submitted: Offer, clock: Clock
