@@ -40,8 +40,19 @@ class ControlConfig(NexusAppConfig):
     name = "control"
 
     def ready(self) -> None:
+        from control.models import Question
+        from coordination import overlong
+        from core.clock import now
+
         import_module("control.toolset")  # which names what declares its operations
         runner.checks.append(_check_ceiling)
+        overlong.register(
+            "questions",
+            lambda: Question.objects.waiting(now()),
+            "asked_at",
+            lambda: overlong.AHEAD_SECONDS,
+            ends="expires_at",
+        )
 
     def check_settings(self) -> None:
         from control.config import ControlSettings

@@ -15,7 +15,7 @@ class CoordinationConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import overlong
         from coordination.domain import Coordination
-        from coordination.models import Session, SessionStatus
+        from coordination.models import Agent, Session, SessionStatus
         from core import domain
         from core.database.triggers import keep_triggers
         from core.logs import redact_logs
@@ -26,6 +26,7 @@ class CoordinationConfig(NexusAppConfig):
         overlong.register(  # an agent is present from its heartbeat on: one that is still to come is no heartbeat
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )
+        overlong.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
         super().ready()
 
     def streams(self) -> Mapping[str, str]:

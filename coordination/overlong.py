@@ -1,4 +1,4 @@
-"""Leases that a clock which was ahead left behind: the apps whose leases they are register here."""
+"""Times that a clock which was ahead left behind: the apps whose leases and waits they are register here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from core.clock import now
 from core.database import store, write
 
+AHEAD_SECONDS = 3600  # what began later than in so long was begun by a wrong clock, whatever time it was given
 SKEW = timedelta(minutes=1)  # by which the clocks of machines that share a store may differ
 INSTANT = timedelta(microseconds=1)  # a lease has ended strictly after its last moment
 
@@ -20,6 +21,7 @@ class _Lease(NamedTuple):
     rows: Callable[[], QuerySet[Any]]
     field: str
     longest: Callable[[], int]
+    ends: str
 
     def late(self, moment: datetime) -> QuerySet[Any]:
         """The leases that no right clock can have given."""
@@ -29,9 +31,14 @@ class _Lease(NamedTuple):
 _registered: dict[str, _Lease] = {}
 
 
-def register(name: str, rows: Callable[[], QuerySet[Any]], field: str, longest: Callable[[], int]) -> None:
-    """Name the rows that hold a lease, the field with its end, and the longest lease in seconds."""
-    _registered[name] = _Lease(rows, field, longest)
+def register(
+    name: str, rows: Callable[[], QuerySet[Any]], field: str, longest: Callable[[], int], *, ends: str | None = None
+) -> None:
+    """Name the rows that hold a lease, the field with its end, and the longest lease in seconds.
+
+    Where no lease is the longest, `field` is when it began, `longest` AHEAD_SECONDS, and `ends` the field with its end.
+    """
+    _registered[name] = _Lease(rows, field, longest, ends or field)
 
 
 def end_overlong() -> None:
@@ -45,6 +52,6 @@ def end_overlong() -> None:
         try:
             with write():
                 for lease in found:
-                    lease.late(moment).update(**{lease.field: moment - INSTANT})
+                    lease.late(moment).update(**dict.fromkeys((lease.field, lease.ends), moment - INSTANT))
         except OperationalError:
             return

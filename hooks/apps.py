@@ -22,11 +22,17 @@ class HooksConfig(NexusAppConfig):
         return SENTENCES
 
     def ready(self) -> None:
+        from coordination import overlong
         from coordination.log.emit import committed
         from coordination.toolset import COORDINATION
+        from hooks.models import BACKOFF, PAUSES, Webhook, WebhookDelivery
         from hooks.signals import announce
 
         committed.connect(announce)
+        pending = WebhookDelivery.objects.pending
+        overlong.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        overlong.register("first attempts", lambda: pending().filter(attempts=0), "next_attempt_at", lambda: 0)
+        overlong.register("attempts", pending, "next_attempt_at", lambda: BACKOFF[-1])
         COORDINATION.administered_in("hooks.administration")
         super().ready()
 

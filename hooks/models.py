@@ -9,6 +9,12 @@ from django.db.models import Q
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 
+# Seconds until the next attempt, by how many there were; each is longer than a request may take.
+BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
+MAX_ATTEMPTS = len(BACKOFF) + 1
+# Seconds for which nothing is sent to a webhook, by how many attempts in a row failed: 30 at first, an hour at most.
+PAUSES = BACKOFF[:4]
+
 
 class Webhook(models.Model):
     """An address that is called with events; the log itself is its queue, `cursor` its place in it."""
@@ -39,7 +45,11 @@ class WebhookDeliveryQuerySet(models.QuerySet["WebhookDelivery"]):
 
     def due(self, now: datetime) -> WebhookDeliveryQuerySet:
         """To be sent now, for the first time or again."""
-        return self.filter(status=WebhookDeliveryStatus.PENDING, next_attempt_at__lte=now)
+        return self.pending().filter(next_attempt_at__lte=now)
+
+    def pending(self) -> WebhookDeliveryQuerySet:
+        """To be sent, now or later."""
+        return self.filter(status=WebhookDeliveryStatus.PENDING)
 
     def dead(self) -> WebhookDeliveryQuerySet:
         return self.filter(status=WebhookDeliveryStatus.DEAD)

@@ -22,15 +22,10 @@ from core.database import write
 from core.operations.errors import invalid, not_found
 from handoffs.models import STREAM
 from hooks import sender
-from hooks.models import Webhook, WebhookDelivery, WebhookDeliveryStatus
+from hooks.models import BACKOFF, MAX_ATTEMPTS, PAUSES, Webhook, WebhookDelivery, WebhookDeliveryStatus
 from hooks.news import concerned
 from inbox.models import ARRIVALS
 
-# Seconds until the next attempt, by how many there were; each is longer than a request may take.
-BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
-MAX_ATTEMPTS = len(BACKOFF) + 1
-# Seconds for which nothing is sent to a webhook, by how many attempts in a row failed: 30 at first, an hour at most.
-PAUSES = BACKOFF[:4]
 MAX_QUEUED = 100  # deliveries kept per webhook; beyond them its events wait in the log
 EVENTS_AT_ONCE = 500
 

@@ -13,8 +13,18 @@ class McpBridgeConfig(NexusAppConfig):
     name = "mcp_bridge"
 
     def ready(self) -> None:
+        from coordination import overlong
         from coordination.toolset import COORDINATION
+        from core.clock import now
+        from mcp_bridge.models import Task
 
+        overlong.register(  # it is kept for a day behind its time, and longer from before the clock was set right
+            "tasks",
+            lambda: Task.objects.kept(now()).working(),
+            "created_at",
+            lambda: overlong.AHEAD_SECONDS,
+            ends="waits_until",
+        )
         COORDINATION.administered_in("mcp_bridge.administration")
         super().ready()
 

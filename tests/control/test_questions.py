@@ -293,6 +293,18 @@ def test_nobodys_answer_is_a_refusal(ann: str, clock: Clock, configure: Callable
     assert work_once(EXPIRY) == []
 
 
+def test_a_question_from_before_the_clock_was_set_right_has_expired(ann: str, clock: Clock) -> None:
+    clock.shift(timedelta(minutes=10))
+    here = may()  # as on a machine whose clock is ahead a little
+    clock.shift(timedelta(days=1, minutes=-10))
+    ahead = may("And this?")
+    clock.shift(timedelta(days=-1))
+    call(BO, "pool_get_question", question_id=here["question_id"])  # any call looks for such times
+    work_once(EXPIRY)
+    states = [call(BO, "pool_get_question", question_id=each["question_id"])["status"] for each in (here, ahead)]
+    assert states == ["asked", "expired"]
+
+
 def test_what_is_answered_does_not_expire(ann: str, clock: Clock) -> None:
     asked = may()
     call(BO, "pool_allow", question_id=asked["question_id"])

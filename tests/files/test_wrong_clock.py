@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import time_machine
 
+from coordination.models import Agent
+from coordination.presence import Presence, state_of
+from core.clock import now
 from tests.conftest import Call
 from tests.files.conftest import Project
 
@@ -49,3 +52,13 @@ def test_a_lease_that_is_as_long_as_can_be_goes_on(shop: Project, call: Call) ->
         shop.reserve("bob", "src/**", seconds=86_400)
         clock.shift(timedelta(seconds=-30))
         assert shop.held() == [("bob", "src/**")]
+
+
+def test_who_was_seen_while_the_clock_was_ahead_is_not_present_for_a_day(db: None, call: Call) -> None:
+    with time_machine.travel(RIGHT, tick=False) as clock:
+        clock.shift(DAY)
+        call("agent_register", agent_id="bob")
+        clock.shift(-DAY)
+        call("agent_get", agent_id="bob")
+        clock.shift(timedelta(hours=2))
+        assert state_of(Agent.objects.get(pk="bob"), now()).presence is Presence.OFFLINE

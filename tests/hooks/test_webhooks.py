@@ -33,7 +33,7 @@ from core.operations.caller import Caller
 from core.waiting import WRITERS
 from core.work import work_forever
 from hooks import sender, services, worker
-from hooks.models import Webhook, WebhookDelivery
+from hooks.models import MAX_ATTEMPTS, Webhook, WebhookDelivery
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.conftest import Call, Furnish
@@ -205,10 +205,10 @@ def test_it_gives_up_and_starts_over_when_told(
     webhook_id = add(types=["message.created"])["webhook_id"]
     write(call, project)
     receiver.status = 410
-    for day in range(services.MAX_ATTEMPTS + 3):
+    for day in range(MAX_ATTEMPTS + 3):
         with later(days=2 * day):
             worker.deliver_once()
-    assert len(receiver.got) == services.MAX_ATTEMPTS
+    assert len(receiver.got) == MAX_ATTEMPTS
     (listed,) = operate("webhook_list")["data"]["webhooks"]
     assert (listed["pending"], listed["dead"], listed["last_error"]) == (0, 1, "the receiver answered 410")
     receiver.status = 200
@@ -295,6 +295,25 @@ def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, pr
     receiver.status = 200
     assert worker.deliver_once()[1] == 0
     assert (Webhook.objects.get().failures, Webhook.objects.get().next_attempt_at) == (0, None)
+
+
+def test_a_clock_that_was_a_day_ahead_puts_no_delivery_off(
+    add: Call, call: Call, project: str, receiver: Receiver
+) -> None:
+    add(types=["message.created"])
+    with later(days=1):
+        write(call, project)
+        receiver.status = 500
+        assert worker.deliver_once() == (0, 1)
+        write(call, project)
+        services.enqueue(Webhook.objects.get().pk)
+        receiver.status = 204
+    with later(seconds=2):  # the next look for what to end
+        call("agent_get", agent_id="builder")
+        assert worker.deliver_once() == (1, 0), "what was never tried"
+        WebhookDelivery.objects.update(attempts=3)
+    with later(days=2):
+        assert worker.deliver_once() == (1, 0), "and what was, a day after the longest pause"
 
 
 def test_receivers_that_never_answer_leave_half_of_the_threads(

@@ -223,6 +223,19 @@ async def test_it_ends_with_what_the_call_answers_in_vain_when_its_time_is_over(
             assert (await tasking.get(client.session, task.task_id)).envelope()["data"]["timed_out"]
 
 
+async def test_it_ends_where_the_clock_that_it_began_by_was_a_day_ahead(
+    declaring: Connect, asked: dict[str, Any]
+) -> None:
+    with time_machine.travel(MOMENT, tick=False) as clock:
+        async with declaring() as client:
+            clock.shift(timedelta(days=1))
+            task = await begun(client, "event_wait", **asked)
+            assert (await tasking.get(client.session, task.task_id)).status == "working"
+            clock.shift(timedelta(days=-1))
+            assert (await arun(LOCAL, "agent_list", {}))["ok"]  # any call looks for such times
+            assert (await tasking.get(client.session, task.task_id)).envelope()["data"]["timed_out"]
+
+
 async def test_it_is_gone_a_day_after_its_time(declaring: Connect, asked: dict[str, Any]) -> None:
     with time_machine.travel(MOMENT, tick=False) as clock:
         async with declaring() as client:
