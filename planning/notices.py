@@ -35,13 +35,11 @@ def ready(workspace_id: str) -> set[int]:
     return set(rules.ready(*selectors.dependencies(workspace_id)))
 
 
-def tell_ready(workspace_id: str, before: set[int], actor: str | None, moment: datetime) -> None:
-    """Tell of every task that could not begin before and can now: the log, and its owner unless that did it.
+def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
+    """Tell of tasks that could not begin before and can now: the log, and their owners unless one of them did it.
 
     An owner of several gets one notice of them: thousands may wait for one task.
     """
-    found = rules.ready(*selectors.dependencies(workspace_id))
-    tasks = [task for number in found if number not in before and (task := selectors.numbered(workspace_id, number))]
     log_ready(tasks, actor, moment)
     owned: dict[tuple[str, ...], list[Task]] = {}
     for task in tasks:

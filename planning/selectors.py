@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import reduce
 from math import inf
+from operator import or_
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from core.database.prepared import Select, Slot
 from core.operations.errors import NexusError
@@ -15,6 +19,8 @@ from planning import rules, schemas
 from planning.directory import DECISIONS, Directory
 from planning.models import Cycle, Task, TaskStatus
 from planning.schemas import TasksDocument
+
+AT_ONCE = 500  # numbers in a query
 
 _waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
 _held = Select(
@@ -56,6 +62,25 @@ def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str
     """By task of the open cycle, what it waits for, and its status."""
     rows = _waiting(workspace_id=workspace_id)
     return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
+
+
+def waiting_for(task: Task) -> list[Task]:
+    """The pending tasks of its cycle that have it among their dependencies."""
+    written = Cast("deps", TextField())  # JSON's brackets and commas tell where a number begins and ends
+    named = [f"{before}{task.number}{after}" for before in "[ ," for after in ",]"]
+    here = Task.objects.current(task.workspace_id).filter(status=TaskStatus.PENDING).annotate(written=written)
+    return list(here.filter(reduce(or_, [Q(written__contains=each) for each in named])))
+
+
+def ready_among(tasks: Sequence[Task]) -> list[Task]:
+    """Of tasks of one cycle, those that could begin."""
+    needed = {number for task in tasks if task.status == TaskStatus.PENDING for number in task.deps}
+    done: set[int] = set()
+    if needed:
+        rows = Task.objects.current(tasks[0].workspace_id).filter(status=TaskStatus.COMPLETED).order_by()
+        few = rows if len(needed) > AT_ONCE else rows.filter(number__in=needed)
+        done = set(few.values_list("number", flat=True))
+    return [task for task in tasks if task.status == TaskStatus.PENDING and done.issuperset(task.deps)]
 
 
 def holders(workspace_id: str) -> dict[int, str]:

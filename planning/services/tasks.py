@@ -18,6 +18,7 @@ from planning.notices import told
 from planning.schemas import MOST_TASKS
 from planning.services.changes import Actor, changing
 
+_highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
 _keep_status = Update(
     lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
@@ -54,15 +55,14 @@ def add(
             board.goal = board.goal if goal is None else goal
             board.decisions = [*board.decisions, *(decisions or [])]
             board.save()
-        deps, status = selectors.dependencies(workspace_id)
-        if len(deps) >= MOST_TASKS:
+        if Task.objects.current(workspace_id).count() >= MOST_TASKS:
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
-        number, before = max(deps, default=0) + 1, set(rules.ready(deps, status))
+        (number,) = _highest.first(workspace_id=workspace_id) or (0,)
         (last,) = _last.first(workspace_id=workspace_id) or (0,)
         task = Task(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
-            number=number,
+            number=number + 1,
             position=last + 1,
             stamp=iso_milliseconds(change.moment),
             created_by=by.name,
@@ -72,14 +72,16 @@ def add(
         )
         insert(task)
         told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
-        notices.tell_ready(workspace_id, before, by.name, change.moment)
-        deps[number] = task.deps
-    return task, warnings(deps, number)
+        notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
+    return task, warnings(task)
 
 
-def warnings(deps: rules.Deps, number: int) -> list[str]:
-    """What keeps a task from ever being ready: dependencies that there are not, and a circle."""
-    found = []
+def warnings(task: Task) -> list[str]:
+    """What keeps a task of the open cycle from ever being ready: dependencies that there are not, and a circle."""
+    if not task.deps:
+        return []
+    found, number = [], task.number
+    deps, _ = selectors.dependencies(task.workspace_id)
     if strange := rules.unknown(deps, number):
         found.append(f"There is no task {', '.join(map(str, strange[:20]))}: until one has that id, this is not ready.")
     if circle := rules.cycle_of(deps, number):
@@ -111,18 +113,17 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
         task = _task(change.place, number)
         changed = [name for name, value in given.items() if getattr(task, name) != value]
         if changed:
-            before = notices.ready(task.workspace_id)
-            if {"owner", "owner_agent_id"} & set(changed):
-                before.discard(number)  # to whom it goes now, it is news
+            news = bool({"owner", "owner_agent_id"} & set(changed))  # to whom it goes now
+            news = news or not selectors.ready_among([task])
             for name in changed:
                 setattr(task, name, given[name])
             task.updated_at = change.moment
             task.save(update_fields=[*changed, "updated_at"])
             told(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
             notices.tell_holder(task, by.name, change.moment, changed)
-            notices.tell_ready(task.workspace_id, before, by.name, change.moment)
-        deps, _ = selectors.dependencies(task.workspace_id)
-    return task, warnings(deps, number)
+            if news:
+                notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
+    return task, warnings(task)
 
 
 def _task(place: Place, number: int) -> Task:
@@ -136,12 +137,12 @@ def _task(place: Place, number: int) -> Task:
 
 def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Inside a change: another status, its event, and word of what became ready by it."""
-    before = notices.ready(task.workspace_id)
     task.status, task.updated_at = status, moment
     _keep_status(task_key=task.task_key, status=status, moment=moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     told(task.workspace_id, what, actor, moment, task=task, status=status)
-    notices.tell_ready(task.workspace_id, before, actor, moment)
+    freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
+    notices.tell_ready(selectors.ready_among(freed), actor, moment)
 
 
 # What `handoffs.work` is given of this app: the tasks that handoffs carry.

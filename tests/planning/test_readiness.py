@@ -1,0 +1,58 @@
+"""Tasks that can begin once another changed: told at once, and found without a look at every task of the cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from coordination.models import Event
+from planning import selectors
+from tests.planning.conftest import Project
+
+
+def ready() -> list[int]:
+    """The tasks of which the log told that they can begin, in order."""
+    events = Event.objects.filter(type="task.ready").order_by("event_id")
+    return [payload["task_id"] for payload in events.values_list("payload", flat=True)]
+
+
+def test_it_tells_of_the_tasks_that_waited_for_it_alone(nexus: Project) -> None:
+    for number in range(1, 13):
+        nexus.task(f"Task {number}")
+    for deps in ([1], [11], [12, 1], [1, 11], [21, 1]):
+        nexus.task("Later", deps=deps)
+    began = len(ready())
+    for number in (11, 12, 1):
+        nexus.call("task_update", id=number, status="completed")
+    assert ready()[began:] == [14, 13, 15, 16]
+    nexus.call("task_update", id=13, status="in_progress")
+    nexus.call("task_update", id=13, status="pending")
+    assert ready()[began + 4 :] == [13]
+
+
+def test_many_dependencies_are_held_against_what_is_completed(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "AT_ONCE", 2)
+    for number in range(1, 5):
+        nexus.task(f"Task {number}")
+    nexus.task("Last", deps=[1, 2, 3, 4])
+    for number in range(1, 5):
+        assert ready() == [1, 2, 3, 4]
+        nexus.call("task_update", id=number, status="completed")
+    assert ready() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.usefixtures("committed")
+def test_no_transaction_reads_the_dependencies_of_all_tasks(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, inside = selectors.dependencies, []
+
+    def watched(workspace_id: str) -> Any:
+        inside.append(connection.in_atomic_block)
+        return real(workspace_id)
+
+    monkeypatch.setattr(selectors, "dependencies", watched)
+    nexus.task("Write", deps=[1])
+    nexus.task("Test", deps=[1])
+    nexus.call("task_update", id=1, status="completed")
+    assert not any(inside)
