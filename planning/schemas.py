@@ -22,6 +22,7 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
 MOST_ISSUES = 1_000  # of a plan
 MOST_TASKS = 10_000  # of a cycle
+MOST_CYCLES = 5_000  # of a history: a transaction of 50 ms gives all of them their positions
 MOST_VALUES = 2_000_000  # of a file: more of them than any plan has, in less than a second
 MOST = 2**53  # what every consumer reads exactly
 Number = Annotated[int, Field(ge=1, le=MOST)]
@@ -201,11 +202,13 @@ def _numbered(document: Any) -> list[Any]:
 
 
 _TASK, _ISSUE = Shape(TaskEntry), Shape(IssueEntry)
-_CYCLE = Shape(CycleEntry, "tasks", _TASK)
+_CYCLE = Shape(CycleEntry, "tasks", _TASK, MOST_TASKS)
 
 PLAN: StateFile[PlanDocument] = StateFile(directory.PLAN, Shape(PlanDocument, "issues", _ISSUE, MOST_ISSUES))
 TASKS: StateFile[TasksDocument] = StateFile(directory.TASKS, Shape(TasksDocument, "tasks", _TASK, MOST_TASKS))
-HISTORY: StateFile[HistoryDocument] = StateFile(directory.HISTORY, Shape(HistoryDocument, "cycles", _CYCLE))
+HISTORY: StateFile[HistoryDocument] = StateFile(
+    directory.HISTORY, Shape(HistoryDocument, "cycles", _CYCLE, MOST_CYCLES)
+)
 RUNTIME: StateFile[RuntimeDocument] = StateFile(directory.RUNTIME, Shape(RuntimeDocument))
 TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, Shape(list[TrackedAgent]))
 

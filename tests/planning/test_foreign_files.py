@@ -213,6 +213,12 @@ def test_a_file_without_measure_is_refused(nexus: Project, content: bytes, fault
     assert code == "STATE_FILE_INVALID" and fault in message
 
 
+def test_a_history_without_measure_is_refused(nexus: Project) -> None:
+    nexus.write("history.json", {"cycles": [cycle(1)] * (schemas.MOST_CYCLES + 1)})
+    code, message = nexus.refused("history_search")
+    assert code == "STATE_FILE_INVALID" and f"more than {schemas.MOST_CYCLES} entries" in message
+
+
 # What is written
 
 
