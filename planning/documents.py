@@ -156,20 +156,36 @@ def _digest(document: str) -> str:
 
 
 def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
-    """All at once: a plan is small."""
-    return TakeIn((), partial(_change_plan, workspace_id, document))
-
-
-def _change_plan(workspace_id: str, document: PlanDocument | None, moment: datetime) -> None:
+    """The plan, then its issues a part at a time."""
+    former = active_plan(workspace_id)
     if document is None:
-        Plan.objects.filter(pk=workspace_id).delete()
-        told(workspace_id, "plan.removed", None, moment, source="file")
-        return
-    former = Plan.objects.filter(pk=workspace_id).first()
+        return TakeIn((), partial(_remove_plan, workspace_id))
+    goes_on = former is not None and former.number == document["id"]
+    before = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)} if goes_on else {}
+    numbers = {entry["id"] for entry in document["issues"]}
+    changed = [
+        (position, entry)
+        for position, entry in enumerate(document["issues"], start=1)
+        if (issue := before.get(entry["id"])) is None or issue.position != position or issue_entry(issue) != entry
+    ]
+    pieces: list[Callable[[datetime], None]] = [partial(_change_plan, workspace_id, document)]
+    pieces += [partial(_remove_issues, workspace_id, part) for part in _parts(sorted(before.keys() - numbers))]
+    pieces += [partial(_change_issues, workspace_id, part) for part in _parts(changed)]
+    what = "plan.updated" if goes_on else "plan.started"
+    return TakeIn(pieces, lambda moment: told(workspace_id, what, None, moment, source="file"))
+
+
+def _remove_plan(workspace_id: str, moment: datetime) -> None:
+    Plan.objects.filter(pk=workspace_id).delete()
+    told(workspace_id, "plan.removed", None, moment, source="file")
+
+
+def _change_plan(workspace_id: str, document: PlanDocument, moment: datetime) -> None:
+    former = active_plan(workspace_id)
     if former is not None and former.number != document["id"]:
         former = None
         Plan.objects.filter(pk=workspace_id).delete()
-    numbers = {entry["id"] for entry in document["issues"]}
+    highest = max((entry["id"] for entry in document["issues"]), default=0)
     Plan.objects.update_or_create(
         workspace_id=workspace_id,
         defaults={
@@ -177,12 +193,19 @@ def _change_plan(workspace_id: str, document: PlanDocument | None, moment: datet
             "topic": document["topic"],
             "research_summary": document.get("research_summary"),
             "created_at": document["created_at"],
-            "next_issue": max([0, *numbers, (former.next_issue if former else 1) - 1]) + 1,
+            "next_issue": max(highest + 1, former.next_issue if former else 1),
         },
     )
-    known = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)}
-    Issue.objects.filter(pk__in=[known[number].pk for number in known.keys() - numbers]).delete()
-    for position, entry in enumerate(document["issues"], start=1):
+
+
+def _remove_issues(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
+    Issue.objects.filter(plan_id=workspace_id, number__in=numbers).delete()
+
+
+def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], moment: datetime) -> None:
+    numbers = [entry["id"] for _, entry in part]
+    known = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id, number__in=numbers)}
+    for position, entry in part:
         issue = known.get(entry["id"]) or Issue(plan_id=workspace_id, number=entry["id"])
         if issue.decision != entry.get("decision"):
             issue.decided_by, issue.decided_at = None, None
@@ -193,7 +216,6 @@ def _change_plan(workspace_id: str, document: PlanDocument | None, moment: datet
             insert(issue)
         else:
             _change_issue(pk=issue.pk, **{name: getattr(issue, name) for name in CHANGED_OF_ISSUE})
-    told(workspace_id, "plan.started" if former is None else "plan.updated", None, moment, source="file")
 
 
 def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:

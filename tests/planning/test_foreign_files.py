@@ -22,7 +22,7 @@ from coordination.toolset import run
 from core.database import write
 from core.waiting import with_store
 from planning import directory, documents, mirror, schemas
-from planning.models import Cycle, Task
+from planning.models import Cycle, Issue, Task
 from tests.conftest import LOCAL, at_once
 from tests.core.waiting import LONG
 from tests.planning.conftest import Project
@@ -217,6 +217,21 @@ def test_a_history_without_measure_is_refused(nexus: Project) -> None:
     nexus.write("history.json", {"cycles": [cycle(1)] * (schemas.MOST_CYCLES + 1)})
     code, message = nexus.refused("history_search")
     assert code == "STATE_FILE_INVALID" and f"more than {schemas.MOST_CYCLES} entries" in message
+
+
+def test_issues_are_applied_a_part_at_a_time(nexus: Project, after_each: Any) -> None:
+    rows = [0]
+    after_each(lambda number: rows.append(Issue.objects.filter(title="Which?").count()))
+    issues = [{"id": number, "title": "Which?", "status": "pending"} for number in range(1, MANY + 1)]
+    plan = {"id": 1, "topic": "Parser", "issues": issues, "created_at": "2026-01-01T00:00:00.000Z"}
+    for title in ("Which?", "How?"):  # new ones, and ones that change
+        for issue in issues:
+            issue["title"] = title
+        nexus.write("state/plan.json", plan)
+        assert nexus.call("plan_status")["issues"] == issues
+    nexus.write("state/plan.json", {**plan, "issues": issues[:1]})
+    assert nexus.call("plan_status")["summary"]["total"] == 1
+    assert max(abs(after - before) for before, after in pairwise(rows)) == documents.AT_ONCE
 
 
 # What is written
