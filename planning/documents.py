@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, cast
+
+from pydantic_core import to_json
 
 from coordination.ids import new_id
 from core.database.prepared import Select, Slot, Update, insert
@@ -18,6 +19,7 @@ from planning.notices import told
 from planning.schemas import CycleEntry, HistoryDocument, IssueEntry, PlanDocument, StateFile, TaskEntry, TasksDocument
 
 T = TypeVar("T")
+DEEPER, BESIDE_VALUES = 8, 1_000  # bytes: a line's indentation in a file, and the rest of an entry
 AT_ONCE = 50  # entries of a foreign file that a transaction applies: every writer waits for it
 
 ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
@@ -129,13 +131,22 @@ def _tasks_text(workspace_id: str) -> bytes | None:
 
 def _history_text(workspace_id: str) -> bytes | None:
     documents = Cycle.objects.listed().filter(workspace_id=workspace_id).order_by("position", "pk")
-    cycles = ["    " + document.replace("\n", "\n    ") for document in documents.values_list("document", flat=True)]
+    cycles = [_indented(document) for document in documents.values_list("document", flat=True)]
     return ('{\n  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode() if cycles else None
+
+
+def _indented(document: str) -> str:
+    return "    " + document.replace("\n", "\n    ")
+
+
+def cycle_length(cycle: Cycle) -> int:
+    """The bytes by which a cycle lengthens the history."""
+    return len(_indented(cycle.document).encode()) + len(",\n")
 
 
 def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cycle:
     """The row of a cycle, not yet saved; without a position, history.json does not have it."""
-    document = json.dumps(entry, indent=2, ensure_ascii=False)
+    document = schemas.text_of(entry).decode().rstrip()
     plan = entry["plan"]
     return Cycle(
         workspace_id=workspace_id,
@@ -147,8 +158,14 @@ def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cyc
         topic=plan["topic"] if plan else None,
         task_count=len(entry["tasks"]),
         document=document,
-        words=json.dumps(entry, ensure_ascii=False, separators=(",", ":")).lower(),
+        words=to_json(entry).decode().lower(),
     )
+
+
+def length(*values: Any) -> int:
+    """The bytes by which an entry with these values lengthens a file at most."""
+    text = schemas.text_of(values)
+    return len(text) + DEEPER * text.count(b"\n") + BESIDE_VALUES
 
 
 def _digest(document: str) -> str:

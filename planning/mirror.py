@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import logging
 import platform
-from collections.abc import Iterator, Mapping
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from coordination.services import workspaces
 from coordination.services.workspaces import Place
@@ -27,11 +29,13 @@ from core.operations.errors import Code, NexusError
 from planning import directory, schemas
 from planning.directory import PATIENCE_SECONDS, Directory
 from planning.documents import KEPT_FILES, Kept, TakeIn
+from planning.errors import PlanningCode
 from planning.models import MirroredFile
 
 log = logging.getLogger(__name__)
 
-KEPT = 16  # of our latest texts are known again
+CHANGE = "~"  # begins what stands last in `ours` for a change of the rows that no file has yet
+TRIES = 5  # to write a file that handoffs change meanwhile
 BESIDE_BYTES = 256 << 10  # of a foreign file that a handoff's call takes in
 BESIDE_PATIENCE = 0.2  # seconds that a handoff's call waits for the files of its task
 
@@ -54,6 +58,8 @@ class Change:
     place: Place
     moment: datetime
     directory: Directory
+    adds: Counter[str] = field(default_factory=Counter)  # by file, the bytes by which the call lengthens it at most
+    took_in: bool = False  # what others wrote was taken in with it
     archived: bool = False  # history.json is to be written anew
     remove: list[str] = field(default_factory=list)  # files that end with the cycle
 
@@ -63,9 +69,10 @@ def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Chang
     """A writing transaction over the rows of one project's plan; its files are what the rows say at the end.
 
     What others wrote into the files is taken in first, in short transactions of its own: until the last of them, who
-    asks for the plan waits for the directory's lock, and the file counts as foreign. Raises STATE_FILE_INVALID,
-    STATE_UNAVAILABLE, CONTENT_TOO_LARGE for a file that would be larger than what is read, STATE_BUSY after `patience`
-    seconds, with nothing of the caller's changed.
+    asks for the plan waits for the directory's lock, and the file counts as foreign. The files are made after the
+    commit, so that no other writer waits for megabytes of text. Raises STATE_FILE_INVALID, STATE_UNAVAILABLE,
+    CONTENT_TOO_LARGE for a file that would be larger than what is read, STATE_BUSY after `patience` seconds, with
+    nothing of the caller's changed.
     """
     with Directory(place.root) as directory, directory.locked(patience):
         crashed = directory.interrupted
@@ -76,25 +83,25 @@ def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Chang
         committing = False
         try:
             with write():
-                change = Change(place, now(), directory)
+                change = Change(place, now(), directory, took_in=bool(look.foreign))
                 workspaces.ensure(place, change.moment)
                 look.finish(change.moment)
                 yield change
-                texts = look.rendered(change)
+                look.leave_behind(change)
                 committing = True  # from here on the rows may have changed, whatever is raised
         except BaseException:
             if not (crashed or committing):
                 directory.done()
             raise
         try:
-            for path, text in texts.items():
+            for path, text in _rendered(place, look.behind).items():
                 if look.is_unchanged(path):  # else the next call takes in what was written meanwhile
                     _bring(directory, path, text)
             for path in change.remove:
                 directory.remove(path)
             directory.done()
-        except NexusError as error:  # it is committed, and an error would have it done twice: the next call heals
-            log.warning("the files of a plan fell behind: %s", error.message)
+        except (NexusError, DatabaseError) as error:  # the change is committed: the next call heals
+            log.warning("the files of a plan fell behind: %s", error)
 
 
 def take_in(place: Place, patience: float = PATIENCE_SECONDS) -> None:
@@ -128,13 +135,16 @@ def take_in_beside(place: Place) -> None:
         log.info("the files of a plan are taken in with its next call: %s", error.message)
 
 
+def revision(place: Place) -> dict[str, list[str]]:
+    """What a change of the plan or its tasks changes, be it a handoff's, once a call has written their files."""
+    return {path: row.ours for path, row in _rows(place.workspace_id).items()}
+
+
 def follow(place: Place) -> None:
     """Inside a transaction that changed tasks without the files: these follow once it is committed."""
     row = _rows(place.workspace_id).get(schemas.TASKS.path)
     if row is not None:  # else nothing was written here yet, and the first call writes it all
-        text = FILES[schemas.TASKS.path].text(place.workspace_id)
-        first, later = row.ours[:2], row.ours[2:]  # what may be on the disk is among the first until a call sees it
-        _keep_ours(row=row.pk, ours=[*first, *[*later, _digest(text)][-KEPT:]], behind=True)
+        _leave_behind(place.workspace_id, row.name, row, _digests(row))
         transaction.on_commit(partial(_follow, place))
 
 
@@ -142,15 +152,13 @@ def _follow(place: Place) -> None:
     path = schemas.TASKS.path
     try:
         with Directory(place.root) as directory, directory.locked(BESIDE_PATIENCE):
-            row = _rows(place.workspace_id).get(path)
-            if row is None or directory.digest(path) not in row.ours:
-                return  # somebody else wrote it: the next call takes that in
-            text = FILES[path].text(place.workspace_id)
-            _bring(directory, path, text)
-            with write():
-                row = _rows(place.workspace_id)[path]
-                later = row.ours[row.ours.index(_digest(text)) :]
-                _keep_ours(row=row.pk, ours=later, behind=len(later) > 1)
+            row, found = _rows(place.workspace_id).get(path), directory.digest(path)
+            if row is None or not row.behind or found not in row.ours or directory.interrupted:
+                return  # it was written meanwhile, or the next call takes in what somebody else wrote
+            directory.begin()
+            for text in _rendered(place, {path: found}).values():
+                _bring(directory, path, text)
+            directory.done()
     except Exception as error:  # the handoff is committed
         log.info("the files of a plan follow with the next call: %s", error)
 
@@ -165,6 +173,7 @@ class _Look:
     digests: dict[str, str] = field(default_factory=dict)  # by path, of those that were read
     foreign: dict[str, TakeIn] = field(default_factory=dict)  # by path, how it is taken in
     strange: list[str] = field(default_factory=list)  # the paths of what is not known as ours
+    behind: dict[str, str] = field(default_factory=dict)  # by path, the digest of a file that is not what the rows say
 
     def __post_init__(self) -> None:
         rows = _rows(self.place.workspace_id)
@@ -231,9 +240,8 @@ class _Look:
         """Whether a file is still as it was read."""
         return path not in self.digests or self.directory.digest(path) == self.digests[path]
 
-    def rendered(self, change: Change) -> dict[str, bytes | None]:
-        """Inside the transaction: by path, the text of each file that is not what the rows say, noted as ours."""
-        texts: dict[str, bytes | None] = {}
+    def leave_behind(self, change: Change) -> None:
+        """Inside the transaction: note which files it leaves behind the rows. Raises CONTENT_TOO_LARGE."""
         rows = _rows(self.place.workspace_id)
         for path, kept in FILES.items():
             if path not in self.digests and not change.archived:
@@ -242,28 +250,18 @@ class _Look:
             known = row is not None and found == _newest(row)
             if kept.stamped and known and not change.archived and path not in self.foreign:
                 continue  # many megabytes, and nothing new
-            text = kept.text(self.place.workspace_id)
-            digest = _digest(text)
-            if text is None and found and kept.stamped:
-                digest = found  # the history is never removed, be it empty
-            elif digest != found:
-                self._check_size(path, text)
-                texts[path] = text
-            ours = list(dict.fromkeys([_newest(row) if found is None else found, digest]))
-            if row is None:
-                insert(MirroredFile(workspace_id=self.place.workspace_id, machine=machine(), name=path, ours=ours))
-            elif row.ours != ours or row.behind:
-                _keep_ours(row=row.pk, ours=ours, behind=False)
-        return texts
+            self._check_size(path, change.adds[path])
+            self.behind[path] = _newest(row) if found is None else found
+            _leave_behind(self.place.workspace_id, path, row, [self.behind[path]])
 
-    def _check_size(self, path: str, text: bytes | None) -> None:
-        """Raises CONTENT_TOO_LARGE for a file that nobody could read back. One that is too large already may shrink."""
-        size = len(text or b"")
-        if size > _most_bytes() and size >= self.directory.size(path):
+    def _check_size(self, path: str, more: int) -> None:
+        """Raises CONTENT_TOO_LARGE for a file that nobody could read back."""
+        size = self.directory.size(path) + more
+        if more > 0 and size > _most_bytes():
             raise NexusError(
                 Code.CONTENT_TOO_LARGE,
-                f".nexus/{path} would have {_mib(size)}, and {_mib(_most_bytes())} are taken. Nothing was changed. "
-                f"{MAKE_ROOM[path]}",
+                f".nexus/{path} would have up to {_mib(size)}, and {_mib(_most_bytes())} are taken. Nothing was "
+                f"changed. {MAKE_ROOM[path]}",
                 {"file": f".nexus/{path}", "bytes": size, "max_bytes": _most_bytes()},
             )
 
@@ -284,6 +282,42 @@ def _mib(size: int) -> str:
 
 def _rows(workspace_id: str) -> dict[str, MirroredFile]:
     return {row.name: row for row in _mirrored(workspace_id=workspace_id, machine=machine())}
+
+
+def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digests: Sequence[str]) -> None:
+    """Inside a transaction that changes the rows: the file has one of these texts of ours, until it is written anew."""
+    ours = [*digests, f"{CHANGE}{secrets.token_hex(8)}"]
+    if row is None:
+        insert(MirroredFile(workspace_id=workspace_id, machine=machine(), name=path, ours=ours, behind=True))
+    else:
+        _keep_ours(row=row.pk, ours=ours, behind=True)
+
+
+def _rendered(place: Place, behind: Mapping[str, str]) -> dict[str, bytes | None]:
+    """The texts of files that are behind, of those that differ from the file's digest; all are noted as ours.
+
+    They are made outside of any transaction, and again where a handoff changed the rows meanwhile. Raises STATE_BUSY
+    where that happens time after time.
+    """
+    for _ in range(TRIES):
+        before = {path: row.ours for path, row in _rows(place.workspace_id).items() if path in behind}
+        texts = {path: FILES[path].text(place.workspace_id) for path in behind}
+        digests = {path: _digest(text) for path, text in texts.items()}
+        for path, found in behind.items():
+            if texts[path] is None and found and FILES[path].stamped:
+                digests[path] = found  # the history is never removed, be it empty
+        with write():
+            rows = _rows(place.workspace_id)
+            if {path: row.ours for path, row in rows.items() if path in behind} == before:
+                for path in before:
+                    ours = list(dict.fromkeys([behind[path], digests[path]]))
+                    _keep_ours(row=rows[path].pk, ours=ours, behind=False)
+                return {path: text for path, text in texts.items() if digests[path] != behind[path]}
+    raise NexusError(PlanningCode.STATE_BUSY, "Handoffs change the tasks faster than their file can be written.")
+
+
+def _digests(row: MirroredFile) -> list[str]:
+    return [each for each in row.ours if not each.startswith(CHANGE)]
 
 
 def _newest(row: MirroredFile | None) -> str:

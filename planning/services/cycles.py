@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple, cast
 
-from django.db.models import Max
+from django.db.models import Count, Max
 
 from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
+from coordination.services.workspaces import Place
 from core.clock import iso_milliseconds, now
 from core.database import write
 from core.limits import within_limit
-from core.operations.errors import NexusError
-from planning import documents
+from core.operations.errors import Code, NexusError
+from planning import documents, mirror
 from planning.branch import branch_of
 from planning.directory import ARTIFACTS, EDITS, REOPENED, Directory
 from planning.edits import counts as edits_of
+from planning.errors import PlanningCode
 from planning.mirror import Change
 from planning.models import Board, Cycle, Plan, Task
 from planning.notices import told
-from planning.schemas import CycleEntry
+from planning.schemas import HISTORY, MOST_CYCLES, CycleEntry, PlanDocument
 from planning.services.changes import Actor, changing
 
 LOOP = 3  # edits of one file in a cycle
+TRIES = 3  # to archive what others change meanwhile
 
 
 class Closed(NamedTuple):
@@ -37,43 +41,86 @@ class Closed(NamedTuple):
     looped: bool
 
 
+class _Changed(Exception):
+    """Plan or tasks are not what they were when the cycle was made of them."""
+
+
 def close(*, project_root: str, by: Actor) -> Closed:
-    """Put plan and tasks into the history, and remove their files. Raises what every change does."""
-    with changing(project_root, by) as change:
-        workspace_id = change.place.workspace_id
-        plan, tasks = documents.plan_document(workspace_id), documents.tasks_document(workspace_id)
-        edits = None
-        with suppress(NexusError):  # it may be too large, or a link: it goes with the cycle, and holds up no end of it
-            edits = change.directory.read(EDITS)
-        deleted = [name for name, there in (("plan.json", plan), ("tasks.json", tasks)) if there is not None]
-        deleted += [path.rpartition("/")[2] for path in (EDITS, REOPENED) if change.directory.stamp(path)]
-        cycle = archive(change, {"plan": plan, "tasks": tasks["tasks"] if tasks else []})
-        Plan.objects.filter(pk=workspace_id).delete()
-        Board.objects.filter(pk=workspace_id).delete()
-        Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
-        total = Cycle.objects.listed().filter(workspace_id=workspace_id).count()
-        told(
-            workspace_id,
-            "cycle.closed",
-            by.name,
-            change.moment,
-            cycle=cycle["completed_at"],
-            topic=plan["topic"][:200] if plan else None,
-            tasks=len(cycle["tasks"]),
-        )
-        change.remove += [EDITS, REOPENED]
-    return Closed(cycle, tasks["goal"] if tasks else "", deleted, total, _looped(edits))
+    """Put plan and tasks into the history, and remove their files. Raises what every change does.
+
+    The cycle is made before the transaction, where no other writer waits for megabytes of text.
+    """
+    place = workspaces.locate(project_root)
+    for _ in range(TRIES):
+        mirror.take_in(place)
+        revision = mirror.revision(place)
+        plan, tasks = documents.plan_document(place.workspace_id), documents.tasks_document(place.workspace_id)
+        made = _made(place, now(), {"plan": plan, "tasks": tasks["tasks"] if tasks else []})
+        with suppress(_Changed), changing(project_root, by) as change:
+            if change.took_in or mirror.revision(place) != revision:
+                raise _Changed
+            return _close(change, made, tasks["goal"] if tasks else "", by)
+    raise NexusError(
+        PlanningCode.STATE_BUSY,
+        "Others change the tasks while the cycle is closed; send the same call again in a moment.",
+        {"retryable": True},
+    )
 
 
-def archive(change: Change, what: Mapping[str, Any]) -> CycleEntry:
-    """Inside a change: put `what` (`plan` and `tasks`) at the end of the history; the cycle as its file has it."""
-    ended = {"completed_at": iso_milliseconds(change.moment), "branch": branch_of(change.place.root)}
+def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor) -> Closed:
+    workspace_id, (entry, cycle) = change.place.workspace_id, made
+    edits = None
+    with suppress(NexusError):  # it may be too large, or a link: it goes with the cycle, and holds up no end of it
+        edits = change.directory.read(EDITS)
+    there = {"plan.json": entry["plan"] is not None, "tasks.json": documents.open_board(workspace_id) is not None}
+    deleted = [name for name, is_there in there.items() if is_there]
+    deleted += [path.rpartition("/")[2] for path in (EDITS, REOPENED) if change.directory.stamp(path)]
+    total = _archive(change, cycle)
+    Plan.objects.filter(pk=workspace_id).delete()
+    Board.objects.filter(pk=workspace_id).delete()
+    Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
+    told(
+        workspace_id,
+        "cycle.closed",
+        by.name,
+        change.moment,
+        cycle=entry["completed_at"],
+        topic=entry["plan"]["topic"][:200] if entry["plan"] else None,
+        tasks=len(entry["tasks"]),
+    )
+    change.remove += [EDITS, REOPENED]
+    return Closed(entry, goal, deleted, total, _looped(edits))
+
+
+def archive_plan(change: Change, plan: PlanDocument) -> None:
+    """Inside a change: put a plan without tasks at the end of the history."""
+    _, cycle = _made(change.place, change.moment, {"plan": plan, "tasks": []})
+    _archive(change, cycle)
+
+
+def _made(place: Place, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
+    """A cycle of `what` (`plan` and `tasks`), as its file has it and as its row."""
+    ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(place.root)}
     entry = cast(CycleEntry, {**ended, **what})
+    return entry, documents.cycle_row(place.workspace_id, entry, None)
+
+
+def _archive(change: Change, cycle: Cycle) -> int:
+    """Inside a change: put a cycle at the end of the history; how many that has then. Raises CONTENT_TOO_LARGE."""
     listed = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
-    last = listed.aggregate(last=Max("position"))["last"] or 0
-    documents.cycle_row(change.place.workspace_id, entry, last + 1).save()
+    last, total = listed.aggregate(last=Max("position"), total=Count("pk")).values()
+    if total >= MOST_CYCLES:
+        raise NexusError(
+            Code.CONTENT_TOO_LARGE,
+            f".nexus/{HISTORY.path} has {total} cycles, and {MOST_CYCLES} are taken. Nothing was changed. "
+            f"{mirror.MAKE_ROOM[HISTORY.path]}",
+            {"file": f".nexus/{HISTORY.path}", "cycles": total, "max_cycles": MOST_CYCLES},
+        )
+    cycle.position = (last or 0) + 1
+    cycle.save()
     change.archived = True
-    return entry
+    change.adds[HISTORY.path] += documents.cycle_length(cycle)
+    return int(total) + 1
 
 
 def _looped(edits: bytes | None) -> bool:

@@ -12,11 +12,12 @@ from core.database.prepared import Select, Slot, Update
 from core.limits import json_within_limit, within_limit
 from core.operations.errors import Code, NexusError, invalid
 from planning import documents
+from planning.mirror import Change
 from planning.models import Cycle, Issue, IssueStatus, Plan
 from planning.notices import told
-from planning.schemas import MOST_ISSUES
+from planning.schemas import MOST_ISSUES, PLAN
 from planning.services.changes import Actor, changing
-from planning.services.cycles import archive
+from planning.services.cycles import archive_plan
 
 DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
 
@@ -37,9 +38,12 @@ def start(
     """
     json_within_limit([topic, research_summary, *issues], "issues")
     with changing(project_root, by) as change:
+        change.adds[PLAN.path] += documents.length(
+            topic, research_summary, [{"id": 0, "title": title, "status": "pending"} for title in issues]
+        )
         former = documents.plan_document(change.place.workspace_id)
         if former is not None:
-            archive(change, {"plan": former, "tasks": []})
+            archive_plan(change, former)
             Plan.objects.filter(pk=change.place.workspace_id).delete()
         highest = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
         plan = Plan.objects.create(
@@ -65,11 +69,12 @@ def update(*, project_root: str, action: str, issue_id: int | None, title: str |
     """
     within_limit(title, "title")
     with changing(project_root, by) as change:
+        change.adds[PLAN.path] += documents.length(title) if action in ("add", "edit") else 0
         plan = _active(change.place)
         if action == "add":
             issue = _add_issue(plan, title)
         elif action in ("remove", "reopen", "edit"):
-            issue = _changed_issue(plan, action, issue_id, title)
+            issue = _changed_issue(change, plan, action, issue_id, title)
         else:
             raise invalid("Unknown action", field="action")
         what = "plan.reopened" if action == "reopen" else "plan.updated"
@@ -101,6 +106,7 @@ def decide(
     """
     json_within_limit([summary, how_agents, how_summary, how_agent_ids], "summary")
     with changing(project_root, by) as change:
+        change.adds[PLAN.path] += documents.length(summary, how_agents, how_summary, how_agent_ids)
         plan = _active(change.place)
         issue = _issue(plan, issue_id)
         issue.status, issue.decision = IssueStatus.DECIDED, summary
@@ -149,7 +155,7 @@ def _add_issue(plan: Plan, title: str | None) -> Issue:
     return issue
 
 
-def _changed_issue(plan: Plan, action: str, issue_id: int | None, title: str | None) -> Issue:
+def _changed_issue(change: Change, plan: Plan, action: str, issue_id: int | None, title: str | None) -> Issue:
     if action == "edit" and (issue_id is None or not title):
         raise invalid("issue_id and title are required for edit", field="title" if issue_id is not None else "issue_id")
     if issue_id is None:
@@ -159,6 +165,7 @@ def _changed_issue(plan: Plan, action: str, issue_id: int | None, title: str | N
         plan.issues.filter(number=issue.number).delete()
     elif action == "edit":
         assert title is not None
+        change.adds[PLAN.path] -= documents.length(issue.title)
         issue.title = title
         issue.save(update_fields=["title"])
     else:

@@ -15,7 +15,7 @@ from core.operations.errors import Code, NexusError, invalid
 from planning import documents, mirror, notices, rules, selectors
 from planning.models import Board, Task, TaskStatus
 from planning.notices import told
-from planning.schemas import MOST_TASKS
+from planning.schemas import MOST_TASKS, TASKS
 from planning.services.changes import Actor, changing
 
 _highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
@@ -59,6 +59,7 @@ def add(
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
         (number,) = _highest.first(workspace_id=workspace_id) or (0,)
         (last,) = _last.first(workspace_id=workspace_id) or (0,)
+        change.adds[TASKS.path] += documents.length(new._asdict(), goal, decisions)
         task = Task(
             task_key=new_id("tsk"),
             workspace_id=workspace_id,
@@ -115,6 +116,8 @@ def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor)
         if changed:
             news = bool({"owner", "owner_agent_id"} & set(changed))  # to whom it goes now
             news = news or not selectors.ready_among([task])
+            former = {name: getattr(task, name) for name in changed}
+            change.adds[TASKS.path] += documents.length(given) - documents.length(former)
             for name in changed:
                 setattr(task, name, given[name])
             task.updated_at = change.moment

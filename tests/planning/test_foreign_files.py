@@ -192,10 +192,10 @@ def test_new_cycles_are_seen_all_at_once(nexus: Project, after_each: Any) -> Non
     after_each(lambda number: seen.append((Cycle.objects.count(), Cycle.objects.listed().count())))
     nexus.write("history.json", {"cycles": [cycle(number) for number in range(1, MANY)]})
     assert nexus.call("history_search")["total"] == MANY - 1
-    assert len(seen) > 4 and [listed for _, listed in seen[:-1]] == [5] * (len(seen) - 1)
+    assert len(seen) > 4 and [listed for _, listed in seen[:-2]] == [5] * (len(seen) - 2)
     rows = [rows for rows, _ in seen]
     assert max(after - before for before, after in pairwise(rows)) <= documents.AT_ONCE
-    assert seen[-1] == (MANY, MANY - 1)
+    assert seen[-2:] == [(MANY, MANY - 1)] * 2  # the last one notes the file
 
 
 @pytest.mark.parametrize(
