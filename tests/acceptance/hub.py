@@ -41,9 +41,10 @@ class Hub:
         host, _, port = self.authority.rpartition(":")
         return host, int(port)
 
-    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """An operation over REST, as the operator of this machine; its data."""
-        envelope = httpx.post(f"{self.url}/api/v1/operations/{name}", json=arguments, timeout=START_SECONDS).json()
+    def call(self, name: str, toolset: str = "", /, **arguments: Any) -> dict[str, Any]:
+        """An operation over REST, of the toolset at that path, as the operator of this machine; its data."""
+        url = f"{self.url}/api/v1/{toolset}operations/{name}"
+        envelope = httpx.post(url, json=arguments, timeout=START_SECONDS).json()
         assert envelope["ok"], envelope
         data: dict[str, Any] = envelope["data"]
         return data

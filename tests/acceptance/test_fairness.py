@@ -1,18 +1,26 @@
-"""One key's many calls at once, against a real hub: others' are not behind them, and waits hold up nobody."""
+"""What one key or one round of upkeep costs a real hub, and that another key's calls go on meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.fairness import SLOW_GLOB
+from tests import warm
 from tests.acceptance.hub import START_SECONDS, Hub
+from tests.acceptance.processes import environment
 
 FLOOD = 400
+CALLS = 10  # of the other key, beside something large
+FOREIGN_TASKS = 5_000  # some 4 MB
+OLD_EVENTS = 50_000
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -20,12 +28,12 @@ async def connected(hub: Hub) -> Stream:
     return await asyncio.open_connection(*hub.address)
 
 
-async def call(hub: Hub, stream: Stream, key: str, name: str, /, **arguments: Any) -> int:
-    """One call over a connection of its own; the status of its answer."""
+async def call(hub: Hub, stream: Stream, key: str, name: str, toolset: str = "", /, **arguments: Any) -> int:
+    """One call over a connection of its own, of the toolset at that path; the status of its answer."""
     reader, writer = stream
     body = json.dumps(arguments).encode()
     head = (
-        f"POST /api/v1/operations/{name} HTTP/1.1\r\nHost: {hub.authority}\r\nx-api-key: {key}\r\n"
+        f"POST /api/v1/{toolset}operations/{name} HTTP/1.1\r\nHost: {hub.authority}\r\nx-api-key: {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     writer.write(head.encode() + body)
@@ -96,3 +104,93 @@ def test_parked_waits_leave_their_own_keys_calls_a_turn(hub: Hub, keys: tuple[st
         return Counter(await asyncio.gather(*waits))
 
     assert asyncio.run(play()) == {200: 100}
+
+
+def looked_into(hub: Hub) -> closing[sqlite3.Connection]:
+    """The hub's store, as somebody else opens it."""
+    return closing(sqlite3.connect(hub.home / "nexus.db", timeout=START_SECONDS, isolation_level=None))
+
+
+async def send(hub: Hub, key: str, project: Path) -> None:
+    """A read and a write of the other key's."""
+    assert await call(hub, await connected(hub), key, "inbox_peek", agent_id="other") == 200
+    letter = {"project_root": str(project), "from_agent_id": "other", "subject": "s", "body": "b"}
+    target = {"strategy": "direct", "agent_id": "other"}
+    assert await call(hub, await connected(hub), key, "message_create", **letter, target=target) == 200
+
+
+def test_slow_globs_that_wait_hold_up_nobody(hub: Hub, keys: tuple[str, str], tmp_path: Path) -> None:
+    here = {"project_root": str(tmp_path)}
+    far = ["/".join(["a" * 40 + "b"] * 5) + f"/{number}" for number in range(50)]
+    hub.key("holding")
+    hub.call("files_reserve", "files/", **here, agent_id="holding", paths=[*far, "/".join(["aaaa"] * 12)])
+    wanted = {**here, "agent_id": "flooding", "paths": [SLOW_GLOB], "timeout_seconds": 30}
+
+    async def play() -> None:
+        attack = [
+            asyncio.ensure_future(call(hub, await connected(hub), keys[0], "files_reserve", "files/", **wanted))
+            for _ in range(8)
+        ]
+        await asyncio.sleep(0)  # each is sent
+        for _ in range(CALLS):
+            await send(hub, keys[1], tmp_path)
+        assert not any(each.done() for each in attack)
+        await asyncio.to_thread(hub.call, "files_release", "files/", **here, agent_id="holding")
+        # Where the other's calls had waited for the globs, the time of these were over, and they refused.
+        assert set(await asyncio.gather(*attack)) == {200}
+
+    asyncio.run(play())
+
+
+def test_a_large_foreign_plan_holds_up_nobody(hub: Hub, keys: tuple[str, str], tmp_path: Path) -> None:
+    task = {"title": "t", "context": "y" * 600, "status": "pending", "deps": []}
+    tasks = [{"id": number, **task} for number in range(1, FOREIGN_TASKS + 1)]
+    file = tmp_path / ".nexus/state/tasks.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"goal": "", "decisions": [], "tasks": tasks}))
+
+    async def play(store: sqlite3.Connection) -> int:
+        """How many of the other's calls ended while the tasks were applied."""
+
+        def applied() -> int:
+            return int(store.execute("SELECT count(*) FROM plan_tasks").fetchone()[0])
+
+        attack = asyncio.ensure_future(
+            call(hub, await connected(hub), keys[0], "task_list", "planning/", project_root=str(tmp_path))
+        )
+        meanwhile = 0
+        while not attack.done():
+            before = applied()
+            await send(hub, keys[1], tmp_path)
+            meanwhile += before > 0 and applied() < FOREIGN_TASKS
+        assert attack.result() == 200
+        return meanwhile
+
+    with looked_into(hub) as store:
+        assert asyncio.run(play(store)) >= CALLS
+
+
+def test_a_round_of_retention_holds_up_nobody(hub: Hub, keys: tuple[str, str], tmp_path: Path) -> None:
+    async def play(store: sqlite3.Connection) -> int:
+        """How many of the other's calls ended while events were pruned."""
+
+        def left() -> int:
+            return int(store.execute("SELECT count(*) FROM events WHERE created_at < '2021-01-01'").fetchone()[0])
+
+        pruning = warm.Process(["prune", "--events-keep-days", "0"], environment(hub.home))
+        meanwhile = 0
+        while (before := left()) > 0:
+            await send(hub, keys[1], tmp_path)
+            meanwhile += before < OLD_EVENTS and left() > 0
+        assert await asyncio.to_thread(pruning.wait, START_SECONDS) == 0
+        return meanwhile
+
+    asyncio.run(send(hub, keys[1], tmp_path))
+    with looked_into(hub) as store:
+        columns = [row[1] for row in store.execute("PRAGMA table_info(events)")]
+        rest = ", ".join(f'"{name}"' for name in columns if name not in ("event_id", "created_at"))
+        store.execute(
+            f"INSERT INTO events ({rest}, created_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+            f"WHERE i < {OLD_EVENTS}) SELECT {rest}, '2020-01-01 00:00:00' FROM n, (SELECT * FROM events LIMIT 1)"
+        )
+        assert asyncio.run(play(store)) >= CALLS
