@@ -6,11 +6,15 @@ python -m benchmarks.years --only inbox_count  # what has that in its name
 python -m benchmarks.years --quick --json
 python -m benchmarks.years --table-sizes       # bytes by table and index as well, for each message
 python -m benchmarks.years --home DIR          # keep both stores there; what is filled already is measured as it is
+python -m benchmarks.years --fail              # exit code 1 where something grew that may not: before a release
 
 The full store has, times `--scale`: 500,000 messages of which one agent got a fifth, 2,000,000 events, 20,000 handoffs,
 5,000 planned tasks, 200,000 posts, 5,000 reservations of files and 1,000 agents; the other a hundredth of that. Each is
 served by a process of its own (`benchmarks.years_store`), and both are asked in turn: what else the machine does slows
 them alike. A line is the median CPU time of a call in either store, and how many times one is the other.
+
+At the end stands what looks at a whole store, which takes time in proportion, and the prune of a month in a copy of the
+full store, with its longest transaction (wall time, flushes of the disk among it): all other writers wait for that.
 """
 
 from __future__ import annotations
@@ -32,6 +36,12 @@ from benchmarks.stdio import ROOT
 LONG_ID = re.compile(r"[0-9a-f]{32,}")
 SCALE, SMALL = 0.2, 0.01
 GROWN = 2.0  # times what it takes in the small store
+MONTH_DAYS = 30
+UPKEEP = "upkeep"  # the name for --only
+MAY_GROW = {  # calls whose answer is longer in the full store, and why
+    "a batch of retention: events": "the small store soon has less than a batch that is old",
+    "a batch of retention: read_deliveries": "the same",
+}
 NOTHING_MS = 1.0  # what takes no longer in the large store cannot have grown much
 
 
@@ -43,6 +53,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="where the stores are kept; else they are thrown away")
     parser.add_argument("--table-sizes", action="store_true", help="print bytes by table and index as well")
     parser.add_argument("--quick", action="store_true", help="fewer calls and small stores, to see that it works")
+    parser.add_argument("--fail", action="store_true", help="exit code 1 where something grew that may not")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if options.quick:
@@ -50,6 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
         figures = measure(options.home or Path(scratch), options)
     print(json.dumps(figures, indent=2) if options.json else table(figures))
+    sys.exit(options.fail and bool(figures["failed"]))
 
 
 def measure(home: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -70,9 +82,25 @@ def measure(home: Path, options: argparse.Namespace) -> dict[str, Any]:
         figures: dict[str, Any] = {"filled": filled, "calls": calls}
         if options.table_sizes:
             figures["bytes"] = full.ask(bytes=True)
+        if options.only in UPKEEP:
+            figures |= upkeep(full, small, options.scale)
     figures["calls"] = dict(sorted(calls.items(), key=lambda item: -item[1]["ratio"]))
     figures["grown"] = [name for name, each in figures["calls"].items() if has_grown(each)]
+    figures["failed"] = [name for name in figures["grown"] if name not in MAY_GROW]
     return figures
+
+
+def upkeep(full: Served, small: Served, scale: float) -> dict[str, Any]:
+    """The seconds that what looks at a whole store takes in both, and how the prune of a month went."""
+    with tempfile.TemporaryDirectory(prefix="nexus-bench-", dir=full.home.parent) as scratch:
+        copied = Path(scratch) / "copy"
+        took = full.ask(upkeep=str(copied)), small.ask(upkeep=str(Path(scratch) / "small"))
+        with Served(copied, scale) as copy:
+            copy.hear()
+            return {
+                "upkeep": {name: [each[name] for each in took] for name in took[0]},
+                "prune": copy.ask(prune=MONTH_DAYS),
+            }
 
 
 def has_grown(times: dict[str, float]) -> bool:
@@ -88,6 +116,12 @@ def table(figures: dict[str, Any]) -> str:
         mark = "*" if has_grown(each) else " "
         lines.append(f"{each['ratio']:7.1f}{mark}{each['full']:9.2f} {each['small']:9.2f}  {name}")
     lines.append(f"{len(figures['grown'])} of {len(figures['calls'])} take over {GROWN} times as long (*)")
+    for name, (full, small) in figures.get("upkeep", {}).items():
+        lines.append(f"{name}: {full:.1f} s, in the small store {small:.1f} s")
+    if pruned := figures.get("prune"):
+        lines.append(f"prune of a month: {pruned['rows']} rows in {pruned['seconds']:.0f} s")
+        lines.append(f"prune, longest transaction: {pruned['longest_ms']:.0f} ms")
+    lines += [f"{name} grew, and its answer did not" for name in figures["failed"]]
     return "\n".join(lines)
 
 
@@ -96,6 +130,7 @@ class Served:
 
     def __init__(self, home: Path, scale: float) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.home = home
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.years_store", str(home), str(scale)],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

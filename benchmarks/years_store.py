@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +41,22 @@ def main() -> None:
     with redirect_stdout(sys.stderr):
         store().prepare()
         known = filled(home, scale)
-        calls = list(Calls(home, known).by_name().items())
+
+        @cache
+        def calls() -> list[tuple[str, Call]]:
+            return list(Calls(home, known).by_name().items())
+
+        answer: dict[str, Callable[[Any], Any]] = {
+            "calls": lambda _: [name for name, _ in calls()],
+            "call": lambda number: taken(*calls()[number]),
+            "bytes": lambda _: bytes_used(),
+            "upkeep": lambda copied: upkeep(home, Path(copied)),
+            "prune": lambda days: prune(days),
+        }
         print(json.dumps(known["counts"]), file=answers, flush=True)
         for line in sys.stdin:
-            asked = json.loads(line)
-            if "call" in asked:
-                print(json.dumps(taken(*calls[asked["call"]])), file=answers, flush=True)
-            else:
-                names = [name for name, _ in calls]
-                print(json.dumps(names if "calls" in asked else bytes_used()), file=answers, flush=True)
+            [(asked, of)] = json.loads(line).items()
+            print(json.dumps(answer[asked](of)), file=answers, flush=True)
 
 
 def taken(name: str, call: Call) -> float | None:
@@ -138,6 +147,44 @@ def bytes_used() -> dict[str, int]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, sum(pgsize) FROM dbstat WHERE aggregate GROUP BY name ORDER BY 2 DESC")
         return dict(cursor.fetchall())
+
+
+def upkeep(home: Path, copied: Path) -> dict[str, float]:
+    """The seconds that looking at the whole store takes; the backup becomes the store of another home, `copied`."""
+    from core.config import CoreSettings
+    from maintenance import backup, doctor
+
+    config = CoreSettings.current()
+    shutil.copytree(home, copied, ignore=shutil.ignore_patterns("nexus.db*"))
+    copied.chmod(0o700)
+    return {
+        "doctor": seconds(lambda: doctor.examine(config)),
+        "doctor --quick": seconds(lambda: doctor.examine(config, quick=True)),
+        "backup": seconds(lambda: backup.back_up(config.database, copied / "nexus.db")),
+    }
+
+
+def seconds(act: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
+
+
+def prune(days: int) -> dict[str, float]:
+    """Delete so many days at the beginning, as `nexus prune` does: rows, seconds, ms of the longest transaction."""
+    from coordination.models import Event
+    from maintenance import retention
+    from maintenance.management.commands.prune import BATCHES_A_CALL
+
+    first = Event.objects.order_by("event_id")[0].created_at
+    keep_days = dict.fromkeys(("events", "read_deliveries"), (datetime.now(UTC) - first).days - days)
+    rows, began = 0, time.monotonic()
+    while gone := sum(
+        lane.deleted for lane in retention.prune(keep_days=keep_days, max_batches=BATCHES_A_CALL).values()
+    ):
+        rows += gone
+    longest = max(pace.longest for pace in retention.paces.values())
+    return {"rows": rows, "seconds": time.monotonic() - began, "longest_ms": 1000 * longest}
 
 
 class Calls:
