@@ -14,7 +14,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/to
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: serve demo test types suite postgres long clean
+.PHONY: serve demo test types suite postgres long release-check clean
 
 serve: $(RUN)
 	$(VENV)/bin/python manage.py serve $(if $(PORT),--port $(PORT))
@@ -45,6 +45,10 @@ postgres:
 # What the suite plays in part, whole: soaks, examples of property-based tests, the crawl of all pages. Takes minutes.
 long: $(DEV)
 	$(VENV)/bin/pytest $(IN_PARALLEL) -m 'long or hypothesis' --hypothesis-profile=whole
+
+# What stands between a green suite and a release (docs/how-to/release.md). Takes an hour or so, on a quiet machine.
+release-check: test long
+	$(VENV)/bin/python -m benchmarks.years --fail
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
