@@ -108,8 +108,10 @@ def may_write(permissions: Permissions, path: str) -> bool:
 
 
 def is_gits(path: str, write_paths: Iterable[str]) -> bool:
-    """Whether a path lies in a `.git` that no write path names: what is written there, git may run."""
-    return _in_git(path) and not any(_in_git(root) and within(path, (root,)) for root in write_paths)
+    """Whether a path lies in a `.git` that no write path names, or could make a directory a repository by itself, as a
+    file HEAD does: what is written there, git may run."""
+    makes_one = _in_git(path) or PurePath(path).name == "HEAD"
+    return makes_one and not any(_in_git(root) and within(path, (root,)) for root in write_paths)
 
 
 def opens_git(write_paths: Iterable[str]) -> list[str]:

@@ -18,6 +18,13 @@ SENTENCES = {
     ),
     "pool.held": Sentence("{pool_agent} is woken no more: its bound on {why}", "{count} agents woken no more"),
     "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),
+    "pool.repositories_set_aside": Sentence(
+        "{count} new git repositories where {pool_agent} writes were set aside", "new git repositories were set aside"
+    ),
+    "pool.repositories_unsafe": Sentence(
+        "Run no git where {pool_agent} writes before you looked for new repositories: {why}",
+        "{count} times new git repositories could not be set aside",
+    ),
     "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
     "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}", "{count} worktrees merged"),
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),

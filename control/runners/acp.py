@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from control import rules
 from control.models import Entry, Role, TurnStatus
-from control.runners import bus, confinement, processes, sandbox
+from control.runners import bus, confinement, new_repositories, processes, sandbox
 from control.runners.acp_client import PoolClient, storable
 from control.runners.acp_transport import BoundedLines
 from control.runners.base import Decision, RunnerFailed, Scene
@@ -81,7 +81,8 @@ async def take(runner: Acp, scene: Scene) -> Ended:
             secrets = Secrets(key, *(value for value in given if len(value) >= SHORTEST_SECRET))
             place = Place(runner, _hiding(secrets, scene), state.works, home, scratch)
             try:
-                ended = await _take(place, key)
+                async with new_repositories.watched(scene.agent):
+                    ended = await _take(place, key)
             except RunnerFailed as failed:
                 raise RunnerFailed(storable(secrets.struck(str(failed)))) from None
             return _hidden(secrets, ended)

@@ -3,6 +3,8 @@
 git runs what a `.git` says. So that the operator's next `git status` runs nothing that an agent chose, each `.git`
 below a write path is read-only in the agent's sandbox, unless a write path names it, and so are the files that the
 configuration leads git to. The directories above them are mounts, too, since a mount cannot be renamed.
+
+No mount keeps a program from making a new repository. control/runners/new_repositories.py looks for those.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from control import hidden, rules
 from control.rules import Permissions, within
@@ -22,10 +25,12 @@ from control.runners import sandbox
 from control.runners.base import RunnerFailed
 from control.worktrees import trees
 from control.worktrees.git import Git, GitFailed
+from core.processes import NEUTRAL, environment, run
 
-MOST_DIRECTORIES = 200_000  # below the write paths of an agent
+LOOK_SECONDS = 30  # that finding the repositories below an agent's write paths may take
+FOUND_BYTES = 4_000_000  # of their paths
 MOST_FIXED = 1_000  # of repositories and files
-BARE = frozenset(("HEAD", "objects", "refs"))  # what git takes for a repository without a work tree
+DOT_GIT, HEAD, COMMON = ".git", "HEAD", "commondir"
 KEPT_SECONDS = 10  # a look is good for the next commands of a turn
 CONFIG_BYTES = 2_000_000
 WORDS = re.compile(r"[^\s;&|()<>\"'`!]+")
@@ -41,12 +46,26 @@ git --git-dir="$DIRECTORY" ls-files --stage -z | grep -z '^160000 ' || true
 """
 
 
+class Identity(NamedTuple):
+    """What tells something on a disk from what takes its place later."""
+
+    device: int
+    inode: int
+    mode: int
+    target: list[int]  # device and inode of what a link leads to
+
+    def is_same(self, other: Identity | None) -> bool:
+        """Whether it is the same thing; its permissions may have changed."""
+        return other is not None and self._replace(mode=0) == other._replace(mode=0)
+
+
 @dataclass
 class Fixed:
     """What stays read-only below the write paths `roots`."""
 
     roots: Sequence[str]
     paths: set[str] = field(default_factory=set)
+    known: Mapping[str, Identity] = field(default_factory=dict)  # the repositories that were there, by path
 
     def mounts(self) -> dict[str, list[str]]:
         """Bubblewrap's words by place."""
@@ -62,17 +81,17 @@ class Fixed:
 _looks: dict[tuple[str, ...], tuple[float, Fixed]] = {}
 
 
-def fixed(permissions: Permissions, own: str | None) -> Fixed:
+def fixed(permissions: Permissions, own: str | None, *, anew: bool = False) -> Fixed:
     """What stays read-only for an agent, except in `own`, the worktree that is its own repository.
 
-    Raises RunnerFailed where that cannot be found out.
+    `anew`: as it is now, and not up to KEPT_SECONDS ago. Raises RunnerFailed where that cannot be found out.
     """
     opened = rules.opens_git(permissions.write_paths)
     mine = () if own is None else (own,)
     roots = [path for path in permissions.write_paths if path not in opened and not within(path, mine)]
     key = (*roots, "", *opened)
     at, found = _looks.get(key, (-float("inf"), Fixed(())))
-    if time.monotonic() - at > KEPT_SECONDS:
+    if anew or time.monotonic() - at > KEPT_SECONDS:
         found = _look(roots, opened)
         if len(_looks) > 100:
             _looks.clear()
@@ -87,21 +106,109 @@ def remove_placeholders(write_paths: Iterable[str]) -> None:
             os.rmdir(os.path.join(path, ".git"))  # noqa: PTH106  # fails for one that holds anything
 
 
+@dataclass(frozen=True)
+class Listed:
+    """What one look found, by path, with its identity; `cut`: there is more."""
+
+    repositories: dict[str, Identity]  # `.git` entries, and directories that git takes for a repository
+    closed: list[str]  # directories of ours that cannot be looked into as they are
+    cut: bool = False
+
+
+def listed(roots: Sequence[str], seconds: float) -> Listed:
+    """What git could take for a repository at and below these directories. No symlink is followed.
+
+    `find` walks directories of any depth and lets other threads run. Raises RunnerFailed after so many seconds.
+    """
+    home = re.sub(r"([\\*?\[\]])", r"\\\1", hidden.home())
+    wanted = ["-iname", DOT_GIT, "-prune", "-o", "-name", HEAD, "-o", "-name", COMMON]
+    closed = ["-type", "d", "-user", str(os.geteuid()), "!", "-perm", "-500"]
+    line = ["find", "-P", *roots, "-path", home, "-prune", "-o", "(", *wanted, "-o", *closed, ")", "-print0"]
+    try:
+        said = run(line, cwd=NEUTRAL, env=environment(LC_ALL="C"), seconds=seconds, largest=FOUND_BYTES)
+    except TimeoutError:
+        raise RunnerFailed(
+            f"its write paths cannot be searched for repositories within {LOOK_SECONDS} seconds; give it narrower "
+            "ones, or a worktree"
+        ) from None
+    except OSError as error:
+        raise RunnerFailed(f"its write paths cannot be searched for repositories: find: {error.strerror}") from None
+    found = Listed({}, [], said.cut)
+    for path in os.fsdecode(said.output).split("\0")[:-1]:  # behind the last NUL is nothing, or half a path
+        _add(path, found)
+    return found
+
+
+def _add(path: str, found: Listed) -> None:
+    parent, name = os.path.split(path)
+    identity = _identity(path)
+    if identity is None:
+        return
+    if name.lower() == DOT_GIT:
+        found.repositories[path] = identity
+    elif stat.S_ISDIR(identity.mode) and identity.mode & 0o500 != 0o500:
+        found.closed.append(path)
+    elif parent not in found.repositories and _is_repository(parent) and (above := _identity(parent)) is not None:
+        found.repositories[parent] = above
+
+
+def _is_repository(directory: str) -> bool:
+    """Whether git takes a directory that has a HEAD or a commondir for a repository."""
+    with suppress(OSError):
+        at = sandbox.reached(directory)
+        try:
+            has = {name for name in (HEAD, COMMON, "objects", "refs") if _has(at, name)}
+        finally:
+            os.close(at)
+        return HEAD in has and (COMMON in has or has >= {"objects", "refs"})
+    return False
+
+
+def _has(directory: int, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return True
+    return False
+
+
+def _identity(path: str) -> Identity | None:
+    """What is at a path, and what that leads to; None where nothing is."""
+    with suppress(OSError):
+        at = sandbox.reached(path)
+        there = os.fstat(at)
+        os.close(at)
+        target: list[int] = []
+        if not stat.S_ISDIR(there.st_mode):
+            with suppress(OSError, ValueError):
+                led_to = os.stat(trees.git_directory(Path(path)) if stat.S_ISREG(there.st_mode) else path)  # noqa: PTH116
+                target = [led_to.st_dev, led_to.st_ino]
+        return Identity(there.st_dev, there.st_ino, there.st_mode, target)
+    return None
+
+
 def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
     found = Fixed(tuple(roots))
-    for root in roots:
-        there = sandbox.found(root)
-        if there is None or not stat.S_ISDIR(there.st_mode):
-            continue
-        for directory, names in _directories(root):
-            if ".git" in names:
-                found.paths.add(os.path.join(directory, ".git"))
-            elif names >= BARE and directory != root:
-                found.paths.add(directory)
-        place = os.path.join(root, ".git")
+    there = [root for root in roots if (at := sandbox.found(root)) is not None and stat.S_ISDIR(at.st_mode)]
+    if not there:
+        return found
+    for root in there:
         with suppress(OSError):
-            os.mkdir(place)  # noqa: PTH102  # git passes by an empty one; with it, nobody can make another
-        found.paths.add(place)
+            # git passes by an empty one; with it, nobody can make another
+            os.mkdir(os.path.join(root, DOT_GIT))  # noqa: PTH102
+    seen = listed(there, LOOK_SECONDS)
+    if seen.cut:
+        raise RunnerFailed("below its write paths are too many repositories; give it narrower ones")
+    if seen.closed:
+        raise RunnerFailed(f"nobody can look for repositories in {seen.closed[0]}; make it readable")
+    found.known = seen.repositories
+    for path in seen.repositories:
+        if path in roots:
+            raise RunnerFailed(f"{path} is a git repository itself; give the agent another write path")
+        is_nested_link = os.path.islink(path) and os.path.dirname(path) not in roots  # noqa: PTH114, PTH120
+        if not is_nested_link:  # what one leads to is where it is
+            found.paths.add(path)
+    for root in there:
+        found.paths.add(os.path.join(root, DOT_GIT))
         _configured(root, found)
     found.paths = {path for path in found.paths if not within(path, opened)}
     for path in found.paths:
@@ -110,25 +217,6 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
     if len(found.paths) > MOST_FIXED:
         raise RunnerFailed(f"below its write paths are over {MOST_FIXED} repositories; give it narrower ones")
     return found
-
-
-def _directories(root: str) -> Iterator[tuple[str, set[str]]]:
-    """Every directory at and below one, with the names in it, but for what repositories hold."""
-    home = hidden.home()
-    for seen, (directory, folders, files) in enumerate(os.walk(root)):
-        if seen > MOST_DIRECTORIES:
-            raise RunnerFailed(
-                f"below {root} are over {MOST_DIRECTORIES} directories, too many to keep their repositories read-only; "
-                "give it narrower write paths, or a worktree"
-            )
-        names = {*folders, *files}
-        if ".git" in names and os.path.islink(os.path.join(directory, ".git")) and directory != root:  # noqa: PTH114
-            names.discard(".git")  # a nested one: what it leads to is where it is
-        yield directory, names
-        is_bare = names >= BARE and directory != root
-        folders[:] = [
-            name for name in folders if not is_bare and name != ".git" and os.path.join(directory, name) != home
-        ]
 
 
 def _configured(root: str, found: Fixed) -> None:

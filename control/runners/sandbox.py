@@ -203,22 +203,31 @@ def _line(
 def found(path: str) -> os.stat_result | None:
     """What is at a granted path, None where nothing is. Raises RunnerFailed for what a symlink leads to: somebody who
     may write above it put that there since it was granted."""
+    try:
+        at = reached(path)
+        found = os.fstat(at)
+        os.close(at)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a symlink, or a file, where a directory was
+        found = None
+    if found is None or stat.S_ISLNK(found.st_mode):
+        raise RunnerFailed(f"{path} is not what it was when this agent was created; nothing is started there")
+    return found
+
+
+def reached(path: str) -> int:
+    """A descriptor (O_PATH) of what is at a path, to which no symlink leads; it may be one itself. Raises OSError."""
     at = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         for part in PurePath(path).parts[1:]:
             inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             os.close(at)
             at = inner
-        found = os.fstat(at)
-    except FileNotFoundError:
-        return None
-    except OSError:  # a symlink, or a file, where a directory was
-        found = None
-    finally:
+    except BaseException:
         os.close(at)
-    if found is None or stat.S_ISLNK(found.st_mode):
-        raise RunnerFailed(f"{path} is not what it was when this agent was created; nothing is started there")
-    return found
+        raise
+    return at
 
 
 def python() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from control.runners import confinement, processes, sandbox
+from control.runners import confinement, new_repositories, processes, sandbox
 from control.runners.base import RunnerFailed, Scene
 from control.runners.configuration import runners
 from control.tools import files, programs, searching
@@ -21,6 +21,7 @@ from core.waiting import OUTSIDE, in_thread
 
 LINES, MOST_LINES = 2_000, 20_000
 MOST_SECONDS = 3_600  # of a program
+MOST_NOTES = 20  # of what was set aside
 
 Path = Annotated[str, Field(min_length=1, max_length=4096, description="Relative ones: below your directory.")]
 
@@ -113,9 +114,15 @@ async def _run(scene: Scene, p: Run) -> str:
     )
     if not decision.allowed:
         raise ToolRefused("asked", f"The program was not allowed: {decision.words or 'no'}.")
-    line, env = await in_thread(OUTSIDE, partial(_confined, scene, ["/bin/sh", "-c", p.command]))
-    ran = await programs.run(scene.agent.permissions, line, env=env, seconds=p.timeout_seconds)
-    return f"[ended: {ran.why}]\n{ran.output}" if ran.why else f"[exit {ran.code}]\n{ran.output}"
+    try:
+        async with new_repositories.watched(scene.agent) as aside:
+            line, env = await in_thread(OUTSIDE, partial(_confined, scene, ["/bin/sh", "-c", p.command]))
+            ran = await programs.run(scene.agent.permissions, line, env=env, seconds=p.timeout_seconds)
+    except RunnerFailed as failed:
+        raise ToolFailed(f"The program cannot be started: {failed}.") from None
+    how = f"ended: {ran.why}" if ran.why else f"exit {ran.code}"
+    notes = [f"[a new repository was set aside as {path}]" for path in aside[:MOST_NOTES]]
+    return "\n".join([f"[{how}]", *notes, ran.output])
 
 
 def _confined(scene: Scene, command: list[str]) -> tuple[list[str], dict[str, str]]:

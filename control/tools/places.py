@@ -76,7 +76,9 @@ def writable(permissions: Permissions, path: str) -> str:
     """The real path of what an agent wants to write. Raises ToolFailed."""
     real = resolved(permissions, path)
     if rules.is_gits(real, permissions.write_paths):
-        raise ToolRefused("git", f"{path} lies in a .git, where no agent writes that was not given it by name.")
+        raise ToolRefused(
+            "git", f"{path} is git's: no agent writes in a .git, or a HEAD, that was not given it by name."
+        )
     if not rules.may_write(permissions, real):
         allowed = ", ".join(permissions.write_paths) or "nowhere"
         raise ToolRefused("write_paths", f"{path} may not be written; this agent writes below: {allowed}.")

@@ -16,6 +16,7 @@ from django.db import DatabaseError, transaction
 from control import folding, leftovers
 from control.config import ControlSettings
 from control.models import Turn
+from control.runners.new_repositories import look_after_crash
 from control.services import pool, turns
 from control.waking.watch import Watch
 from control.worker.alone import Alone, alone
@@ -76,6 +77,7 @@ class Worker:
             return
         try:
             await stored(self._begin, math.inf, twice=True)
+            await in_thread(SLOW, look_after_crash)  # before another program could hide what was added
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
             tidying = (partial(in_thread, SLOW, leftovers.clear), partial(in_thread, SLOW, folding.fold_full))

@@ -250,9 +250,14 @@ def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
     raise NoRepository(f"{directory} is in no git repository")
 
 
+def git_directory(place: Path) -> str:
+    """The real path that a `.git` file leads to."""
+    return os.path.realpath(place.parent / _first_line(place).removeprefix("gitdir:").strip())
+
+
 def _linked(place: Path, is_shown: bool) -> tuple[str, str]:
     """The git directory that a `.git` file leads to, and that of all its work trees. Raises GitFailed."""
-    git_dir = os.path.realpath(place.parent / _first_line(place).removeprefix("gitdir:").strip())
+    git_dir = git_directory(place)
     above = Path(git_dir).parent
     back = _first_line(Path(git_dir, "gitdir"))
     if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(place):

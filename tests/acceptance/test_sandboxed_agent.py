@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from control.runners import sandbox
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish
+from tests.control.test_worktrees import git
 
 AGENT = ROOT / "tests" / "control" / "acp_agent.py"
 RUNNERS = """
@@ -128,6 +130,45 @@ def test_a_write_is_refused_until_a_person_allows_it_on_the_dashboard(pool: Pool
 
 
 ALLOW, ISSUE = "/api/v1/control/operations/pool_allow", "/api/v1/operations/agent_key_issue"
+EVIL = "#!/bin/sh\ntouch {mark}\ncat\n"
+ATTACK = (  # what an agent tries in a directory where it may write, so that the operator's git runs evil.sh
+    "cd {into}; git init -q new; git -C new -c user.name=a -c user.email=a@a commit -q --allow-empty -m x; "
+    "for at in . new; do for name in core.fsmonitor filter.evil.clean filter.evil.smudge diff.evil.textconv; do "
+    "git -C $at config $name {evil}; done; "
+    "for name in pre-commit post-merge post-index-change; do cp {evil} $at/.git/hooks/$name; done; done; "
+    "echo '* filter=evil diff=evil' > .gitattributes; echo text > file; chmod 311 new; true"
+)
+
+
+def project(place: Path, mark: Path) -> Path:
+    """Make a repository with a commit there; a program that leaves the mark, which the agent may run."""
+    evil = place / "out" / "evil.sh"
+    evil.write_text(EVIL.format(mark=mark))
+    evil.chmod(0o755)
+    git(place, "init", "--quiet")
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "-m", "Begin")
+    git(place, "branch", "other")
+    git(place, "commit", "--quiet", "--allow-empty", "-m", "Two")
+    return evil
+
+
+def operates(place: Path, mark: Path) -> None:
+    """Do in a project what an operator does: nothing that leaves the mark is run."""
+    for command in ("status", "diff", "add .", "commit -m Three", "status", "diff", "commit -a -m Four", "merge other"):
+        who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+        subprocess.run(["git", *who, *command.split()], cwd=place, capture_output=True, check=False)
+        assert not mark.exists(), command
+
+
+def test_the_operators_git_runs_nothing_of_an_agents_in_a_shared_tree(pool: Pool, place: Path, tmp_path: Path) -> None:
+    evil = project(place, tmp_path / "ran")
+    said(pool, f"shell {ATTACK.format(into=place / 'out', evil=evil)}")
+    assert (place / "out" / "file").read_text() == "text\n"
+    assert newest(pool, "pool.repositories_set_aside")["agent_id"] == "ann"
+    operates(place, tmp_path / "ran")
+
+
 OPERATORS_OWN = [  # what would make an agent more than it is
     *(f"POST:{ALLOW}:{who}:question_id" for who in ("nobody", "key")),
     *(f"POST:{ISSUE}:{who}:agent_id" for who in ("nobody", "key")),

@@ -16,6 +16,7 @@ from control.runners import configuration, model, sandbox, traffic
 from control.runners.base import Decision, RunnerFailed
 from control.runners.model import take
 from control.services import transcript, turns
+from coordination.models import Event
 from coordination.services import workspaces
 from core.config import CoreSettings
 from core.operations.errors import NexusError
@@ -168,6 +169,25 @@ async def test_a_program_that_it_runs_is_in_the_sandbox(
     (result,) = [text for role, text in await lead.said() if role == "tool"]
     assert f"[exit 0]\n{home}/pool/{lead.agent.pk}\n" in result and "s3cret" not in result
     assert (mine / "made").exists()
+
+
+async def test_a_repository_that_a_program_makes_is_set_aside_and_told(
+    stage: Stage, tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    if not sandbox.state().works:
+        pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+    configure(control=True, home=tmp_path / "home")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    lead = Stage(await in_thread(WRITERS, lambda: created("lead", mine, "trusted")))
+    lead.decisions = [Decision(True)]
+    with serving(calls(("run", {"command": "git init -q new; echo made"})), says("ok")) as (_server, url):
+        await lead.take(small(url), "Run")
+    (result,) = [text for role, text in await lead.said() if role == "tool"]
+    (aside,) = (mine / "new").iterdir()
+    assert result == f"[exit 0]\n[a new repository was set aside as {aside}]\nmade\n"
+    event = await in_thread(READERS, lambda: Event.objects.get(type="pool.repositories_set_aside"))
+    assert (event.payload["agent_id"], event.payload["paths"]) == ("lead", [str(aside)])
 
 
 async def test_it_stops_a_model_that_calls_tools_without_end(stage: Stage) -> None:

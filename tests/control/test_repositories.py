@@ -13,7 +13,7 @@ import pytest
 from control import wording
 from control.models import PoolAgent
 from control.rules import Permissions, Preset
-from control.runners import repositories, sandbox
+from control.runners import new_repositories, repositories, sandbox
 from control.runners.base import RunnerFailed
 from tests.control.test_worktrees import does, git
 
@@ -21,7 +21,8 @@ CLEAN = "#!/bin/sh\ncat\n"
 
 
 @pytest.fixture(autouse=True)
-def enclosed(monkeypatch: pytest.MonkeyPatch) -> None:
+def enclosed(monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], tmp_path: Path) -> None:
+    configure(home=tmp_path / "home")
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     monkeypatch.setattr(repositories, "KEPT_SECONDS", 0)
@@ -71,15 +72,23 @@ def project(template: Path, tmp_path: Path) -> Path:
 def agent_does(place: Path, command: str, *paths: Path, cwd: Path | None = None) -> str:
     """What an agent in the sandbox says that writes below these paths."""
     permissions = Permissions(Preset.TRUSTED, str(cwd or place), tuple(map(str, paths or (place,))))
+    watch = new_repositories.begin("pag_1", permissions, None)
     fixed = repositories.fixed(permissions, None)
     line = ["sh", "-c", f"cd {place}; {command}; echo done"]
     wrapped = sandbox.wrap(line, permissions, network=False, cwd=str(place), fixed=fixed.mounts())
     done = subprocess.run(wrapped, capture_output=True, text=True, check=False)
+    if watch is not None:
+        watch.look()
+        watch.over()
     assert done.stdout.endswith("done\n"), done.stderr
     return done.stdout + done.stderr
 
 
 EVIL = "$PWD/evil.sh"
+NEW = (  # a repository with a commit, so that `git add` takes it for a submodule
+    "git init -q new; git -C new -c user.name=a -c user.email=a@a commit -q --allow-empty -m x; "
+    f"git -C new config core.fsmonitor {EVIL}"
+)
 ATTACKS = {
     "a monitor": f"git config core.fsmonitor {EVIL}; printf '[core]\\nfsmonitor = {EVIL}\\n' >> .git/config",
     "a hook": "git config core.hooksPath .git/hooks; cp evil.sh .git/hooks/pre-commit; "
@@ -103,6 +112,16 @@ ATTACKS = {
     "another repository": "cd vendor/library; git config core.fsmonitor ../../evil.sh",
     "another repository moved": "mv vendor old; mkdir -p vendor; cp -r old/library vendor/library; "
     "git -C vendor/library config core.fsmonitor $PWD/evil.sh; git init -q vendor/library",
+    "a new repository": NEW,
+    "a new repository that was removed before": f"{NEW}; mv new/.git a; mv a new/.git",
+    "a new repository in a directory that cannot be listed": f"{NEW}; chmod 311 new",
+    "a new repository in a directory that cannot be written": f"{NEW}; chmod 555 new",
+    "a new repository below one that cannot be listed": f"mkdir -p a/b; {NEW}; mv new a/b; chmod 311 a/b a",
+    "a new repository behind a link": f"{NEW}; mv new/.git other; ln -s ../other new/.git",
+    "a new repository behind a file": f"{NEW}; mv new/.git other; echo gitdir: ../other > new/.git",
+    "a new repository with a hostile name": f"{NEW}; mv new \"$(printf 'a\\n\\377 *[x]')\"",
+    "a new repository among pipes": f"{NEW}; mkfifo new/pipe new/HEAD HEAD commondir",
+    "a new repository that is moved into a place of an old one": f"{NEW}; rm -rf vendor/library; mv new vendor/library",
     "attributes": "echo '* filter=other diff=other merge=other' > .gitattributes; "
     "git config filter.other.clean ./evil.sh",
 }
@@ -117,7 +136,8 @@ def test_the_operators_next_git_runs_nothing_of_an_agents(project: Path, tmp_pat
     agent_does(project, f"echo three > src/main.txt; {ATTACKS[name]}")
     assert (project / "src" / "main.txt").read_text() == "three\n"
     for place in (project, project / "vendor" / "library"):
-        for command in ("status", "diff", "add --all .", "commit -m Three", "merge other"):
+        added = ("status", "diff", "add --all .", "add new", "commit -m Three")
+        for command in (*added, "status", "diff", "commit --all -m Four", "merge other"):
             who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
             subprocess.run(["git", *who, *command.split()], cwd=place, capture_output=True, check=False)
             assert not mark.exists(), (place, command)
@@ -168,8 +188,8 @@ def test_a_program_of_the_operators_own_is_none_of_the_projects(project: Path, v
 
 
 def test_more_than_can_be_looked_at_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repositories, "MOST_DIRECTORIES", 3)
-    with pytest.raises(RunnerFailed, match="over 3 directories"):
+    monkeypatch.setattr(repositories, "LOOK_SECONDS", 0)
+    with pytest.raises(RunnerFailed, match="within 0 seconds"):
         agent_does(project, "true")
 
 

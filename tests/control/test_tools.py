@@ -176,8 +176,12 @@ def test_an_agent_whose_directory_lies_in_the_hubs_home_has_that(
     files.write_text(may, "out/new", "text")
 
 
-@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "out/.GIT/config", "out/deep/.git", "link/config"])
-def test_it_writes_in_no_git_directory_that_no_write_path_names(may: Permissions, cwd: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", "out/.GIT/config", "out/deep/.git", "link/config", "out/HEAD"]
+)
+def test_it_writes_in_no_git_directory_that_no_write_path_names_and_makes_none(
+    may: Permissions, cwd: Path, path: str
+) -> None:
     everywhere = replace(may, write_paths=(str(cwd),))
     (cwd / "out" / ".git").mkdir()
     (cwd / "link").symlink_to("out/.git")
