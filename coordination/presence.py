@@ -6,6 +6,7 @@ heartbeats alone answer (`selectors.participants`); `reached_by_broadcasts` says
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -47,19 +48,27 @@ class AgentState:
 
 def agent_states(moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:
     """Every agent with its presence, by id; with a workspace, its presence there: without a session it is offline."""
-    sessions = Session.objects.all()
-    if workspace_id:
-        sessions = sessions.filter(workspace_id=workspace_id)
-    return _states(list(Agent.objects.order_by("agent_id")), sessions, moment, elsewhere=not workspace_id)
+    agents = list(Agent.objects.order_by("agent_id"))
+    return _states(agents, _sessions(workspace_id), moment, elsewhere=not workspace_id)
+
+
+def states_of(agents: Sequence[Agent], moment: datetime, *, workspace_id: str | None = None) -> list[AgentState]:
+    """The presence of some agents, as `agent_states` has it of all; a page of them at most."""
+    sessions = _sessions(workspace_id).filter(agent__in=agents)
+    return _states(agents, sessions, moment, elsewhere=not workspace_id)
 
 
 def state_of(agent: Agent, moment: datetime) -> AgentState:
     """One agent with its presence."""
-    return _states([agent], Session.objects.filter(agent=agent), moment)[0]
+    return states_of([agent], moment)[0]
+
+
+def _sessions(workspace_id: str | None) -> QuerySet[Session]:
+    return Session.objects.filter(workspace_id=workspace_id) if workspace_id else Session.objects.all()
 
 
 def _states(
-    agents: list[Agent], sessions: QuerySet[Session], moment: datetime, elsewhere: bool = True
+    agents: Sequence[Agent], sessions: QuerySet[Session], moment: datetime, elsewhere: bool = True
 ) -> list[AgentState]:
     """`elsewhere`: an act counts without an active session among `sessions` too."""
     active = sessions.filter(status=SessionStatus.ACTIVE).values_list("agent_id")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -38,10 +38,13 @@ def inbox_of(agent_id: str, moment: datetime) -> Inbox:
     return _counted(Delivery.objects.of(agent_id), moment).get(agent_id, Inbox())
 
 
-def inboxes(moment: datetime) -> dict[str, Inbox]:
-    """Every inbox that holds mail, by agent, without what was read: that is most of all mail there ever was."""
-    everyone = Agent.everyone.values("pk")
-    return _counted(Delivery.objects.filter(recipient__in=everyone, status__in=IN_IT), moment)
+def inboxes(moment: datetime, agents: Collection[str] | None = None) -> dict[str, Inbox]:
+    """The inboxes that hold mail, of some agents or of all, by agent, without what was read: that is most of all mail
+    there ever was."""
+    mail = Delivery.objects.filter(status__in=IN_IT)
+    if agents is None:
+        return _counted(mail.filter(recipient__in=Agent.everyone.values("pk")), moment)
+    return _counted(mail.filter(recipient__in=agents), moment)
 
 
 def _counted(among: DeliveryQuerySet, moment: datetime) -> dict[str, Inbox]:

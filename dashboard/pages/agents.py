@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
@@ -44,11 +45,11 @@ def agents(request: HttpRequest) -> TemplateResponse:
     moment = now()
     filters = AgentFilters(request.GET)
     words, page = filters.text("q").lower(), max(filters.number("page") or 1, 1)
-    states = [state for state in presence.agent_states(moment) if not words or words in _searchable(state.agent)]
-    shown = states[(page - 1) * PAGE : page * PAGE]
-    inboxes = inbox_monitoring.inboxes(moment)
+    shown, more = _page(words, page)
+    names = [row.agent_id for row in shown]
+    inboxes = inbox_monitoring.inboxes(moment, names)
     pool = members.names()
-    keys = dict(AgentKey.objects.values_list("agent_id", "is_active"))
+    keys = dict(AgentKey.objects.filter(agent__in=names).values_list("agent_id", "is_active"))
     rows = [
         {
             "state": state,
@@ -57,7 +58,7 @@ def agents(request: HttpRequest) -> TemplateResponse:
             "inbox": inboxes.get(state.agent_id),
             "key": keys.get(state.agent_id),
         }
-        for state in shown
+        for state in presence.states_of(shown, moment)
     ]
     return render(
         request,
@@ -66,9 +67,20 @@ def agents(request: HttpRequest) -> TemplateResponse:
         rows=rows,
         filters=filters,
         page=page,
-        more=len(states) > page * PAGE,
+        more=more,
         query=filters.query("page"),
     )
+
+
+def _page(words: str, page: int) -> tuple[list[Agent], bool]:
+    """The agents on a page, and whether there are more."""
+    start = (page - 1) * PAGE
+    rows = Agent.objects.order_by("agent_id")
+    if words:
+        found = list(islice((row for row in rows if words in _searchable(row)), start, start + PAGE + 1))
+    else:
+        found = list(rows[start : start + PAGE + 1])
+    return found[:PAGE], len(found) > PAGE
 
 
 def _searchable(agent: Agent) -> str:

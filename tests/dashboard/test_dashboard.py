@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import time_machine
@@ -19,6 +19,7 @@ from django.db import connection
 from django.http import StreamingHttpResponse
 from django.test import Client, RequestFactory
 
+from coordination import presence
 from coordination.models import Agent, Event, Session
 from coordination.rows import EventRow, event_row
 from coordination.services import settings as stored
@@ -29,6 +30,7 @@ from dashboard.pages import agents, events
 from dashboard.urls import pages
 from files.models import Reservation
 from handoffs.models import Handoff
+from inbox import monitoring
 from inbox.models import Message
 from planning.models import Issue, Task
 from tests.browser import scene
@@ -589,3 +591,17 @@ def test_it_lists_agents_a_page_at_a_time(team: Ids, browser: Client, monkeypatc
     assert listed("") == names[:2]
     assert listed(f"?page={-(-len(names) // 2)}") == names[(len(names) - 1) // 2 * 2 :]
     assert listed(f"?q={names[2]}") == [names[2]]
+
+
+def test_it_looks_at_the_agents_of_a_page_alone(team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = sorted(Agent.objects.values_list("pk", flat=True))
+    monkeypatch.setattr(agents, "PAGE", 1)
+    states, inboxes = Mock(wraps=presence.states_of), Mock(wraps=monitoring.inboxes)
+    monkeypatch.setattr(presence, "states_of", states)
+    monkeypatch.setattr(monitoring, "inboxes", inboxes)
+    monkeypatch.setattr(presence, "agent_states", pytest.fail)
+
+    browser.get("/admin/agents/?page=2")
+
+    assert [row.pk for row in states.call_args.args[0]] == names[1:2]
+    assert inboxes.call_args.args[1] == names[1:2]
