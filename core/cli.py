@@ -21,6 +21,7 @@ from core.database import store
 from core.operations import runner
 from core.operations.caller import LOCAL_OPERATOR, Caller, of_process
 from core.operations.errors import Code, NexusError, invalid
+from core.operations.pages import MOST
 from core.operations.parameters import whole_number
 from core.operations.registry import TOOLSETS
 from core.operations.replies import Data
@@ -151,6 +152,11 @@ class OperatorCommand(NexusCommand):
         if "warning" in data:
             self.stderr.write(as_commands(data["warning"]))
 
+    def tell_more(self, data: Mapping[str, Any]) -> None:
+        """Say on stderr how to see the next page of a list, where there is one."""
+        if data.get("has_more"):
+            self.stderr.write(f"There are more: --cursor {data['next_cursor']} shows the next page.")
+
     def print_table(self, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         listed = list(rows)
         for line in table(headings, listed) if listed else ["none"]:
@@ -203,6 +209,12 @@ def positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("use a whole number from 1")
     return number
+
+
+def add_page(parser: CommandParser, *, what: str) -> None:
+    """The options of a list that is paged."""
+    parser.add_argument("--limit", type=positive, default=100, help=f"{what} at most, up to {MOST}. [100]")
+    parser.add_argument("--cursor", help="The next page: the next_cursor of the page before.")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -103,6 +103,19 @@ def test_it_lists_agents_with_presence_and_mail(call: Call, project: str, mail: 
     assert (bob["presence"], bob["unread"], bob["capabilities"]) == ("present", 1, ["ocr", "python"])
 
 
+def test_it_lists_agents_a_page_at_a_time(call: Call, mail: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordination.presence.agent_states", pytest.fail)  # of all
+    first = nexus("agents", "--limit", "2")
+    assert ([row[0] for row in first.rows], first.err) == (
+        ["ana", "bob"], "There are more: --cursor bob shows the next page.\n"
+    )  # fmt: skip
+    second = nexus("agents", "--limit", "2", "--cursor", "bob", "--json").json
+    assert ([agent["agent_id"] for agent in second["agents"]], second["has_more"]) == (["cleo"], False)
+    assert nexus("agents", "--limit", "3").err == ""
+    assert nexus("agents", "show", "bob", "--json").json["unread"] == 1
+    assert "cursor" in nexus("agents", "--cursor", "nobody").err
+
+
 def test_it_tells_who_is_present_in_one_project(call: Call, project: str, tmp_path: Any) -> None:
     workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
     call("session_open", agent_id="bob", workspace_id=workspace_id)
@@ -178,6 +191,18 @@ def test_it_lists_projects_and_tells_their_ids(call: Call, project: str) -> None
     assert nexus("workspaces").rows[0][0] == workspace_id[:12]
     for place in (project, workspace_id, workspace_id[:12]):
         assert nexus("workspaces", "show", place, "--json").json["workspace_id"] == workspace_id
+
+
+def test_it_lists_projects_a_page_at_a_time(call: Call, tmp_path: Any) -> None:
+    made = []
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        made.append(call("workspace_resolve", project_root=str(tmp_path / name))["workspace_id"])
+    first = nexus("workspaces", "--limit", "2", "--json").json
+    assert ([row["workspace_id"] for row in first["workspaces"]], first["has_more"]) == (made[:2], True)
+    ran = nexus("workspaces", "--limit", "2", "--cursor", first["next_cursor"])
+    assert [row[0] for row in ran.rows] == [made[2][:12]]
+    assert f"--cursor {made[1]}" in nexus("workspaces", "--limit", "2").err
 
 
 def test_it_makes_no_workspace_by_asking_for_one(project: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
 
+from coordination.models import Workspace
+from coordination.rows import workspace_row
 from coordination.services import workspaces
-from core.cli import EXIT_CODES, NOTHING, ago
+from core.cli import EXIT_CODES, NOTHING, add_page, ago
 from core.operations.errors import not_found
 from core.verbs import Verb, VerbsCommand
 
@@ -26,17 +29,18 @@ class Command(VerbsCommand):
 
     def verbs(self) -> Sequence[Verb]:
         return (
-            Verb("list", "List the workspaces.", self.list, examples=["nexus workspaces list --json"],
-                 nothing="there is none"),
+            Verb("list", "List the workspaces.", self.list, partial(add_page, what="Workspaces"),
+                 ["nexus workspaces list --json"], nothing="there is none"),
             Verb("show", "Show the workspace of a project that is known here.", self.show_one, _add_place,
                  ["nexus workspaces show", "nexus workspaces show ~/shop", "nexus workspaces show e082226f"]),
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """Every workspace, one a row."""
-        rows = self.call("workspace_list")["workspaces"]
+        """Workspaces, one a row."""
+        data = self.call("workspace_list", limit=options["limit"], cursor=options["cursor"])
+        rows = data["workspaces"]
         if options["json"]:
-            self.print_json({"workspaces": rows})
+            self.print_json(data)
         else:
             self.print_table(
                 ["workspace", "name", "last seen", "project"],
@@ -45,20 +49,20 @@ class Command(VerbsCommand):
                     for row in rows
                 ],
             )
+            self.tell_more(data)
         return 0 if rows else NOTHING
 
     def show_one(self, options: Mapping[str, Any]) -> int:
         """The workspace of a directory, or the one whose id begins so."""
         place = options["place"]
-        rows = self.call("workspace_list")["workspaces"]
-        begin_so = [row for row in rows if len(place) >= SHORTEST and row["workspace_id"].startswith(place)]
-        if len(begin_so) == 1:
-            return self.show(options, begin_so[0])
-        workspace_id = workspaces.locate(place).workspace_id
-        for row in rows:
-            if row["workspace_id"] == workspace_id:
-                return self.show(options, row)
-        raise not_found("workspace", place)
+        if len(place) >= SHORTEST:
+            begin_so = Workspace.objects.filter(pk__startswith=place)[:2]
+            if len(begin_so) == 1:
+                return self.show(options, dict(workspace_row(begin_so[0])))
+        found = Workspace.objects.filter(pk=workspaces.locate(place).workspace_id).first()
+        if found is None:
+            raise not_found("workspace", place)
+        return self.show(options, dict(workspace_row(found)))
 
 
 def _add_place(parser: CommandParser) -> None:

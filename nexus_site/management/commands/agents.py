@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination import presence, routing
-from coordination.models import AgentKey
+from coordination.models import Agent, AgentKey
 from coordination.services import workspaces
-from core.cli import EXIT_CODES, NOTHING, ago
+from core.cli import EXIT_CODES, NOTHING, add_page, ago
 from core.clock import iso, now
 from core.operations.errors import invalid
 from core.operations.replies import Data
@@ -37,7 +37,7 @@ class Command(VerbsCommand):
                 "list",
                 "List the agents with their presence and their mail.",
                 self.list,
-                _add_project,
+                _add_list,
                 ["nexus agents list", "nexus agents list --project-root . --json"],
                 nothing="no agent is registered",
             ),
@@ -73,19 +73,13 @@ class Command(VerbsCommand):
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """Every agent, one a row."""
-        moment = now()
+        """Agents, one a row."""
         root = options["project_root"]
         workspace_id = workspaces.locate(root).workspace_id if root else None
-        states = {state.agent_id: state for state in presence.agent_states(moment, workspace_id=workspace_id)}
-        mail = inboxes(moment)
-        agents = [
-            _described(agent, states[agent["agent_id"]], mail.get(agent["agent_id"], Inbox()))
-            for agent in self.call("agent_list")["agents"]
-            if agent["agent_id"] in states  # made since
-        ]
+        data = self.call("agent_list", limit=options["limit"], cursor=options["cursor"])
+        agents = _described(data["agents"], workspace_id)
         if options["json"]:
-            self.print_json({"agents": agents})
+            self.print_json({**data, "agents": agents})
         else:
             self.print_table(
                 ["agent", "presence", "unread", "in flight", "parked", "last act", "role", "capabilities"],
@@ -103,6 +97,7 @@ class Command(VerbsCommand):
                     for agent in agents
                 ],
             )
+            self.tell_more(data)
         return 0 if agents else NOTHING
 
     def create(self, options: Mapping[str, Any]) -> int:
@@ -116,9 +111,7 @@ class Command(VerbsCommand):
     def show_agent(self, options: Mapping[str, Any]) -> int:
         """All there is to know of one agent."""
         agent = self.call("agent_get", agent_id=options["agent"])
-        moment = now()
-        state = next(each for each in presence.agent_states(moment) if each.agent_id == agent["agent_id"])
-        data = _described(agent, state, inboxes(moment).get(agent["agent_id"], Inbox()))
+        [data] = _described([agent])
         key = AgentKey.objects.filter(agent_id=agent["agent_id"]).first()
         data["key"] = "none" if key is None else "active" if key.is_active else "deactivated"
         return self.show(options, data)
@@ -140,7 +133,16 @@ class Command(VerbsCommand):
         return self.show(options, self.call("agent_delete", agent_id=options["agent"]))
 
 
-def _described(agent: Data, state: presence.AgentState, inbox: Inbox) -> dict[str, Any]:
+def _described(rows: Sequence[Data], workspace_id: str | None = None) -> list[dict[str, Any]]:
+    """Agents with presence and mail; who was deleted since is left out."""
+    moment, names = now(), [row["agent_id"] for row in rows]
+    agents = list(Agent.objects.filter(pk__in=names))
+    states = {state.agent_id: state for state in presence.states_of(agents, moment, workspace_id=workspace_id)}
+    mail = inboxes(moment, names)
+    return [_row(row, states[name], mail.get(name, Inbox())) for row in rows if (name := row["agent_id"]) in states]
+
+
+def _row(agent: Data, state: presence.AgentState, inbox: Inbox) -> dict[str, Any]:
     return {
         **agent,
         "presence": state.presence.value,
@@ -152,8 +154,9 @@ def _described(agent: Data, state: presence.AgentState, inbox: Inbox) -> dict[st
     }
 
 
-def _add_project(parser: CommandParser) -> None:
+def _add_list(parser: CommandParser) -> None:
     parser.add_argument("--project-root", help="Tell who is present in this project, not anywhere.")
+    add_page(parser, what="Agents")
 
 
 def _add_profile(parser: CommandParser) -> None:
