@@ -293,6 +293,7 @@ def test_a_client_that_goes_leaves_nothing_behind(lead: PoolAgent) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_what_an_agent_is_at_is_read_without_a_look_at_all_that_it_did(lead: PoolAgent) -> None:
     for word in ("one", "two"):

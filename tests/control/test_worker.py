@@ -670,6 +670,7 @@ async def test_one_that_stands_by_ends_when_it_is_told(committed: None, configur
     await asyncio.to_thread(first.release)
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configure: Callable[..., None]) -> None:
     configure(control=True)
@@ -685,6 +686,7 @@ def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configur
         assert any(index in look_up for look_up in plan(look) for index in OPEN), plan(look)
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite
 def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, configure: Callable[..., None]) -> None:
     configure(control=True)

@@ -216,6 +216,7 @@ def test_what_another_process_stored_counts_a_second_later(project: str, clock: 
     refusal(sending(project))
 
 
+@pytest.mark.usefixtures("counted_alone")
 def test_it_costs_no_query_while_nothing_is_set(project: str, clock: time_machine.Traveller) -> None:
     sending(project)
     with CaptureQueriesContext(connection) as sent:

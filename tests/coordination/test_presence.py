@@ -69,6 +69,7 @@ def test_it_does_not_take_what_an_operator_did_for_an_act_of_the_agent(db: None)
     assert seen() == ("offline", False)
 
 
+@pytest.mark.usefixtures("counted_alone")
 def test_it_asks_the_store_no_more_often_for_more_agents(call: Call, ann: str, django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(3):
         presence.agent_states(now())

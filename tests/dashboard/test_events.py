@@ -129,6 +129,7 @@ def test_it_tells_everywhere_which_operator_acted_as_an_agent(team: Ids, browser
         assert "handed dust to archivist, by" not in words, place
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_it_looks_for_operators_acts_among_themselves(team: Ids, browser: Client) -> None:
     with CaptureQueriesContext(connection) as asked:

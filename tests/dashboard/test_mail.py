@@ -77,6 +77,7 @@ def test_it_answers_with_the_text_in_focus(team: Ids, browser: Client) -> None:
     assert "autofocus" in area[0]
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 @pytest.mark.parametrize("narrowed", ["workspace", "channel", "read"])
 def test_it_reads_no_more_of_the_mail_than_it_shows(team: Ids, browser: Client, narrowed: str) -> None:

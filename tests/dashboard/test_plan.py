@@ -183,6 +183,7 @@ def test_it_does_not_wait_for_a_directory_that_did_not_answer(project: Project, 
     assert issue(2).decision is None
 
 
+@pytest.mark.usefixtures("counted_alone")
 def test_it_asks_no_more_queries_of_more_tasks(project: Project, browser: Browser) -> None:
     few = asked(browser)
     for number in range(10):

@@ -206,6 +206,7 @@ def test_ten_thousand_turns_of_sixty_agents_are_one_readable_picture(
     assert counted + len(re.findall(r'<a class="(?:turn|failed)" id="span-', page)) == 60 * 167
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_it_reads_no_turn_of_before_the_window(lead: PoolAgent) -> None:
     with CaptureQueriesContext(connection) as queries:

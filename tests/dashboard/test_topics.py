@@ -211,6 +211,7 @@ def test_it_costs_as_many_queries_however_long_a_topic_is(long: Callable[[int], 
     assert queries(lambda: browser.get(f"/admin/topics/{topic}/")) == few
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_it_looks_replies_up_and_reads_no_topic_from_its_start(topic: str, browser: Browser) -> None:
     with CaptureQueriesContext(connection) as asked:

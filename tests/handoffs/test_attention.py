@@ -148,6 +148,7 @@ def test_it_puts_the_worst_first(clock: Clock, send: Send, team: None, monkeypat
     assert [kind.name for kind, _ in needs(Picture(now()), 3)] == ["disk", "silent"]
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 def test_it_does_not_read_all_handoffs_that_there_ever_were(claimed: str, offer: Offer) -> None:
     offer()

@@ -280,6 +280,7 @@ def test_it_tells_cumulative_buckets_to_prometheus(
     ] == pytest.approx(60)
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say so; the indexes are the same
 @pytest.mark.parametrize("agent_id", ["bob", None])
 def test_it_reads_nothing_of_the_log_and_the_handoffs_but_what_it_tells(

@@ -104,6 +104,7 @@ def test_it_tells_how_many_waited(rows: list[Handoff]) -> None:
     assert shown().waited == pytest.approx(expected, abs=0.001)
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.parametrize("rows", [0], indirect=True)
 def test_it_looks_at_the_handoffs_once(rows: list[Handoff], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlines, "LONG", 3)

@@ -345,6 +345,7 @@ def test_it_stamps_the_last_action_of_whoever_acts(clock: Clock, on: Call, call:
     assert (seen("ana"), seen("bob"), seen("cleo")) == ("12:01", "12:03", "12:03")
 
 
+@pytest.mark.usefixtures("counted_alone")
 def test_it_asks_once_whether_a_handoff_carries_a_task(on: Call, offer: Offer) -> None:
     handoff = offer()
     on("handoff_claim", handoff, "bob")

@@ -87,6 +87,7 @@ def test_no_text_breaks_it(ann: Client, topic: str, query: str) -> None:
         assert ann.call("messages_search", query=query, topic_id=topic)["count"] == 0
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # PostgreSQL finds the messages of a topic by its index of these
 def test_in_a_small_topic_it_reads_no_other(ann: Client, topic: str, other: str) -> None:
     ann.say(topic, "the cached Übergang", "no hit")

@@ -264,6 +264,7 @@ def test_indexing_that_was_killed_goes_on(ann: Client, topic: str, tmp_path: Pat
     assert all(row["semantic_score"] > 0.9 for row in answer["results"])
 
 
+@pytest.mark.usefixtures("counted_alone")
 @pytest.mark.sqlite  # whose plans say which index is read
 @pytest.mark.parametrize("where", ["one topic", "all topics", "what is pending"])
 def test_what_it_costs_does_not_grow_with_what_it_is_not_about(ann: Client, cars: str, where: str) -> None:
