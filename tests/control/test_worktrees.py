@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
+from control.runners import sandbox
 from control.services import turns
 from control.toolset import CONTROL
 from control.worktrees import trees
@@ -517,6 +518,33 @@ def test_it_runs_nothing_that_a_repository_configures(db: None, repository: Path
     proof.unlink(missing_ok=True)
     assert does("pool_worktree_merge", agent_id="smith")["data"]["conflicts"] == ["notes.txt"]
     assert not proof.exists()
+
+
+def test_without_a_sandbox_it_runs_no_filter_that_a_tree_or_its_origin_configures(
+    db: None, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The neutral configuration alone holds there."""
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "a test says so"))
+    assert does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["ok"]
+    made, proof = Path(PoolWorktree.objects.get().path), tmp_path / "proof"
+    (made / ".gitattributes").write_text("*.txt filter=evil merge=evil diff=evil\n")
+    for name in ("clean", "smudge", "process"):
+        for place in (repository, made):
+            git(place, "config", f"filter.evil.{name}", f"touch {proof}; cat")
+            git(place, "config", "filter.evil.required", "true")
+    for name in ("core.fsmonitor", "merge.evil.driver", "diff.evil.textconv", "diff.evil.command", "diff.external"):
+        for place in (repository, made):
+            git(place, "config", name, f"touch {proof}; cat")
+    proof.unlink(missing_ok=True)
+    (made / "notes.txt").write_text("mine\n")
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == [".gitattributes", "notes.txt"]
+    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert (repository / "notes.txt").read_text() == "mine\n"
+    (made / "notes.txt").write_text("kept\n")
+    assert does("pool_worktree_keep", agent_id="smith")["ok"]
+    assert not proof.exists()
+    subprocess.run(["git", "status"], cwd=made, capture_output=True, check=False)
+    assert proof.exists(), "they do run where git is called as usual"
 
 
 def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
