@@ -61,9 +61,9 @@ def descendants(pool: Pool) -> list[psutil.Process]:
     return found
 
 
-def said(pool: Pool, prompt: str) -> str:
-    """What ann answers."""
-    answer = pool.send("ann", prompt)
+def said(pool: Pool, prompt: str, agent_id: str = "ann") -> str:
+    """What an agent answers."""
+    answer = pool.send(agent_id, prompt)
     assert "result" in answer, answer
     content: str = answer["result"]["content"]
     return content
@@ -136,7 +136,7 @@ ATTACK = (  # what an agent tries in a directory where it may write, so that the
     "for at in . new; do for name in core.fsmonitor filter.evil.clean filter.evil.smudge diff.evil.textconv; do "
     "git -C $at config $name {evil}; done; "
     "for name in pre-commit post-merge post-index-change; do cp {evil} $at/.git/hooks/$name; done; done; "
-    "echo '* filter=evil diff=evil' > .gitattributes; echo text > file; chmod 311 new; true"
+    "echo '* filter=evil diff=evil' > .gitattributes; echo text > file"
 )
 
 
@@ -163,10 +163,34 @@ def operates(place: Path, mark: Path) -> None:
 
 def test_the_operators_git_runs_nothing_of_an_agents_in_a_shared_tree(pool: Pool, place: Path, tmp_path: Path) -> None:
     evil = project(place, tmp_path / "ran")
-    said(pool, f"shell {ATTACK.format(into=place / 'out', evil=evil)}")
+    said(pool, f"shell {ATTACK.format(into=place / 'out', evil=evil)}; chmod 311 new")
     assert (place / "out" / "file").read_text() == "text\n"
     assert newest(pool, "pool.repositories_set_aside")["agent_id"] == "ann"
     operates(place, tmp_path / "ran")
+
+
+def operation(pool: Pool, name: str, **parameters: str) -> dict[str, Any]:
+    """What an operation of the pool answers an operator over HTTP."""
+    url, headers = f"{pool.hub.url}/api/v1/control/operations/{name}", {"authorization": f"Bearer {pool.token}"}
+    answer = httpx.post(url, headers=headers, json=parameters, timeout=START_SECONDS).json()
+    assert answer["ok"], answer
+    data: dict[str, Any] = answer["data"]
+    return data
+
+
+def test_nothing_of_an_agents_runs_when_its_worktree_is_shown_and_merged(pool: Pool, tmp_path: Path) -> None:
+    place, mark = tmp_path / "project", tmp_path / "ran"
+    (place / "out").mkdir(parents=True)
+    project(place, mark)
+    pool.result("create_agent", agent_id="eve", model="coder", cwd=str(place), worktree=True)
+    said(pool, f"shell {ATTACK.format(into='.', evil='$PWD/out/evil.sh')}; git add .; git commit -qm New", "eve")
+    assert {"file", ".gitattributes", "new"} <= set(operation(pool, "pool_worktree_diff", agent_id="eve")["files"])
+    assert operation(pool, "pool_worktree_merge", agent_id="eve")["merged"]
+    assert (place / "file").read_text() == "text\n" and not mark.exists()
+    operates(place, mark)
+    subprocess.run(["git", "status"], cwd=pool.agents()["eve"]["cwd"], capture_output=True, check=False)
+    assert mark.exists(), "the attack works where nothing holds it"
+    pool.result("destroy_agent", agent_id="eve")
 
 
 OPERATORS_OWN = [  # what would make an agent more than it is
