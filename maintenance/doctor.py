@@ -26,6 +26,7 @@ HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
 }
 FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "disk space": file_checks.room,
+    "file system": file_checks.network,
     "servers": file_checks.servers,
     "log": file_checks.lost_log,
     "log size": file_checks.log_size,

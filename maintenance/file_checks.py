@@ -14,6 +14,7 @@ from pathlib import Path
 from core import instance
 from core.contributions import Finding
 from core.database.sqlite.file import HEADER, beside, first_bytes, log_is_missing
+from core.mounts import network_kind
 from core.operations.errors import NexusError
 from maintenance import store_file
 from maintenance.backup import checked
@@ -60,6 +61,16 @@ def room(home: Home) -> Iterator[Finding]:
             f"Only {free >> 20} MiB are free on the disk of the store.",
             "Writes fail once it is full, and shrinking the store takes room too. Move old backups elsewhere, or "
             "free space another way; then `nexus prune --vacuum`.",
+        )
+
+
+def network(home: Home) -> Iterator[Finding]:
+    """The store is on a disk of this machine."""
+    if kind := network_kind(home.database):
+        yield Finding(
+            f"{home.database} is on a network file system ({kind}), where SQLite's locks do not hold.",
+            "Processes on several machines damage it. Stop them, move the home to a local disk, or the store to "
+            "PostgreSQL with `nexus migrate-store`.",
         )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from core.config import TABLE, TRUE, Resolved, written
+from core.mounts import network_kind
 
 PROTOCOL = 1  # between a relay and a hub; one that speaks another serves itself
 STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"
@@ -184,11 +185,22 @@ def connect(home: Path, hello: Mapping[str, Any], state: bytes | None) -> tuple[
         if isinstance(error, TimeoutError):
             raise NoHub(f"the hub did not answer within {ANSWER_SECONDS:.0f} s.") from None
         if isinstance(error, OSError):  # there is no socket, or nobody listens there any more
-            raise NoHub("") from None
+            raise NoHub(_elsewhere(home) if isinstance(error, ConnectionRefusedError) else "") from None
         raise
     first, _, rest = received.partition(b"\n")
     connection.settimeout(None)
     return connection, json.loads(first), rest
+
+
+def _elsewhere(home: Path) -> str:
+    """Why nobody may listen at a socket that is there; empty where its hub just ended."""
+    kind = network_kind(home)
+    if kind is None:
+        return ""
+    return (
+        f"nobody on this machine listens at the hub's socket. {home} is on a network file system ({kind}), and a hub "
+        "on another machine cannot be reached through it."
+    )
 
 
 def _reach(connection: socket.socket, home: Path) -> None:

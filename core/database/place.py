@@ -14,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from core.config import CoreSettings
+from core.mounts import network_kind
 from core.operations.errors import Code, NexusError
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,13 @@ def guard() -> None:
     It would go on in a store that nobody else finds, and every new process would make another.
     """
     path = CoreSettings.current().database
+    if kind := network_kind(path):
+        log.warning(
+            "%s is on a network file system (%s), where SQLite's locks do not hold: several machines damage the store. "
+            "Use a home on a local disk, or PostgreSQL for a team on several machines.",
+            path,
+            kind,
+        )
     status = path.stat()
     _guarded[path] = status.st_dev, status.st_ino
     connections.settings[DEFAULT_DB_ALIAS]["NAME"] = existing(path)

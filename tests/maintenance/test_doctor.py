@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from core import progress
+from core import mounts, progress
 from core.apps import nexus_apps
 from core.clock import now
 from maintenance import file_checks, store_file
@@ -341,6 +341,17 @@ def test_it_finds_a_disk_with_little_room(home: Home, findings: Findings, monkey
     monkeypatch.setattr(file_checks, "ROOM_LIMIT", 1 << 62)
 
     assert [finding["check"] for finding in findings()] == ["disk space"]
+
+
+def test_it_finds_a_store_on_a_network_file_system(
+    home: Home, findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "mountinfo"
+    told.write_text(f"30 1 0:40 / {home.path.resolve()} rw - nfs4 server:/export rw\n")
+    monkeypatch.setattr(mounts, "MOUNTS", told)
+
+    (found,) = findings()
+    assert found["check"] == "file system" and "(nfs4)" in found["problem"]
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(timedelta(hours=1), "note"), (timedelta(days=3), "fault")])

@@ -1,0 +1,97 @@
+"""A home on a network file system is recognised where Linux tells of it, and said to be one."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core import mounts
+from mcp_bridge.relay import DIRECTORY, SOCKET
+from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.processes import ROOT, environment
+
+MOUNTED = """\
+22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 22 0:40 / {place} rw,relatime shared:5 master:2 - {kind} server:/export rw
+31 22 0:41 / {place}/inner rw - tmpfs tmpfs rw
+32 22 0:42 / {place}/with\\040space rw - cifs //server/share rw
+33 22 0:43 / /covered rw - nfs server:/export rw
+34 22 0:44 / /covered rw - ext4 /dev/sdb rw
+"""
+OVER_A_NETWORK = """
+import sys
+from pathlib import Path
+from core import mounts
+mounts.MOUNTS = Path(sys.argv[1])
+from nexus_site.launch import main
+main(["nexus", "runmcp"])
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is on nfs, as far as is told."""
+    told = tmp_path / "mountinfo"
+    place = tmp_path.resolve() / "shared"
+    place.mkdir()
+    told.write_text(MOUNTED.format(place=place, kind="nfs4"))
+    monkeypatch.setattr(mounts, "MOUNTS", told)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("", "nfs4"),
+        ("home", "nfs4"),
+        ("inner/home", None),
+        ("with space/home", "cifs"),
+        ("../sharedness", None),
+        ("/covered/home", None),
+        ("/", None),
+    ],
+)
+def test_it_knows_by_the_innermost_mount_what_a_path_is_on(place: Path, path: str, kind: str | None) -> None:
+    assert mounts.network_kind(place / path) == kind
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ext4", "overlay", "fuse.gvfsd"])
+def test_it_tells_network_file_systems_from_others(place: Path, kind: str) -> None:
+    mounts.MOUNTS.write_text(MOUNTED.format(place=place, kind=kind))
+    assert mounts.network_kind(place) == (None if kind in ("ext4", "overlay", "fuse.gvfsd") else kind)
+
+
+def test_it_says_nothing_where_the_system_does_not_tell(place: Path) -> None:
+    mounts.MOUNTS.unlink()
+    assert mounts.network_kind(place) is None
+
+
+def test_a_link_is_followed(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(place)
+    assert mounts.network_kind(tmp_path / "link" / "home") == "nfs4"
+
+
+@pytest.mark.sqlite
+def test_a_process_warns_of_it_and_says_why_it_finds_no_hub(place: Path) -> None:
+    (place / "home" / DIRECTORY).mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as left:  # that of a hub on another machine
+        left.bind(str(place / "home" / DIRECTORY / SOCKET))
+    command = [sys.executable, "-c", OVER_A_NETWORK, str(mounts.MOUNTS)]
+    ended = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment(place / "home"),
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    relay, warning = ended.stderr.splitlines()
+    assert relay.startswith("[nexus] This process serves itself: nobody on this machine listens at the hub's socket.")
+    assert "is on a network file system (nfs4)" in relay and "cannot be reached through it" in relay
+    assert "nexus.db is on a network file system (nfs4)" in warning and "PostgreSQL" in warning
