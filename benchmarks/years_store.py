@@ -30,7 +30,7 @@ Call = Callable[[], Any]
 
 
 def main() -> None:
-    home, scale = Path(sys.argv[1]).resolve(), float(sys.argv[2])
+    home, scale, open_tasks = Path(sys.argv[1]).resolve(), float(sys.argv[2]), int(sys.argv[3])
     os.environ |= {"NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings", "NEXUS_CONTROL": "true"}
     import django
 
@@ -40,7 +40,7 @@ def main() -> None:
     answers = sys.stdout
     with redirect_stdout(sys.stderr):
         store().prepare()
-        known = filled(home, scale)
+        known = filled(home, scale, open_tasks)
 
         @cache
         def calls() -> list[tuple[str, Call]]:
@@ -70,7 +70,7 @@ def taken(name: str, call: Call) -> float | None:
     return (time.process_time() - before) * 1000
 
 
-def filled(home: Path, scale: float) -> dict[str, Any]:
+def filled(home: Path, scale: float, open_tasks: int) -> dict[str, Any]:
     """What the store was filled with, now or before."""
     noted = home / "filled.json"
     if noted.exists():
@@ -82,7 +82,7 @@ def filled(home: Path, scale: float) -> dict[str, Any]:
     for name in ("filled", "few"):
         (home / name).mkdir()
     known = fill_store(sizes, end, home / "filled")
-    known["plan"] = fill_plan(home, max(int(TASKS * scale) // OF_A_CYCLE, 1))
+    known["plan"] = fill_plan(home, max(int(TASKS * scale) // OF_A_CYCLE, 1), open_tasks)
     known["pool"] = fill_pool(home, end)
     fill_experts(home, end)
     fill_rooms(int(YEARS.posts * scale) // POSTS_OF_A_ROOM, end)
