@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from functools import reduce
 from math import inf
 from operator import or_
 from typing import Any, NamedTuple
 
-from django.db.models import Q, QuerySet, TextField
+from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from core.database.prepared import Select, Slot
@@ -17,7 +18,7 @@ from core.operations.errors import NexusError
 from core.operations.validation import unstorable
 from planning import rules, schemas
 from planning.directory import DECISIONS, Directory
-from planning.models import Cycle, Task, TaskStatus
+from planning.models import Board, Cycle, Task, TaskStatus
 from planning.schemas import TasksDocument
 
 AT_ONCE = 500  # numbers in a query
@@ -72,12 +73,12 @@ def waiting_for(task: Task) -> list[Task]:
     return list(here.filter(reduce(or_, [Q(written__contains=each) for each in named])))
 
 
-def ready_among(tasks: Sequence[Task]) -> list[Task]:
+def ready_among(tasks: Collection[Task]) -> list[Task]:
     """Of tasks of one cycle, those that could begin."""
     needed = {number for task in tasks if task.status == TaskStatus.PENDING for number in task.deps}
     done: set[int] = set()
     if needed:
-        rows = Task.objects.current(tasks[0].workspace_id).filter(status=TaskStatus.COMPLETED).order_by()
+        rows = Task.objects.current(next(iter(tasks)).workspace_id).filter(status=TaskStatus.COMPLETED).order_by()
         few = rows if len(needed) > AT_ONCE else rows.filter(number__in=needed)
         done = set(few.values_list("number", flat=True))
     return [task for task in tasks if task.status == TaskStatus.PENDING and done.issuperset(task.deps)]
@@ -100,29 +101,42 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
 
 
 class Snapshot(NamedTuple):
-    """What the state files say now; None for one that is missing or malformed."""
+    """What the tasks of a cycle come to; there is none where their file is missing or malformed."""
 
-    tasks: TasksDocument | None
-    decisions: list[Any]
+    goal: str
+    decisions: list[str]
+    statuses: Mapping[str, int]  # how many tasks have each
 
 
-def snapshot(root: str) -> Snapshot:
-    """The tasks' file and the decisions, as they are on disk; malformed files are passed over.
+def snapshot(workspace_id: str) -> Snapshot | None:
+    """By the rows, which are what the file says once that was taken in."""
+    board = Board.objects.filter(pk=workspace_id).first()
+    if board is None:
+        return None
+    counted = Task.objects.current(workspace_id).order_by().values_list("status").annotate(count=Count("pk"))
+    return Snapshot(board.goal, board.decisions, dict(counted))
+
+
+def snapshot_of_file(root: str) -> Snapshot | None:
+    """By the file as it is on disk. Raises STATE_UNAVAILABLE."""
+    with Directory(root) as directory:
+        content = directory.read(schemas.TASKS.path)
+    try:
+        tasks = None if content is None else schemas.TASKS.parse(content)
+    except NexusError:
+        return None
+    if tasks is None:
+        return None
+    return Snapshot(tasks["goal"], tasks["decisions"], Counter(str(task["status"]) for task in tasks["tasks"]))
+
+
+def decided(root: str) -> list[Any] | None:
+    """The decisions that a consumer wrote into a file of their own; None where it is missing or malformed.
 
     Raises STATE_UNAVAILABLE.
     """
     with Directory(root) as directory:
-        content, decided = directory.read(schemas.TASKS.path), directory.read(DECISIONS)
-    tasks = None
-    if content is not None:
-        try:
-            tasks = schemas.TASKS.parse(content)
-        except NexusError:
-            tasks = None
-    decisions = _listed(decided)
-    if decisions is None:
-        decisions = list(tasks["decisions"]) if tasks else []
-    return Snapshot(tasks, decisions)
+        return _listed(directory.read(DECISIONS))
 
 
 def _listed(content: bytes | None) -> list[Any] | None:

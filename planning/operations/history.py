@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Annotated, Any, NotRequired
 
@@ -17,6 +16,7 @@ from core.operations.errors import NexusError
 from planning import mirror, selectors
 from planning.branch import branch_of
 from planning.errors import PlanningCode
+from planning.models import TaskStatus
 from planning.operations.common import CHANGING, READING, OfProject, actor
 from planning.services import cycles
 from planning.toolset import operation
@@ -91,19 +91,25 @@ class SessionContext(TypedDict):
 def context(p: OfProject, caller: Caller) -> SessionContext:
     """The branch, the goal, how far the tasks are, and what was decided."""
     place = workspaces.locate(p.project_root)
-    with contextlib.suppress(NexusError):  # malformed files are passed over
+    decided = selectors.decided(place.root)
+    try:
         mirror.take_in(place)
-    now = selectors.snapshot(place.root)
+        found = selectors.snapshot(place.workspace_id)
+    except NexusError:  # a malformed file is passed over, and one that another process changes is read as it is
+        found = selectors.snapshot_of_file(place.root)
     told: SessionContext = {
         "branch": branch_of(place.root),
-        "activeMode": "team" if now.tasks else None,
+        "activeMode": "team" if found else None,
         "decisions": [],
     }
-    if now.tasks:
-        counted = selectors.progress(now.tasks)
-        told["goal"] = now.tasks["goal"]
-        told["tasksSummary"] = {"total": counted.total, "completed": counted.completed, "pending": counted.pending}
-    told["decisions"] = now.decisions
+    if found:
+        told["goal"] = found.goal
+        told["tasksSummary"] = {
+            "total": sum(found.statuses.values()),
+            "completed": found.statuses.get(TaskStatus.COMPLETED, 0),
+            "pending": found.statuses.get(TaskStatus.PENDING, 0),
+        }
+    told["decisions"] = decided if decided is not None else found.decisions if found else []
     return told
 
 
