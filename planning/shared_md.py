@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordination.shared_md import one_line, section
-from planning import rules
+from planning import selectors
 from planning.models import Issue, Plan, Task, TaskStatus
 
 
@@ -15,12 +15,11 @@ def _tasks(workspace_id: str, limit_events: int) -> list[str]:
         issues = Issue.objects.filter(plan=plan).order_by("position", "number")
         lines += [f"- {one_line(issue.title)}: {one_line(issue.decision or 'to be decided')}" for issue in issues]
         lines.append("")
-    tasks = list(Task.objects.current(workspace_id))
-    status = {task.number: task.status for task in tasks}
-    free = set(rules.ready({task.number: task.deps for task in tasks}, status))
+    rows = Task.objects.current(workspace_id).exclude(status=TaskStatus.COMPLETED)
+    tasks = list(rows.only("workspace_id", "number", "title", "status", "deps", "held_by", "owner"))
+    free = {task.number for task in selectors.ready_among(tasks)}
     for task in tasks:
-        if task.status != TaskStatus.COMPLETED:
-            state = "ready" if task.number in free else task.status
-            whose = one_line(task.held_by or task.owner) if task.held_by or task.owner else "nobody"
-            lines.append(f"- {task.number}. {one_line(task.title)} ({state}, {whose})")
+        state = "ready" if task.number in free else task.status
+        whose = one_line(task.held_by or task.owner) if task.held_by or task.owner else "nobody"
+        lines.append(f"- {task.number}. {one_line(task.title)} ({state}, {whose})")
     return lines

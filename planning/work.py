@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from coordination.services.workspaces import Place
-from planning import mirror, rules
+from planning import mirror, selectors
 from planning.models import STREAM as STREAM  # which `handoffs.work` asks for, too
 from planning.models import Task, TaskStatus
 from planning.services import tasks
@@ -23,9 +23,8 @@ def find(workspace_id: str, task_id: int) -> str:
 
 def ready(workspace_id: str) -> set[str]:
     """The keys of the tasks whose dependencies are met: those that could begin."""
-    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status", "task_key"))
-    free = rules.ready({row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows})
-    return {row[3] for row in rows if row[0] in free}
+    pending = Task.objects.current(workspace_id).filter(status=TaskStatus.PENDING)
+    return {task.pk for task in selectors.ready_among(list(pending.only("workspace_id", "status", "deps")))}
 
 
 def started(task_key: str, place: Place, agent_id: str, moment: datetime) -> None:

@@ -8,7 +8,10 @@ import pytest
 from django.db import connection
 
 from coordination.models import Event
-from planning import selectors
+from coordination.services.workspaces import locate
+from coordination.shared_md import SECTIONS
+from planning import schemas, selectors, work
+from planning.models import Task
 from tests.planning.conftest import Project
 
 
@@ -56,3 +59,26 @@ def test_no_transaction_reads_the_dependencies_of_all_tasks(nexus: Project, monk
     nexus.task("Test", deps=[1])
     nexus.call("task_update", id=1, status="completed")
     assert not any(inside)
+
+
+def test_what_is_completed_is_neither_parsed_nor_read_for_a_summary(
+    nexus: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for title in ("Write", "Test", "Tell"):
+        nexus.task(title, deps=[1] if title == "Test" else [])
+    nexus.call("task_update", id=1, status="completed")
+    monkeypatch.setattr(schemas.StateFile, "parse", None)
+    read: list[str] = []
+    real = Task.from_db
+
+    def watched(db: str, names: Any, values: Any) -> Task:
+        task = real(db, names, values)
+        read.append(task.status)
+        return task
+
+    monkeypatch.setattr(Task, "from_db", watched)
+    assert nexus.call("context")["tasksSummary"] == {"total": 3, "completed": 1, "pending": 2}
+    workspace_id = locate(str(nexus.root)).workspace_id
+    assert SECTIONS[2][1](workspace_id, 1) == ["- 2. Test (ready, nobody)", "- 3. Tell (ready, nobody)"]
+    assert work.ready(workspace_id) == set(Task.objects.exclude(number=1).values_list("pk", flat=True))
+    assert read and set(read) == {"pending"}
