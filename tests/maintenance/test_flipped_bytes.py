@@ -73,12 +73,15 @@ def check(home: Home, written: Path, nexus: Nexus, count: int) -> None:
             store().pending()
         except NexusError as error:
             assert error.code in (Code.DB_ERROR, Code.MIGRATION_ERROR), offset
-        for command in (["status"], ["export", "--workspace-id", "a" * 64]):
+        empty = home.path / "other.db"
+        for command in (["status"], ["export", "--workspace-id", "a" * 64], ["migrate-store", "--to", str(empty)]):
             ended = home.process(*command)
             assert says_what_to_do(Done(ended.returncode, ended.stdout, ended.stderr)), (offset, command, ended)
+        assert ended.returncode == 0 or not empty.exists(), offset
         if number % SERVED_EACH == 0:
             assert "Traceback" not in "".join(lines_of_server(home)), offset
-        (home.path / "copy.db").unlink(missing_ok=True)
+        for made in (*home.path.glob("copy.db*"), *home.path.glob("other.db*")):
+            made.unlink()
         flipped = Path(shutil.copy(good, home.path / "flipped.db"))
         flip(flipped, offset, 0xFF)
         done = nexus("restore", str(flipped))
