@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import environment
 
 FLOOD = 400
+STRANGERS = 16
 CALLS = 10  # of the other key, beside something large
 FOREIGN_TASKS = 5_000  # some 4 MB
 OLD_EVENTS = 50_000
@@ -30,13 +32,18 @@ async def connected(hub: Hub) -> Stream:
 
 async def call(hub: Hub, stream: Stream, key: str, name: str, toolset: str = "", /, **arguments: Any) -> int:
     """One call over a connection of its own, of the toolset at that path; the status of its answer."""
-    reader, writer = stream
     body = json.dumps(arguments).encode()
     head = (
         f"POST /api/v1/{toolset}operations/{name} HTTP/1.1\r\nHost: {hub.authority}\r\nx-api-key: {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    writer.write(head.encode() + body)
+    return await answered(stream, head.encode() + body)
+
+
+async def answered(stream: Stream, request: bytes) -> int:
+    """The status of the answer to the only request of a connection."""
+    reader, writer = stream
+    writer.write(request)
     async with asyncio.timeout(START_SECONDS):
         answer = await reader.read()
     writer.close()
@@ -58,18 +65,18 @@ def keys(hub: Hub) -> tuple[str, str]:
 
 def test_a_call_is_not_behind_the_many_of_another_key(hub: Hub, keys: tuple[str, str]) -> None:
     async def play() -> int:
-        answered: list[str] = []
+        done: list[str] = []
 
         async def one(stream: Stream, key: str, agent_id: str) -> None:
             assert await call(hub, stream, key, "inbox_peek", agent_id=agent_id) == 200
-            answered.append(agent_id)
+            done.append(agent_id)
 
         streams = [await connected(hub) for _ in range(FLOOD + 1)]
         flood = [asyncio.ensure_future(one(stream, keys[0], "flooding")) for stream in streams[1:]]
         await asyncio.sleep(0)  # each is sent
         await one(streams[0], keys[1], "other")
         await asyncio.gather(*flood)
-        return answered.index("other")
+        return done.index("other")
 
     assert asyncio.run(play()) < FLOOD // 4
 
@@ -104,6 +111,32 @@ def test_parked_waits_leave_their_own_keys_calls_a_turn(hub: Hub, keys: tuple[st
         return Counter(await asyncio.gather(*waits))
 
     assert asyncio.run(play()) == {200: 100}
+
+
+async def log_in(hub: Hub, stranger: int) -> int:
+    """A wrong password, from an address of loopback of its own; the status of the answer."""
+    stream = await asyncio.open_connection(*hub.address, local_addr=(f"127.0.1.{stranger}", 0))
+    token = "x" * 32
+    body = f"username=ada&password=wrong&csrfmiddlewaretoken={token}"
+    head = (
+        f"POST /admin/login/ HTTP/1.1\r\nHost: {hub.authority}\r\nCookie: csrftoken={token}\r\n"
+        f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return await answered(stream, (head + body).encode())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="loopback has one address there")
+def test_strangers_with_wrong_passwords_hold_up_no_agent(hub: Hub, keys: tuple[str, str]) -> None:
+    async def play() -> int:
+        logins = [asyncio.ensure_future(log_in(hub, number + 1)) for number in range(STRANGERS)]
+        await asyncio.wait(logins, return_when=asyncio.FIRST_COMPLETED)  # by then all are before the hub
+        for _ in range(5):
+            assert await call(hub, await connected(hub), keys[1], "inbox_peek", agent_id="other") == 200
+        before = sum(each.done() for each in logins)
+        assert set(await asyncio.gather(*logins)) == {200}  # the form again
+        return before
+
+    assert asyncio.run(play()) < STRANGERS // 2
 
 
 def looked_into(hub: Hub) -> closing[sqlite3.Connection]:
