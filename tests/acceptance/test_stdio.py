@@ -61,14 +61,15 @@ def test_it_plays_the_example_flow_with_either_sdk(
     assert "flow complete" in played.stdout
 
 
-def test_it_comes_up_ten_times_at_once_on_a_fresh_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [10, pytest.param(20, marks=pytest.mark.long)])
+def test_all_that_start_at_once_on_a_fresh_home_come_up(tmp_path: Path, processes: int) -> None:
     def start(_: int) -> bool:
         with Raw(tmp_path / "home") as raw:
             raw.greet()
             return bool(raw.call("nexus_info", {})["ok"])
 
-    with ThreadPoolExecutor(10) as pool:
-        assert all(pool.map(start, range(10)))
+    with ThreadPoolExecutor(processes) as pool:
+        assert all(pool.map(start, range(processes)))
 
 
 @pytest.mark.parametrize(
