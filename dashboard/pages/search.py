@@ -20,12 +20,14 @@ from django.utils.http import urlencode
 from control import monitoring
 from control.models import PoolAgent, Question
 from coordination.models import Agent, Artifact, Workspace
+from core.clock import now
 from dashboard.forms.filters import SearchFilters, searched
 from dashboard.page import render
 from dashboard.sentences import lines
 from dashboard.templatetags.nexus import plain, target
 from dashboard.theme import navigation
 from files import selectors as reserved
+from files.models import Reservation
 from handoffs.models import Handoff
 from handoffs.search import holding
 from inbox.search import Hit, around, search, words_of
@@ -189,7 +191,9 @@ def _holds(text: str | None, lower: Sequence[str]) -> bool:
 
 
 def _files(words: str) -> Iterator[Found]:
-    for row in reserved.listed(search=words, limit=EACH + 1):
+    named = Q(pattern__icontains=words) | Q(reason__icontains=words) | Q(agent_id__icontains=words)
+    newest = _newest(Reservation.objects.all()).select_related("workspace")
+    for row in (newest & reserved.held(now())).filter(named)[: EACH + 1]:
         description = f"reserved by {plain(row.agent_id)}, in {plain(row.workspace)}"
         link, reason = _at("reservation", row.pk), plain(row.reason)
         yield Found(plain(row.pattern)[:100], description, link, "edit_document", reason, row.created_at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from core.clock import now
 from core.operations.caller import Caller
 from core.operations.runner import run
 from dashboard.templatetags.nexus import highlight
+from files.models import Reservation
 from handoffs.models import Handoff
 from planning.models import Cycle, Task
 from tests.dashboard.test_dashboard import Ids, do, queries
@@ -169,6 +171,17 @@ def grow(project: Workspace, number: int) -> None:
     Agent.objects.bulk_create(Agent(agent_id=new_id("agent"), created_at=now(), updated_at=at) for _ in rows)
     Workspace.objects.bulk_create(
         Workspace(workspace_id=new_id("w"), root_realpath=new_id("/"), created_at=now(), last_seen_at=at) for _ in rows
+    )
+    held: dict[str, Any] = {"agent_id": "x", "exclusive": True, "item": 0, "seconds": 600, "created_at": at}
+    Reservation.objects.bulk_create(
+        Reservation(
+            reservation_id=new_id("rsv"),
+            workspace=project,
+            pattern="common",
+            expires_at=at + timedelta(hours=1),
+            **held,
+        )
+        for _ in rows
     )
     Handoff.objects.bulk_create(
         Handoff(handoff_id=new_id("hnd"), workspace=project, title="Common", created_event_id=each, **rest, **stamps)
