@@ -6,7 +6,6 @@ Words are runs of letters and digits, whatever their case and accents. `fts5` an
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,8 +17,10 @@ from django.db import connection
 from coordination.models import Event
 from inbox.models import Message
 from inbox.search import fts5, tsvector
+from inbox.search.words import words_of
 
-MAX_WORDS, MAX_WORD = 12, 64
+__all__ = ["Hit", "around", "document_of", "emptied", "event_ids", "search", "words_of"]
+
 EXCERPT = 160  # characters around the first hit
 
 
@@ -27,7 +28,8 @@ class Index(Protocol):
     """The full-text index of one database; a module implements it. Its `words` are as `words_of` gives them."""
 
     def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
-        """The newest documents with every word, each from its beginning, and the message that each is, if any."""
+        """The newest documents with every word, from its beginning where it `may_go_on`, and the message that each is,
+        if any."""
 
     def every(self, words: Sequence[str]) -> list[int]:
         """All documents with every word, oldest first."""
@@ -50,7 +52,8 @@ class Hit:
 
 
 def search(text: str, *, limit: int = 50, before: int | None = None) -> list[Hit]:
-    """What holds every word of `text`, newest first; a word matches from its beginning. Any text is a valid query."""
+    """What holds every word of `text`, newest first; a word of three letters or more matches from its beginning. Any
+    text is a valid query."""
     words = words_of(text)
     if not words:
         return []
@@ -85,12 +88,6 @@ def document_of(message_id: str) -> int | None:
         cursor.execute("SELECT document FROM message_documents WHERE message_id = %s", [message_id])
         row = cursor.fetchone()
     return row[0] if row else None
-
-
-def words_of(text: str) -> list[str]:
-    """Runs of what is neither blank, quote, control character nor punctuation alone."""
-    runs = re.split(r'[\s"\x00-\x1f\x7f]+', text[:1000])
-    return [run[:MAX_WORD] for run in runs if re.search(r"\w", run.replace("_", ""))][:MAX_WORDS]
 
 
 def around(text: str, words: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from django.db import connection
 
+from inbox.search.words import may_go_on
+
 NEWEST = """
     SELECT i.rowid, d.message_id FROM search_index i LEFT JOIN message_documents d ON d.document = i.rowid
     WHERE search_index MATCH %s {before} ORDER BY i.rowid DESC LIMIT %s
@@ -15,8 +17,9 @@ TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name 
 
 
 def match(words: Sequence[str], *, whole: bool = False) -> str:
-    """The FTS5 query for words: every word quoted, so that none is an operator; each whole, or a prefix."""
-    return " ".join(f'"{word}"' if whole else f'"{word}"*' for word in words)
+    """The FTS5 query for words: every word quoted, so that none is an operator; each whole, or a prefix where it may go
+    on."""
+    return " ".join(f'"{word}"' if whole or not may_go_on(word) else f'"{word}"*' for word in words)
 
 
 def newest(words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from django.db import connection
 
+from inbox.search.words import may_go_on
+
 NEWEST = """
     SELECT i.document, d.message_id FROM search_index i LEFT JOIN message_documents d USING (document)
     WHERE i.words @@ %s::tsquery {before} ORDER BY i.document DESC LIMIT %s
@@ -20,22 +22,27 @@ TOKENS = "SELECT nexus_tokens(word) FROM unnest(%s::text[]) WITH ORDINALITY AS g
 
 
 class Query(NamedTuple):
-    """A tsquery, and what its words end in: the last token of each."""
+    """A tsquery, and what its words end in: the last token of each, whole or a prefix."""
 
     text: str
-    ends: list[str]
+    wholes: list[str]
+    prefixes: list[str]
 
 
 def query(words: Sequence[str], *, whole: bool = False) -> Query | None:
-    """The tsquery for words: each a phrase of its tokens, whole or a prefix; None where no word has a token."""
+    """The tsquery for words: each a phrase of its tokens, whole, or a prefix where it may go on; None where no word has
+    a token."""
     with connection.cursor() as cursor:
         cursor.execute(TOKENS, [list(words)])
-        phrases = [tokens for (tokens,) in cursor.fetchall() if tokens]
-    if not phrases:
-        return None
-    ending = "" if whole else ":*"
-    # A token is letters and digits, so that it needs no quotes.
-    return Query(" & ".join(" <-> ".join(tokens) + ending for tokens in phrases), [tokens[-1] for tokens in phrases])
+        rows = cursor.fetchall()
+    phrases, ends = [], (list[str](), list[str]())
+    for word, (tokens,) in zip(words, rows, strict=True):
+        if tokens:
+            goes_on = not whole and may_go_on(word)
+            # A token is letters and digits, so that it needs no quotes.
+            phrases.append(" <-> ".join(tokens) + (":*" if goes_on else ""))
+            ends[goes_on].append(tokens[-1])
+    return Query(" & ".join(phrases), *ends) if phrases else None
 
 
 def newest(words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:

@@ -32,6 +32,19 @@ def test_it_finds_a_message_by_words_of_subject_body_or_sender(letters: dict[str
     assert found(words) == [letters["Café opening"]]
 
 
+@pytest.mark.parametrize(
+    ("words", "bodies"),
+    [("a", ["été à la"]), ("ap", []), ("app", ["an apple"]), ("an", ["an apple"]), ("an ap", []), ("x-a", []),
+     ("é", []), ("la", ["été à la"]), ("日", ["日本語"])],
+)  # fmt: skip
+def test_it_finds_one_and_two_letters_as_a_whole_word_alone(
+    call: Call, team: None, project: str, words: str, bodies: list[str]
+) -> None:
+    for body in ("an apple", "été à la", "日本語"):
+        call("message_create", project_root=project, from_agent_id="ana", subject="-", body=body)
+    assert [Message.objects.get(pk=message_id).body for message_id in found(words)] == bodies
+
+
 def test_it_wants_every_word(letters: dict[str, str]) -> None:
     assert found("quick socket") == []
 

@@ -49,6 +49,13 @@ def test_it_finds_messages_of_all_topics_or_of_one_without_joining(
     assert stranger.code("messages_search", query="cache", topic_id="nowhere") == "TOPIC_NOT_FOUND"
 
 
+def test_it_finds_and_marks_one_and_two_letters_as_a_whole_word_alone(ann: Client, topic: str) -> None:
+    ann.say(topic, "an apple and a pear", "another apple")
+    (result,) = ann.call("messages_search", query="a appl", mode="fts")["results"]
+    assert result["snippet"] == "an \ue000apple\ue001 and \ue000a\ue001 pear"
+    assert found(ann, "an pe", topic_id=topic) == []
+
+
 def test_it_ranks_and_limits(ann: Client, topic: str) -> None:
     ann.say(topic, "one retry among many other words that say nothing of it at all", "retry the retry", "unrelated")
     assert found(ann, "retry") == [

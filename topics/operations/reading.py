@@ -118,7 +118,8 @@ class SearchResults(TypedDict):
     slow=lambda p: search.slow(p.mode),
 )
 def messages_search(p: MessagesSearch, caller: Caller) -> SearchResults:
-    """Find messages by words (matched from their beginning) and meaning, in one topic or all. Needs no join."""
+    """Find messages by words (matched from their beginning, the shortest whole) and meaning, in one topic or all. Needs
+    no join."""
     if not p.query.strip():
         raise argument("query must not be blank.")
     if p.topic_id is not None:

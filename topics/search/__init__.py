@@ -43,7 +43,8 @@ class Index(Protocol):
     def candidates(
         self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
     ) -> list[tuple[int, int, int]]:
-        """The newest documents of a topic or of all that hold every word, `whole` or from its beginning."""
+        """The newest documents of a topic or of all that hold every word, `whole`, or where it `may_go_on` from its
+        beginning."""
 
     def rebuild(self) -> None:
         """Make the index anew from the messages."""
@@ -68,8 +69,9 @@ class Found:
 
 
 def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None) -> Found:
-    """In the mode `fts` the messages that hold every word of `query`, each from its beginning; any text is a valid
-    query. In `semantic` those that are nearest to its meaning, however far that is, and in `hybrid` the best of both.
+    """In the mode `fts` the messages that hold every word of `query`, one of three letters or more from its beginning;
+    any text is a valid query. In `semantic` those that are nearest to its meaning, however far that is, and in `hybrid`
+    the best of both.
 
     Raises INVALID_ARGUMENT for the mode `semantic` where that cannot be had.
     """

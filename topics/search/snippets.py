@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import islice
 
+from inbox.search.words import may_go_on
+
 HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 WIDTH = 160  # characters
 LOOKED_AT = 100  # hits of one message
@@ -14,6 +16,7 @@ TOKEN = re.compile(r"[^\W_]+")
 # Possessive: an accent is a part of both, and a text of accents would be tried at every place, all the server waiting.
 APART = r"[\W_]++"
 ACCENTS = "[\u0300-\u036f]*+"
+GOES_ON, ENDS = "(?:[^\\W_]|[\u0300-\u036f])*+", r"(?![^\W_])"  # behind the last token of a word
 
 
 class _Folds(dict[int, int]):
@@ -58,14 +61,14 @@ def _folded(text: str) -> str:
 
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """Every word is a phrase of its tokens, of which the last may go on."""
+    """Every word is a phrase of its tokens, of which the last ends there or, where it may, goes on."""
     phrases = []
     for number, word in enumerate(words):
         bare = re.sub(ACCENTS, "", _folded(word))
         tokens = ["".join(letter + ACCENTS for letter in token) for token in TOKEN.findall(bare)]
         if tokens:
-            phrases.append(rf"(?P<word{number}>{APART.join(tokens)})")
-    return re.compile(rf"(?<![^\W_])(?:{'|'.join(phrases) or '(?!)'})(?:[^\W_]|[\u0300-\u036f])*+")
+            phrases.append(rf"(?P<word{number}>{APART.join(tokens)}){GOES_ON if may_go_on(word) else ENDS}")
+    return re.compile(rf"(?<![^\W_])(?:{'|'.join(phrases) or '(?!)'})")
 
 
 def _worth(hits: Sequence[tuple[int, int, str | None]], start: int) -> tuple[int, int]:

@@ -10,7 +10,8 @@ from inbox.search.tsvector import query
 
 CANDIDATES = """
     SELECT s.document, length(m.content_markdown), (
-        SELECT coalesce(sum(cardinality(positions)), 0)::int FROM unnest(s.words) WHERE {hit} ANY(%s::text[])
+        SELECT coalesce(sum(cardinality(positions)), 0)::int FROM unnest(s.words)
+        WHERE lexeme = ANY(%s::text[]) OR lexeme ^@ ANY(%s::text[])
     )
     FROM topic_search s JOIN topic_messages m USING (document)
     WHERE s.words @@ %s::tsquery {within} ORDER BY s.document DESC LIMIT %s
@@ -25,11 +26,10 @@ def candidates(words: Sequence[str], *, whole: bool, topic_id: str | None, limit
     wanted = query(words, whole=whole)
     if wanted is None:
         return []
-    sql = CANDIDATES.format(
-        hit="lexeme =" if whole else "lexeme ^@", within="" if topic_id is None else "AND m.topic_id = %s"
-    )
+    sql = CANDIDATES.format(within="" if topic_id is None else "AND m.topic_id = %s")
     with connection.cursor() as cursor:
-        cursor.execute(sql, [wanted.ends, wanted.text, *([] if topic_id is None else [topic_id]), limit])
+        of_topic = [] if topic_id is None else [topic_id]
+        cursor.execute(sql, [wanted.wholes, wanted.prefixes, wanted.text, *of_topic, limit])
         return list(cursor.fetchall())
 
 
