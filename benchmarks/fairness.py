@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--flood", help=argparse.SUPPRESS)  # this program is a flooding client then
     options = parser.parse_args()
-    _raise_file_limit()
+    raise_file_limit()
     if options.flood:
         asyncio.run(_flood(json.loads(options.flood)))
         return
@@ -319,7 +319,8 @@ def _memory(hub: Server) -> int:
     return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
+    """Let this process hold as many connections as the system lets it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

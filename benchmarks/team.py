@@ -1,7 +1,8 @@
 """A team at work on one hub over MCP: each agent waits for mail, sends messages, and pulls and acknowledges its own.
 
-python -m benchmarks.team                      # 20 agents at 1 message a second, 100 at 0.5, in both ways of waiting
+python -m benchmarks.team                      # from 20 agents at 1 message a second to 1,000 that are mostly idle
 python -m benchmarks.team --team 300x0.15 --way subscription --seconds 30
+python -m benchmarks.team --waiters 20 --waiters 100 --waiters 300  # does a message cost more with who waits?
 python -m benchmarks.team --quick --json
 """
 
@@ -20,52 +21,68 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from benchmarks.fairness import DAPHNE
+from benchmarks.fairness import DAPHNE, raise_file_limit
 from benchmarks.hub import Server, key, running
 
 PROTOCOL = "2025-06-18"
 WAIT_SECONDS = 25
 WAYS = ("event_wait", "subscription")  # a call that waits for events; a stream that tells of a changed inbox
-WARM_SECONDS = 3  # behind which is measured
+WARM_SECONDS = 3  # once all wait; behind which is measured
+TEAMS = ["20x1", "100x0.5", "300x0.15", "100x1", "1000x0.005"]
+PAIR = 2  # agents beside whom others only wait
+PAIRS_RATE = 5.0  # messages a second of each of the two
+AT_ONCE = 32  # handshakes
+IDLE_SECONDS = 600  # how long each call waits of who only waits: to wait anew costs, too, and is not asked here
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--team", action="append", help="agents x messages a second of each; may be given again")
+    parser.add_argument("--waiters", type=int, action="append", help="agents that only wait, beside two that send")
     parser.add_argument("--way", choices=WAYS, action="append", help="how agents wait (default: each in turn)")
     parser.add_argument("--seconds", type=float, default=20, help="measured (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="five agents for two seconds, to see that it works")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    teams, seconds = options.team or ["20x1", "100x0.5"], options.seconds
+    teams, waiters, seconds = options.team or [], options.waiters or [], options.seconds
+    if not teams and not waiters:
+        teams = TEAMS
     if options.quick:
-        teams, seconds = ["5x1"], 2
+        teams, waiters, seconds = ["5x1"], [5], 2
+    raise_file_limit()
     figures = {}
-    for team in teams:
-        agents, _, rate = team.partition("x")
-        for way in options.way or WAYS:
+    for way in options.way or WAYS:
+        for team in teams:
+            agents, _, rate = team.partition("x")
             figures[f"{team} {way}"] = asyncio.run(measure(int(agents), float(rate), seconds, way))
+        for count in waiters:
+            figures[f"{count} wait {way}"] = asyncio.run(measure(PAIR, PAIRS_RATE, seconds, way, count))
     print(json.dumps(figures, indent=2) if options.json else table(figures))
 
 
-async def measure(agents: int, rate: float, seconds: float, way: str) -> dict[str, float]:
-    """The figures of one team: times in ms, messages a second, the hub's CPU a message."""
+async def measure(agents: int, rate: float, seconds: float, way: str, waiters: int = 0) -> dict[str, float]:
+    """The figures of one team, beside `waiters` more: times in ms, messages a second, the hub's CPU a message."""
     with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
         project = Path(scratch, "project")
         project.mkdir()
         with running(DAPHNE, Path(scratch, "home")) as hub:
             async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
-                keys = [await key(operator, f"agent-{number}") for number in range(agents)]
-            team = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
-            for agent in team:
-                await agent.begin()
-            jobs = ((agent.wait() if way == WAYS[0] else agent.follow(), agent.send(team, rate)) for agent in team)
-            work = [asyncio.create_task(job) for job in itertools.chain(*jobs)]
+                keys = [await key(operator, f"agent-{number}") for number in range(agents + waiters)]
+            everybody = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]
+            team, idle = everybody[:agents], everybody[agents:]
+            turn = asyncio.Semaphore(AT_ONCE)
+            await asyncio.gather(*(agent.begin(turn) for agent in everybody))
+            jobs = [agent.wait(WAIT_SECONDS) if way == WAYS[0] else agent.follow() for agent in team]
+            jobs += [agent.wait(IDLE_SECONDS) if way == WAYS[0] else agent.follow() for agent in idle]
+            work = [asyncio.create_task(job) for job in jobs]
+            await asyncio.gather(*(agent.waits.wait() for agent in everybody))
+            work += [asyncio.create_task(agent.send(team, rate)) for agent in team]
             await asyncio.sleep(WARM_SECONDS)
             before, started = hub.cpu_seconds(), time.monotonic()
-            for agent in team:
+            for agent in everybody:
                 agent.sent.clear()
                 agent.pulled.clear()
+                agent.longest = 0.0
             await asyncio.sleep(seconds)
             cpu, lasted = hub.cpu_seconds() - before, time.monotonic() - started
             sent = sorted(itertools.chain(*(agent.sent for agent in team)))
@@ -78,6 +95,7 @@ async def measure(agents: int, rate: float, seconds: float, way: str) -> dict[st
             figures = {"messages a second": len(sent) / lasted, "asked for": agents * rate}
             figures |= {f"send {name}": value for name, value in _spread(sent).items()}
             figures |= {f"to pulled {name}": value for name, value in _spread(pulled).items()}
+            figures["longest call of any kind"] = max(agent.longest for agent in everybody) * 1000
             figures["hub's CPU a message, ms"] = cpu / max(len(sent), 1) * 1000
     return {what: round(value, 1) for what, value in figures.items()}
 
@@ -90,31 +108,39 @@ def _spread(times: list[float]) -> dict[str, float]:
 
 
 class Agent:
-    """One agent and its session; `sent` and `pulled` are times in s, of a send and from a send to its pull."""
+    """One agent and its session; `sent` and `pulled` are times in s, of a send and from a send to its pull.
+
+    `longest` is that of its longest call in s, where one that waits counts by how much later than asked it ends.
+    """
 
     def __init__(self, hub: Server, name: str, secret: str, project: str) -> None:
         self.name, self.project = name, project
         self.sent: list[float] = []
         self.pulled: list[float] = []
+        self.longest = 0.0
+        self.waits = asyncio.Event()
         self._address = urlsplit(hub.url)
         self._secret = secret
         self._session = ""
 
-    async def begin(self) -> None:
-        """The handshake."""
+    async def begin(self, turn: asyncio.Semaphore) -> None:
+        """The handshake, when it is its turn."""
         client = Connection(self)
         hello = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "team", "version": "1"}}
-        await client.post("initialize", hello)
-        self._session = client.session
-        await client.post("notifications/initialized", None)
+        async with turn:
+            await client.post("initialize", hello)
+            self._session = client.session
+            await client.post("notifications/initialized", None)
 
-    async def wait(self) -> None:
-        """Wait for events, and take the mail that they tell of."""
-        client, cursor = Connection(self), 0
-        here = {"project_root": self.project, "agent_id": self.name}
+    async def wait(self, seconds: int) -> None:
+        """Wait for events, so long with each call, and take the mail that they tell of."""
+        client = Connection(self)
+        here = {"project_root": self.project, "agent_id": self.name, "stream": "workspace"}
+        cursor = (await client.call("event_cursor", here))["cursor"]
+        self.waits.set()
         while True:
-            asked = {**here, "stream": "workspace", "cursor": cursor, "timeout_seconds": WAIT_SECONDS}
-            page = await client.call("event_wait", asked)
+            asked = {**here, "cursor": cursor, "timeout_seconds": seconds}
+            page = await client.call("event_wait", asked, seconds)
             cursor = page["next_cursor"]
             if any(event["actor_agent_id"] != self.name for event in page["events"]):
                 await self._take(client)
@@ -127,6 +153,7 @@ class Agent:
         await reader.readuntil(b"\r\n\r\n")
         await client.post("resources/subscribe", {"uri": f"nexus://inbox/{self.name}"})
         await self._take(client)  # what came before the subscription
+        self.waits.set()
         while line := await reader.readline():
             if b"notifications/resources/updated" in line:
                 await self._take(client)
@@ -173,9 +200,11 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._numbers = itertools.count(1)
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        """A tool's data."""
+    async def call(self, tool: str, arguments: dict[str, Any], waits: float = 0) -> Any:
+        """A tool's data; it may wait for so many seconds."""
+        started = time.monotonic()
         answer = await self.post("tools/call", {"name": tool, "arguments": arguments})
+        self._agent.longest = max(self._agent.longest, time.monotonic() - started - waits)
         envelope = answer["result"]["structuredContent"]
         assert envelope["ok"], envelope
         return envelope["data"]
