@@ -85,61 +85,66 @@ async def _calls(homes: dict[str, Path], project: Path, calls: int) -> Samples:
     async with AsyncExitStack() as stack:
         noop = await connect(stack, str(ROOT / "benchmarks/noop_server.py"), home=homes["empty"])
         nexus = {name: await connect(stack, *RUNMCP, home=home) for name, home in homes.items()}
-        waiter = await connect(stack, *RUNMCP, home=homes["empty"])
+        others = {name: await connect(stack, *RUNMCP, home=home) for name, home in homes.items()}
         for client in nexus.values():
             for agent_id in ("sender", "receiver"):
                 await _call(client, "agent_register", agent_id=agent_id)
             for _ in range(EVENTS - calls):  # so that a page of the log is full
-                await _hand_over(client, str(project))
+                await _hand_over(client, client, str(project))
         for kind, (prepare, act) in KINDS.items():
             for _ in range(calls + WARM_UP):  # in turn, so that a slow moment of the machine hits all alike
                 await _timed(samples, f"{kind}: no-op", noop.call_tool("noop", {}))
                 for name, client in nexus.items():
-                    await prepare(client, str(project))
-                    await _timed(samples, f"{kind}: {name}", act(client, str(project)))
+                    await prepare(client, others[name], str(project))
+                    await _timed(samples, f"{kind}: {name}", act(client, others[name], str(project)))
         for _ in range(max(20, calls // 8) + WARM_UP):
-            await _wake(samples, nexus["empty"], waiter, str(project))
+            await _wake(samples, nexus["empty"], others["empty"], str(project))
     return {kind: values[WARM_UP:] for kind, values in samples.items()}
 
 
-async def _send(client: Client, project: str) -> None:
+async def _send(client: Client, _: Client, project: str) -> None:
     letter = {"project_root": project, "from_agent_id": "sender", "subject": "s", "body": "b"}
     await _call(client, "message_create", **letter, target={"strategy": "direct", "agent_id": "receiver"})
 
 
-async def _receive(client: Client, project: str) -> None:
+async def _receive(client: Client, _: Client, project: str) -> None:
     pulled = await _call(client, "inbox_pull", agent_id="receiver")
     ids = [message["message_id"] for message in pulled["messages"]]
     await _call(client, "inbox_ack", agent_id="receiver", message_ids=ids)
 
 
-async def _hand_over(client: Client, project: str) -> None:
+async def _hand_over(client: Client, _: Client, project: str) -> None:
+    await _hand_to_another(client, client, project)
+
+
+async def _hand_to_another(client: Client, other: Client, project: str) -> None:
     offer = {"project_root": project, "from_agent_id": "sender", "visibility": "public", "payload": "work"}
     made = await _call(client, "handoff_create", **offer, target={"strategy": "broadcast"})
     of = {"project_root": project, "handoff_id": made["handoff_id"], "agent_id": "receiver"}
-    await _call(client, "handoff_claim", **of)
-    await _call(client, "handoff_complete", **of, result="done")
+    await _call(other, "handoff_claim", **of)
+    await _call(other, "handoff_complete", **of, result="done")
 
 
-async def _read_log(client: Client, project: str) -> None:
+async def _read_log(client: Client, _: Client, project: str) -> None:
     place = {"project_root": project, "agent_id": "receiver", "stream": "workspace"}
     read = await _call(client, "event_get", **place, limit=EVENTS)
     assert len(read["events"]) == EVENTS
 
 
-async def _count(client: Client, project: str) -> None:
+async def _count(client: Client, _: Client, project: str) -> None:
     await _call(client, "inbox_count", agent_id="receiver")
 
 
-async def _nothing(client: Client, project: str) -> None:
+async def _nothing(client: Client, _: Client, project: str) -> None:
     pass
 
 
-Step = Callable[[Client, str], Awaitable[None]]
+Step = Callable[[Client, Client, str], Awaitable[None]]  # of a process, and of another over the same store
 KINDS: dict[str, tuple[Step, Step]] = {  # what goes before, untimed, and what is timed
     "message_create": (_nothing, _send),
     "inbox_pull + inbox_ack": (_send, _receive),
     "handoff cycle": (_nothing, _hand_over),
+    "handoff cycle, two processes": (_nothing, _hand_to_another),
     "inbox_count": (_nothing, _count),
     "event_get of 100": (_nothing, _read_log),
 }
