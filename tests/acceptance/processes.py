@@ -11,12 +11,13 @@ from subprocess import PIPE, CompletedProcess
 from typing import Any
 
 import anyio
+import httpx
 from mcp.client.client import Client
 from mcp.server.stdio import stdio_server
 
 from benchmarks.stdio import HELLO as HANDSHAKE
 from tests import warm
-from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +109,17 @@ class Raw:
         assert answer["id"] == number, answer
         envelope: dict[str, Any] = answer["result"]["structuredContent"]
         return envelope
+
+
+def calls_of(hub: Hub, name: str) -> int:
+    """How many calls of an operation the hub has made."""
+    text = httpx.get(f"{hub.url}/metrics", timeout=START_SECONDS).text
+    counted = [line for line in text.splitlines() if line.startswith("nexus_calls_total{") and f'"{name}"' in line]
+    return sum(int(float(line.rpartition(" ")[2])) for line in counted)
+
+
+def is_relayed(raw: Raw, hub: Hub, number: int = 900) -> bool:
+    """Whether the hub makes a process's calls."""
+    before = calls_of(hub, "nexus_info")
+    assert raw.call("nexus_info", {}, number=number)["ok"]
+    return calls_of(hub, "nexus_info") > before

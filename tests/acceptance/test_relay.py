@@ -13,29 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
 from mcp_bridge.relay import DIRECTORY, SOCKET
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub, serving
-from tests.acceptance.processes import HELLO, ROOT, Raw, client, environment, nexus
+from tests.acceptance.processes import HELLO, ROOT, Raw, calls_of, client, environment, is_relayed, nexus
 from tests.conftest import Furnish
-
-
-def calls_of(hub: Hub, name: str) -> int:
-    """How many calls of an operation the hub has made."""
-    text = httpx.get(f"{hub.url}/metrics", timeout=START_SECONDS).text
-    counted = [line for line in text.splitlines() if line.startswith("nexus_calls_total{") and f'"{name}"' in line]
-    return sum(int(float(line.rpartition(" ")[2])) for line in counted)
-
-
-def is_relayed(raw: Raw, hub: Hub, number: int = 900) -> bool:
-    """Whether the hub makes a process's calls."""
-    before = calls_of(hub, "nexus_info")
-    assert raw.call("nexus_info", {}, number=number)["ok"]
-    return calls_of(hub, "nexus_info") > before
 
 
 def noticed(raw: Raw, name: str, arguments: Any, *, number: int) -> Any:
@@ -184,6 +169,15 @@ def test_a_socket_that_a_killed_hub_left_behind_keeps_nobody(home: Path, hubs_of
         assert is_relayed(raw, hubs_of[-1])
     hubs_of[-1].stop()
     assert not (home / DIRECTORY / SOCKET).exists()
+
+
+def test_a_hub_that_can_make_no_socket_serves_and_agents_serve_themselves(home: Path) -> None:
+    (home / DIRECTORY).touch()  # where its directory would be
+    with serving(home) as hub, Raw(home) as raw:
+        raw.greet()
+        assert not is_relayed(raw, hub)
+        assert hub.call("nexus_info")
+    assert any("Agents on stdio serve themselves: there is no socket in" in said for said in hub.lines)
 
 
 def test_a_second_hub_takes_nobody_from_the_first(home: Path, hub_beside: Hub) -> None:

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from tests.acceptance.hub import START_SECONDS, Hub
-from tests.acceptance.processes import ROOT, environment, nexus
-from tests.acceptance.test_relay import calls_of
+from tests.acceptance.processes import ROOT, calls_of, environment, nexus
 
 LETTER = ("--subject", "s", "--body", "b")
 

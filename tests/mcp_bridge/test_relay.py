@@ -6,6 +6,8 @@ import json
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -188,6 +190,25 @@ def test_half_an_answer_is_none(connect: Connect, hub: Hub) -> None:
     assert side.hear()["id"] == 1
     side.say(answer(1))
     assert agent.hear() == answer(1)
+
+
+def test_it_imports_none_of_what_the_hub_is_built_on(hub: Hub, home: Path) -> None:
+    command = [sys.executable, "-X", "importtime", str(warm.PROGRAM), "runmcp"]  # which tells each module on stderr
+    with subprocess.Popen(command, env=environment(home), stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        assert process.stdin and process.stdout
+        side, _ = hub.accept()
+        process.stdin.write(line(HELLO))
+        process.stdin.flush()
+        assert side.hear() == HELLO
+        side.say(answer(0))
+        assert json.loads(process.stdout.readline()) == answer(0)
+        process.stdin.close()
+        assert side.file.readline() == b""
+        side.close()
+        told = process.stderr.read() if process.stderr else b""
+    imported = {each.rpartition(b"|")[2].strip().partition(b".")[0].decode() for each in told.splitlines()}
+    assert "mcp_bridge" in imported
+    assert not imported & {"django", "pydantic", "mcp", "mcp_types", "anyio", "starlette", "asyncio"}
 
 
 def test_it_brings_what_the_hub_said_of_the_connection_to_the_next_one(connect: Connect, hub: Hub) -> None:

@@ -174,6 +174,27 @@ async def test_what_is_no_relay_gets_no_answer(
     assert not caplog.records
 
 
+async def test_half_a_line_of_a_relay_that_was_killed_is_no_call(
+    home: Path, hello: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    params = {"name": "agent_register", "arguments": {"agent_id": "ann"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    async with serving(home):
+        for part in (line[: len(line) // 2], line):  # a whole message without the line's end is half a line, too
+            killed = await connected(home, hello)
+            await killed.say(HELLO, READY)
+            await killed.hear()
+            await asyncio.to_thread(killed._connection.sendall, part)
+            killed.close()
+        other = await connected(home, hello)
+        await other.say(HELLO, READY)
+        await other.hear()
+        await other.call(2, "agent_list", {})
+        assert (await other.hear())["result"]["structuredContent"]["data"]["agents"] == []
+        other.close()
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("held", [{"topics": []}, {"topics": {"t": ["a"]}}, {"topics": {"t": [1, 2]}}])
 async def test_what_no_hub_knew_of_a_connection_is_refused(home: Path, hello: dict[str, Any], held: Any) -> None:
     async with serving(home):
