@@ -29,6 +29,9 @@ import httpx
 
 from benchmarks.hub import Server, key, running
 from benchmarks.stdio import ROOT
+from core.config import resolve
+from mcp_bridge import relay
+from nexus_site.launch import APPS
 
 DAPHNE = ["manage.py", "serve", "--port"]
 WAIT_SECONDS = 30  # of the parked waits, each from its own arrival on
@@ -36,6 +39,7 @@ ARRIVING_SECONDS = 10  # over which waits arrive that end together
 AFTER_SECONDS = 60  # behind which memory is looked at again
 PACE_SECONDS = 0.02  # between two measured calls
 QUIET_SECONDS = 5  # of a quiet run
+MOST_RELAYS = 2000  # that a hub takes
 SLOW_GLOB = "/".join(["**", "*a*a*a*a*"] * 12)
 FOREIGN_TASKS = 5000  # some 4 MB
 FILES = 500  # long paths that a slow glob is compared with
@@ -304,7 +308,44 @@ async def retention(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[No
     yield
 
 
+@asynccontextmanager
+async def connections(setting: Scene, figures: dict[str, Any]) -> AsyncIterator[None]:
+    """Five times as many idle connections over HTTP as calls elsewhere, and as many relays as the hub takes; then one
+    relay more, which is to be told so."""
+    figures["memory before MB"] = _memory(setting.hub)
+    hello = relay.hello_of(resolve({"NEXUS_HOME": str(setting.home)}, {}), APPS)
+    relays = min(setting.calls, MOST_RELAYS)
+    held: list[Any] = []
+
+    def relayed() -> Any:
+        connection, welcome, _ = relay.connect(setting.home, hello, None)
+        held.append(connection)
+        return welcome
+
+    async def opened() -> None:
+        address = urlsplit(setting.hub.url)
+        for _ in range(5 * setting.calls):
+            held.append((await asyncio.open_connection(address.hostname, address.port))[1])
+        figures["memory of HTTP MB"] = _memory(setting.hub)
+        for _ in range(relays):
+            await asyncio.to_thread(relayed)
+        figures["memory of all MB"] = _memory(setting.hub)
+        figures["relay KiB each"] = round((_memory(setting.hub) - figures["memory of HTTP MB"]) * 1024 / relays, 1)
+        figures["HTTP, relays"] = f"{5 * setting.calls}, {relays}"
+        if relays == MOST_RELAYS:
+            figures["one relay more"] = (await asyncio.to_thread(relayed)).get("code", "taken")
+        await asyncio.sleep(QUIET_SECONDS)
+
+    figures["loaded while"] = opened()
+    try:
+        yield
+    finally:
+        for connection in held:
+            connection.close()
+
+
 ROWS: dict[str, Row] = {
+    "connections": connections,
     "calls": calls_at_once,
     "waits": parked_waits,
     "globs": slow_globs,
