@@ -12,7 +12,7 @@ from django.db.models import Count, Q, QuerySet
 
 from coordination.models import Workspace
 from handoffs.models import Handoff
-from planning import rules
+from planning import rules, selectors
 from planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskStatus
 
 LOOKED_AT, CIRCLES = 50, 5  # tasks that never become ready, and circles of them that are told
@@ -160,13 +160,34 @@ class Standing:
 
 def standing(task: Task) -> Standing:
     """Where a task of the open cycle stands among the others."""
-    every = work(task.workspace_id)
-    own = next(each for each in every if each.number == task.number)
+    current = Task.objects.current(task.workspace_id)
+    needs = _linked(current.filter(number__in=task.deps))
+    left = current.exclude(status=TaskStatus.COMPLETED).values_list("number", "deps")
+    deps = dict(left) if task.status != TaskStatus.COMPLETED else {}
+    there = {row.number for row in needs}
+    (own,) = _linked(current.filter(pk=task.pk))
     return Standing(
-        own,
-        [each for each in every if each.number in task.deps],
-        [each for each in every if each.task is not None and task.number in each.task.deps],
+        replace(
+            own,
+            unknown=[each for each in dict.fromkeys(task.deps) if each not in there],
+            stuck=task.number in deps and task.number not in rules.layers(deps),
+            critical=task.number in rules.critical_path(deps),
+        ),
+        needs,
+        _linked(selectors.dependents(task)),
     )
+
+
+def for_issue(issue: Issue) -> list[Work]:
+    """The tasks of the open cycle that come from an issue."""
+    return _linked(Task.objects.current(issue.plan_id).filter(plan_issue=issue.number))
+
+
+def _linked(rows: QuerySet[Task]) -> list[Work]:
+    """Tasks of an open cycle as a page that names them needs them."""
+    found = list(rows.defer("context", "approach", "acceptance", "risk"))
+    free = {task.pk for task in selectors.ready_among(found)}
+    return [Work(row.number, row.title, READY if row.pk in free else row.status, task=row) for row in found]
 
 
 def document(cycle: Cycle) -> dict[str, Any]:

@@ -65,12 +65,17 @@ def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str
     return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
 
 
-def waiting_for(task: Task) -> list[Task]:
-    """The pending tasks of its cycle that have it among their dependencies."""
+def dependents(task: Task) -> QuerySet[Task]:
+    """The tasks of its cycle that have it among their dependencies, in their order."""
     written = Cast("deps", TextField())  # JSON's brackets and commas tell where a number begins and ends
     named = [f"{before}{task.number}{after}" for before in "[ ," for after in ",]"]
-    here = Task.objects.current(task.workspace_id).filter(status=TaskStatus.PENDING).annotate(written=written)
-    return list(here.filter(reduce(or_, [Q(written__contains=each) for each in named])))
+    here = Task.objects.current(task.workspace_id).annotate(written=written)
+    return here.filter(reduce(or_, [Q(written__contains=each) for each in named]))
+
+
+def waiting_for(task: Task) -> list[Task]:
+    """Those of them that are pending."""
+    return list(dependents(task).filter(status=TaskStatus.PENDING))
 
 
 def ready_among(tasks: Collection[Task]) -> list[Task]:

@@ -238,7 +238,7 @@ def _shown(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
         issue=row,
         known=known,
         asked=[(name, said, instances.get(name, "")) for name, said in _asked(row)],
-        tasks=[each for each in monitoring.work(row.plan_id) if each.task and each.task.plan_issue == row.number],
+        tasks=monitoring.for_issue(row),
         **{
             "form": DecideForm(initial={"summary": row.decision}),
             "change": IssueChangeForm(initial={"title": row.title}, auto_id="change-%s"),

@@ -10,8 +10,8 @@ from django.db import connection
 from coordination.models import Event
 from coordination.services.workspaces import locate
 from coordination.shared_md import SECTIONS
-from planning import schemas, selectors, work
-from planning.models import Task
+from planning import monitoring, schemas, selectors, work
+from planning.models import Issue, Task
 from tests.planning.conftest import Project
 
 
@@ -61,24 +61,43 @@ def test_no_transaction_reads_the_dependencies_of_all_tasks(nexus: Project, monk
     assert not any(inside)
 
 
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+    """The rows of tasks that are read whole."""
+    found: list[Task] = []
+    real = Task.from_db
+
+    def watched(db: str, names: Any, values: Any) -> Task:
+        found.append(real(db, names, values))
+        return found[-1]
+
+    monkeypatch.setattr(Task, "from_db", watched)
+    return found
+
+
 def test_what_is_completed_is_neither_parsed_nor_read_for_a_summary(
-    nexus: Project, monkeypatch: pytest.MonkeyPatch
+    nexus: Project, monkeypatch: pytest.MonkeyPatch, read: list[Task]
 ) -> None:
     for title in ("Write", "Test", "Tell"):
         nexus.task(title, deps=[1] if title == "Test" else [])
     nexus.call("task_update", id=1, status="completed")
     monkeypatch.setattr(schemas.StateFile, "parse", None)
-    read: list[str] = []
-    real = Task.from_db
-
-    def watched(db: str, names: Any, values: Any) -> Task:
-        task = real(db, names, values)
-        read.append(task.status)
-        return task
-
-    monkeypatch.setattr(Task, "from_db", watched)
+    read.clear()
     assert nexus.call("context")["tasksSummary"] == {"total": 3, "completed": 1, "pending": 2}
     workspace_id = locate(str(nexus.root)).workspace_id
     assert SECTIONS[2][1](workspace_id, 1) == ["- 2. Test (ready, nobody)", "- 3. Tell (ready, nobody)"]
     assert work.ready(workspace_id) == set(Task.objects.exclude(number=1).values_list("pk", flat=True))
-    assert read and set(read) == {"pending"}
+    assert {task.status for task in read} == {"pending"}
+
+
+def test_a_task_is_shown_with_those_that_it_is_linked_to_alone(nexus: Project, read: list[Task]) -> None:
+    for number in range(1, 11):
+        nexus.task(f"Task {number}")
+    nexus.task("Here", deps=[3, 99])
+    nexus.task("After", deps=[11], plan_issue=7)
+    read.clear()
+    found = monitoring.standing(Task.objects.get(number=11))
+    assert ([each.number for each in found.needs], [each.number for each in found.needed_by]) == ([3], [12])
+    assert (found.work.unknown, found.work.stuck, found.work.critical) == ([99], False, True)
+    assert [each.number for each in monitoring.for_issue(Issue(plan_id=read[0].workspace_id, number=7))] == [12]
+    assert {task.number for task in read} == {3, 11, 12}
