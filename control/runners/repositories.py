@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -40,9 +40,13 @@ RUNS = re.compile(  # the keys whose values git runs
     re.DOTALL,
 )
 CONFIGURED = """
-(unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM GIT_CONFIG_COUNT; git --git-dir="$DIRECTORY" config --list -z)
-printf '\\0\\0'
-git --git-dir="$DIRECTORY" ls-files --stage -z | grep -z '^160000 ' || true
+printf '%s\\n' "$DIRECTORIES" | while IFS= read -r directory; do
+    (unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM GIT_CONFIG_COUNT; git --git-dir="$directory" config --list -z) ||
+        [ "$directory" != "$NEEDED" ]
+    printf '\\0\\0'
+    git --git-dir="$directory" ls-files --stage -z | grep -z '^160000 ' || true
+    printf '\\0\\0'
+done
 """
 
 
@@ -207,9 +211,10 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
         is_nested_link = os.path.islink(path) and os.path.dirname(path) not in roots  # noqa: PTH114, PTH120
         if not is_nested_link:  # what one leads to is where it is
             found.paths.add(path)
+    nested = {str(PurePath(path).parent) for path in seen.repositories if PurePath(path).name.lower() == DOT_GIT}
     for root in there:
         found.paths.add(os.path.join(root, DOT_GIT))
-        _configured(root, found)
+        _configured(root, sorted(place for place in nested if within(place, (root,))), found)
     found.paths = {path for path in found.paths if not within(path, opened)}
     for path in found.paths:
         if os.path.islink(path):  # noqa: PTH114
@@ -219,32 +224,53 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
     return found
 
 
-def _configured(root: str, found: Fixed) -> None:
-    """What the repository around a write path leads git to in there, and the places of its submodules."""
-    try:
-        origin = trees.origin_of(root, is_shown=False)
-    except trees.NoRepository:
+def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
+    """What the repositories around a write path and in it lead git to in there, and the places of their submodules."""
+    origins: dict[str, trees.Origin] = {}
+    needed = ""
+    for place in (root, *nested):
+        try:
+            origin = trees.origin_of(place, is_shown=False)
+        except trees.NoRepository:
+            continue
+        except GitFailed as failed:
+            if place != root:
+                continue  # git, too, goes no further there
+            raise RunnerFailed(f"{failed}; give the agent another directory") from None
+        if "\n" in origin.git_dir:
+            raise RunnerFailed("a repository below its write paths has a line break in its name")
+        origins.setdefault(origin.git_dir, origin)
+        needed = origin.git_dir if place == root else needed
+    if not origins:
         return
-    except GitFailed as failed:
-        raise RunnerFailed(f"{failed}; give the agent another directory") from None
-    top = origin.top
-    found.paths |= {path for path in (origin.git_dir, origin.common) if within(path, (root,))}
+    reading = {path for origin in origins.values() for path in (origin.top, origin.git_dir, origin.common)}
+    found.paths |= {path for path in reading if within(path, (root,))} - {origin.top for origin in origins.values()}
+    first = next(iter(origins.values()))
     own = [str(Path.home() / name) for name in (".gitconfig", ".config/git")]
-    git = Git(origin.common, origin.git_dir, (top, origin.git_dir, origin.common), files=tuple(own))
+    git = Git(first.common, first.git_dir, tuple(sorted(reading)), files=tuple(own))
+    values = {"DIRECTORIES": "\n".join(origins), "NEEDED": needed, "HOME": str(Path.home())}
     try:
-        said = git.script(CONFIGURED, {"DIRECTORY": origin.git_dir, "HOME": str(Path.home())}, largest=CONFIG_BYTES)
+        said = git.script(CONFIGURED, values, largest=CONFIG_BYTES)
     except GitFailed as failed:
-        raise RunnerFailed(f"git cannot read the repository of {root}: {failed}") from None
+        raise RunnerFailed(f"git cannot read the repositories at and below {root}: {failed}") from None
     if said.cut:
-        raise RunnerFailed(f"the configuration of the repository of {root} is too large")
-    configured, _, links = said.output.partition(b"\0\0\0")
-    for entry in os.fsdecode(configured).split("\0"):
-        key, _, value = entry.partition("\n")
-        found.paths |= _led_to(key, value, origin, root)
-    for line in os.fsdecode(links).split("\0"):
-        below = os.path.join(top, line.partition("\t")[2])
-        if line and within(below, (root,)) and below != root and not os.path.lexists(os.path.join(below, ".git")):
-            found.paths.add(below)
+        raise RunnerFailed(f"the configuration of the repositories at and below {root} is too large")
+    words = iter(os.fsdecode(said.output).split("\0"))
+    for origin in origins.values():
+        for entry in _section(words):
+            key, _, value = entry.partition("\n")
+            found.paths |= _led_to(key, value, origin, root)
+        for line in _section(words):
+            below = os.path.join(origin.top, line.partition("\t")[2])
+            if within(below, (root,)) and below != root and not os.path.lexists(os.path.join(below, ".git")):
+                found.paths.add(below)
+
+
+def _section(words: Iterator[str]) -> list[str]:
+    """The words up to the next two empty ones."""
+    section = list(iter(lambda: next(words), ""))
+    next(words)
+    return section
 
 
 def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:

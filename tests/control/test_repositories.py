@@ -59,6 +59,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "src" / "main.txt").write_text("two\n")
     git(place, "commit", "--quiet", "--all", "-m", "Two")
     shutil.copytree(library, place / "vendor" / "library")
+    hook = place / "sub" / ".hooks" / "post-index-change"
+    hook.parent.mkdir()
+    hook.write_text(CLEAN)
+    hook.chmod(0o755)
+    git(place / "sub", "config", "core.hooksPath", ".hooks")
+    git(place / "sub", "config", "include.path", "../../../sub.gitconfig")
+    (place / "sub.gitconfig").write_text("[user]\nname = Ann\n")
     return place
 
 
@@ -103,6 +110,8 @@ ATTACKS = {
     "an included configuration replaced": "printf '[core]\\nfsmonitor = ./evil.sh\\n' > x; mv -f x team.gitconfig",
     "a submodule": "cd sub; git config core.fsmonitor ../evil.sh; cd ../.git/modules/sub; "
     "echo '[core]' >> config; cp ../../../evil.sh hooks/pre-commit",
+    "what the configuration of a submodule leads to": f"printf '[core]\nfsmonitor = {EVIL}\n' > sub.gitconfig; "
+    "cp evil.sh sub/.hooks/post-index-change; cp evil.sh sub/.hooks/pre-commit",
     "a submodule that leads elsewhere": f"cp -r .git/modules/sub own; git config -f own/config core.fsmonitor {EVIL}; "
     "git config -f own/config core.worktree ../sub; rm -f sub/.git; echo gitdir: ../own > sub/.git; mv sub moved; "
     "mkdir sub; echo gitdir: ../own > sub/.git",
@@ -135,7 +144,7 @@ def test_the_operators_next_git_runs_nothing_of_an_agents(project: Path, tmp_pat
     evil.chmod(0o755)
     agent_does(project, f"echo three > src/main.txt; {ATTACKS[name]}")
     assert (project / "src" / "main.txt").read_text() == "three\n"
-    for place in (project, project / "vendor" / "library"):
+    for place in (project, project / "sub", project / "vendor" / "library"):
         added = ("status", "diff", "add --all .", "add new", "commit -m Three")
         for command in (*added, "status", "diff", "commit --all -m Four", "merge other"):
             who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
