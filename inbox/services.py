@@ -19,7 +19,7 @@ from coordination.services import agents, retries, workspaces
 from coordination.services.workspaces import Place
 from core.clock import now
 from core.database import write
-from core.database.prepared import Slot, Update, insert
+from core.database.prepared import Slot, Update, insert, unsaved
 from core.limits import within_limit
 from core.operations.errors import invalid, not_found
 from inbox import lanes, quotas, selectors
@@ -75,7 +75,8 @@ def send(
     admitted = _admitted(parsed, from_agent_id, moment)
     with write():
         workspace_id = _workspace_of(place, channel_id, parent_message_id, from_agent_id)
-        message = Message(
+        message = unsaved(
+            Message,
             message_id=new_id("msg"),
             workspace_id=workspace_id,
             from_agent_id=from_agent_id,
@@ -121,7 +122,8 @@ def notify(
     """
     if not agent_exists(recipient):
         return []
-    message = Message(
+    message = unsaved(
+        Message,
         message_id=new_id("msg"),
         workspace_id=workspace_id,
         from_agent_id=from_agent_id,
@@ -262,7 +264,8 @@ def _post(message: Message, recipients: list[str]) -> Event:
     insert(message)
     insert(
         *(
-            Delivery(
+            unsaved(
+                Delivery,
                 delivery_id=new_id("dlv"),
                 message_id=message.message_id,
                 recipient_id=recipient,

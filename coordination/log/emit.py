@@ -13,13 +13,13 @@ from django.dispatch import Signal
 from coordination.log.streams import streams
 from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
-from core.database.prepared import insert
+from core.database.prepared import insert, unsaved
 from core.operations.errors import Code, NexusError
 from core.waiting import announce_commit
 
 VISIBILITIES = frozenset(VisibilityChoices.values)  # which Django makes anew at every look
 
-committed = Signal()  # sent in this process, with the `event`, once its transaction is committed
+committed = Signal(use_caching=True)  # sent in this process, with the `event`, once its transaction is committed
 
 
 def emit(
@@ -44,7 +44,8 @@ def emit(
             "An event outside the vocabulary was refused.",
             {"stream": stream, "visibility": visibility, "type": type},
         )
-    event = Event(
+    event = unsaved(
+        Event,
         workspace_id=workspace_id,
         stream=stream,
         type=type,

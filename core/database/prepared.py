@@ -28,6 +28,7 @@ from django.db.models import (
     QuerySet,
     TextField,
 )
+from django.db.models.base import ModelState
 from django.db.models.query import ModelIterable, get_related_populators
 from django.db.models.sql import InsertQuery, UpdateQuery
 
@@ -102,7 +103,9 @@ class Select(Generic[Row]):
         def instances(rows: list[Any]) -> list[Row]:
             found = []
             for row in converted(rows):
-                instance = made["model"].from_db(connection.alias, names, row[start:end])
+                state = ModelState()
+                state.adding, state.db = False, connection.alias
+                instance = _instance(made["model"], dict(zip(names, row[start:end], strict=True)), state)
                 for populator in related:
                     populator.populate(row, instance)
                 found.append(instance)
@@ -157,6 +160,29 @@ def insert(*instances: Model) -> None:
         if key is not None:
             setattr(instance, key, cursor.fetchall()[0][0] if cursor.description else cursor.lastrowid)
         instance._state.adding, instance._state.db = False, DEFAULT_DB_ALIAS
+
+
+def unsaved(model: type[M], **values: Any) -> M:
+    """An instance that is not stored yet, as `model(**values)` makes it, but without signals, at a tenth of the price.
+
+    `values` go by the columns' attributes: `workspace_id`, not `workspace`.
+    """
+    given = {name: values.pop(name) if name in values else default() for name, default in _defaults(model)}
+    if values:
+        raise TypeError(f"{model.__name__} has no {', '.join(values)}")
+    return _instance(model, given, ModelState())
+
+
+def _instance(model: type[M], values: Mapping[str, Any], state: ModelState) -> M:
+    """A model's instance without a call of its `__init__`; a column that `values` leave out is deferred."""
+    instance = model.__new__(model)
+    instance.__dict__.update(values, _state=state)
+    return instance
+
+
+@cache
+def _defaults(model: type[Model]) -> list[tuple[str, Callable[[], Any]]]:
+    return [(field.attname, field.get_default) for field in model._meta.local_concrete_fields]
 
 
 class _Kept(threading.local):
@@ -224,6 +250,9 @@ def _preparation(field: Field[Any, Any]) -> Prepare | None:
 
 
 def _as_saved(field: Field[Any, Any]) -> Prepare:
+    if isinstance(field, JSONField) and type(field).get_db_prep_value is JSONField.get_db_prep_value:
+        encoder = field.encoder
+        return lambda value, on: None if value is None else on.ops.adapt_json_value(value, encoder)
     return lambda value, on: None if value is None else field.get_db_prep_save(value, on)
 
 

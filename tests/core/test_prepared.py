@@ -14,8 +14,9 @@ from django.db.models.sql import InsertQuery, UpdateQuery
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Agent, Event
-from core.database.prepared import Select, Slot, Update
-from inbox.models import Delivery
+from core.clock import now
+from core.database.prepared import Select, Slot, Update, insert, unsaved
+from inbox.models import Delivery, Message
 from tests.acceptance.hub import ROOT
 from tests.conftest import Call
 
@@ -70,6 +71,26 @@ def test_it_goes_on_with_another_connection_when_one_was_closed(agents: None) ->
     for number in range(2):
         assert found(agent=f"agent-{number}") == [(f"agent-{number}",)]
         connection.close()
+
+
+def told(instance: Model) -> dict[str, Any]:
+    """All that is in an instance, and what Django knows of its being stored."""
+    return {**vars(instance), "_state": vars(instance._state)}
+
+
+def test_it_makes_an_instance_as_its_class_does(call: Call) -> None:
+    values = {"agent_id": "ana", "role": "planner", "created_at": (moment := now()), "updated_at": moment}
+    assert told(unsaved(Agent, **values)) == told(Agent(**values))
+    assert unsaved(Message).artifacts is not unsaved(Message).artifacts, "a default is made anew for each"
+    with pytest.raises(TypeError, match="workspace"):
+        unsaved(Event, workspace=None)
+    insert(agent := unsaved(Agent, **values))
+    agent.role = "builder"
+    agent.save()
+    found = Select(lambda: Agent.objects.filter(pk=Slot("agent")).defer("metadata")).first(agent="ana")
+    stored = Agent.objects.defer("metadata").get(pk="ana")
+    assert found is not None and told(found) == told(stored)
+    assert found.get_deferred_fields() == {"metadata"} and found.metadata == stored.metadata
 
 
 # What the module takes from Django without it being a public API. A change of Django that moves any of it fails here,
