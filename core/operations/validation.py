@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, get_args, get_origin
 
@@ -33,7 +34,7 @@ def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
         raise invalid(
             f"{operation.name} takes {', '.join(model.model_fields)}; this call names {len(given)} arguments."
         )
-    problem = unstorable(given, lambda name: MAX_NODES if _is_free_form(model, name) else MAX_ITEMS)
+    problem = unstorable(given, lambda name: MAX_NODES if name in _free_form(model) else MAX_ITEMS)
     problems = [(FieldErrors.rank, problem)] if problem else []
     try:
         params = model.model_validate(given)
@@ -44,13 +45,14 @@ def validated(operation: Operation[Any], arguments: Mapping[str, Any] | None) ->
     return params
 
 
-def _is_free_form(model: type[Params], name: str) -> bool:
-    """Whether an argument may be any JSON, at least in part."""
+@cache
+def _free_form(model: type[Params]) -> frozenset[str]:
+    """The parameters that may be any JSON, at least in part."""
 
     def free(annotation: Any) -> bool:
         return annotation is Any or any(map(free, get_args(annotation)))
 
-    return name in model.model_fields and free(model.model_fields[name].annotation)
+    return frozenset(name for name, info in model.model_fields.items() if free(info.annotation))
 
 
 def unstorable(arguments: Mapping[str, Any], bound: Callable[[str], float]) -> NexusError | None:
