@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from django.db import OperationalError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
 
 from core.config import CoreSettings
 from core.database.place import check, guard
@@ -72,7 +72,7 @@ def write() -> Iterator[None]:
     Waits for the connection's busy timeout at most; after that it raises SQLite's own busy error, which is answered as
     a retryable DB_ERROR. What does not know the queue, an older version or a shell, still meets SQLite's lock.
     """
-    if connection.in_atomic_block:
+    if connections[DEFAULT_DB_ALIAS].in_atomic_block:
         with transaction.atomic():
             yield
         return
@@ -89,8 +89,9 @@ def _begin(queue: WriterQueue, begin: Callable[[], None]) -> None:
     SQLite's own waiting sleeps in steps of up to 100 ms and lets whoever comes first pass; here one process at a time
     looks, every half millisecond. The queue is a courtesy: what keeps two writers apart is SQLite's lock alone.
     """
-    connection.ensure_connection()
-    execute = connection.connection.execute
+    on = connections[DEFAULT_DB_ALIAS]
+    on.ensure_connection()
+    execute = on.connection.execute
     patience = execute("PRAGMA busy_timeout").fetchone()[0]
     deadline = time.monotonic() + patience / 1000
     execute("PRAGMA busy_timeout = 0")
