@@ -122,6 +122,7 @@ class Agent:
         self._address = urlsplit(hub.url)
         self._secret = secret
         self._session = ""
+        self.numbers = itertools.count(1)  # of requests: each has one of its own in the session
 
     async def begin(self, turn: asyncio.Semaphore) -> None:
         """The handshake, when it is its turn."""
@@ -198,7 +199,6 @@ class Connection:
         self.session = ""
         self._agent = agent
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._numbers = itertools.count(1)
 
     async def call(self, tool: str, arguments: dict[str, Any], waits: float = 0) -> Any:
         """A tool's data; it may wait for so many seconds."""
@@ -213,7 +213,7 @@ class Connection:
         """The answer to a request; None to a notification, which has no `params`."""
         request: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         if params is not None:
-            request |= {"id": next(self._numbers), "params": params}
+            request |= {"id": next(self._agent.numbers), "params": params}
         body = json.dumps(request).encode()
         if self._streams is None:
             self._streams = await self._agent.opened()
