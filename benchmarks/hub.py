@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from mcp.client.client import Client
 
 from benchmarks.stdio import ROOT, RUNMCP, connect
@@ -165,9 +166,10 @@ class Server:
         self.url = url
 
     def cpu_seconds(self) -> float:
-        """What it has used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """What it has used so far, with the processes that it started and that still run."""
+        own = psutil.Process(self.process.pid)
+        times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 python -m benchmarks.team                      # from 20 agents at 1 message a second to 1,000 that are mostly idle
 python -m benchmarks.team --team 300x0.15 --way subscription --seconds 30
+python -m benchmarks.team --team 100x1 --workers 2
 python -m benchmarks.team --waiters 20 --waiters 100 --waiters 300  # does a message cost more with who waits?
 python -m benchmarks.team --quick --json
 """
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--team", action="append", help="agents x messages a second of each; may be given again")
     parser.add_argument("--waiters", type=int, action="append", help="agents that only wait, beside two that send")
     parser.add_argument("--way", choices=WAYS, action="append", help="how agents wait (default: each in turn)")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the hub (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20, help="measured (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="five agents for two seconds, to see that it works")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -50,22 +52,25 @@ def main() -> None:
     if options.quick:
         teams, waiters, seconds = ["5x1"], [5], 2
     raise_file_limit()
+    hub = [*DAPHNE[:-1], "--workers", str(options.workers), DAPHNE[-1]]
     figures = {}
     for way in options.way or WAYS:
         for team in teams:
             agents, _, rate = team.partition("x")
-            figures[f"{team} {way}"] = asyncio.run(measure(int(agents), float(rate), seconds, way))
+            figures[f"{team} {way}"] = asyncio.run(measure(hub, int(agents), float(rate), seconds, way))
         for count in waiters:
-            figures[f"{count} wait {way}"] = asyncio.run(measure(PAIR, PAIRS_RATE, seconds, way, count))
+            figures[f"{count} wait {way}"] = asyncio.run(measure(hub, PAIR, PAIRS_RATE, seconds, way, count))
     print(json.dumps(figures, indent=2) if options.json else table(figures))
 
 
-async def measure(agents: int, rate: float, seconds: float, way: str, waiters: int = 0) -> dict[str, float]:
+async def measure(
+    command: list[str], agents: int, rate: float, seconds: float, way: str, waiters: int = 0
+) -> dict[str, float]:
     """The figures of one team, beside `waiters` more: times in ms, messages a second, the hub's CPU a message."""
     with tempfile.TemporaryDirectory(prefix="nexus-bench-") as scratch:
         project = Path(scratch, "project")
         project.mkdir()
-        with running(DAPHNE, Path(scratch, "home")) as hub:
+        with running(command, Path(scratch, "home")) as hub:
             async with httpx.AsyncClient(base_url=hub.url, timeout=120) as operator:
                 keys = [await key(operator, f"agent-{number}") for number in range(agents + waiters)]
             everybody = [Agent(hub, f"agent-{number}", each, str(project)) for number, each in enumerate(keys)]

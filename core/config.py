@@ -252,6 +252,14 @@ def written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
 
 
+def given() -> dict[str, str]:
+    """The settings that this process was given by flags and variables, as variables for a process that it starts."""
+    from django.conf import settings
+
+    names = [name for name, source in settings.NEXUS_SOURCES.items() if source in ("flag", "environment")]
+    return {variable(name): written(getattr(settings.NEXUS, name)) for name in names}
+
+
 def _out_of_bounds(number: int, minimum: int, maximum: int) -> str:
     """What to write instead; where the machine alone sets a bound, the bound itself tells nobody anything."""
     if maximum < LARGEST:

@@ -25,6 +25,7 @@ SECRET_KEY = "replaced by `serve` with the home's own"  # noqa: S105
 ALLOWED_HOSTS = access.LOOPBACK_NAMES  # `serve` sets both for its bind
 NEXUS_REAPER = False  # `serve --reaper` sets it
 NEXUS_RELAYS = False  # `serve` sets it: the home's only server takes agents on stdio in
+NEXUS_IS_WORKER = False  # `run-worker` sets it: it answers requests for a hub, and does nothing beside
 NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never while bound beyond loopback
 
 INSTALLED_APPS = [

@@ -65,9 +65,9 @@ class Servers:
         new.write_text(str(offset))
         new.replace(self.clock)
 
-    def start_hub(self) -> None:
+    def start_hub(self, *flags: str) -> None:
         """Start the hub and return once it is ready."""
-        command = [sys.executable, "-m", "nexus_site", "serve", "--port", str(self.port)]
+        command = [sys.executable, "-m", "nexus_site", "serve", "--port", str(self.port), *flags]
         self.ready = False
         self.hub = subprocess.Popen(command, env=self.environ, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + START_SECONDS

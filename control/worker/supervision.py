@@ -15,8 +15,6 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from django.conf import settings
-
 from control.config import DEFAULT_PORT, ControlSettings
 from control.drafts import DRAFTS
 from control.rpc.endpoint import ENDPOINT
@@ -27,7 +25,7 @@ from control.worker.alone import alone
 from control.worker.keeper import GRACE_SECONDS, KILL_SECONDS, STOP
 from control.worker.storing import stored
 from core.clock import iso, now
-from core.config import CoreSettings, variable, written
+from core.config import CoreSettings, given
 from core.domain import domain
 from core.instance import running
 from core.operations.errors import Code, NexusError
@@ -178,10 +176,8 @@ async def _ended(keeper: asyncio.subprocess.Process, seconds: float) -> None:
 
 def _environment() -> dict[str, str]:
     """The settings that this process was given, resolved, and the variables that runners need."""
-    given = [name for name, source in settings.NEXUS_SOURCES.items() if source in ("flag", "environment")]
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
-    values = {variable(name): written(getattr(settings.NEXUS, name)) for name in given}
-    return own_environment(*needed) | values
+    return own_environment(*needed) | given()
 
 
 async def _end_when_asked(since: int) -> None:

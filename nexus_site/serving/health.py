@@ -17,8 +17,8 @@ from core.database import store, write
 from core.operations.errors import NexusError
 from core.operations.replies import ok
 from core.rest.errors import refusal
-from core.turns import turns
 from nexus_site.serving import metrics
+from nexus_site.serving.workers import workers
 
 # Asked while everything else may be at its limit: behind no page, scan or writer of this process.
 READINESS = ThreadPoolExecutor(1, thread_name_prefix="nexus-readyz")
@@ -34,6 +34,8 @@ async def alive(request: HttpRequest) -> HttpResponseBase:
 async def ready(request: HttpRequest) -> HttpResponseBase:
     """200 when calls can succeed, 503 with the checks that failed when not."""
     checks, problem = await waiting.in_thread(READINESS, _checks)
+    if (others := workers()) is not None:
+        checks["workers"] = not others.missing
     good = not waiting.waiter().closing and all(checks.values())
     told = {"problem": problem} if problem else {}
     body = ok({"status": "ready" if good else "not ready", "checks": checks, **told})
@@ -42,16 +44,12 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
 
 async def measured(request: HttpRequest) -> HttpResponseBase:
     """The metrics, for whoever may use REST."""
-    metrics.PARKED.set(len(waiting.waiter().parked))
-    metrics.WAITING.set(turns().all_waiting)
-
-    def text() -> bytes:
-        identify(info, transport="http")
-        return metrics.exposition()
-
+    metrics.look()
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
-        content = await waiting.in_thread(MEASURING, text)
+        await waiting.in_thread(MEASURING, lambda: identify(info, transport="http"))
+        asked = others.measure() if (others := workers()) is not None else None
+        content = await waiting.in_thread(MEASURING, lambda: metrics.exposition(asked() if asked else None))
     except Exception as error:  # of the store's, too, where who asks is looked up
         return refusal(error)
     return HttpResponse(content, content_type=CONTENT_TYPE_LATEST)

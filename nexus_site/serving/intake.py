@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 from core.access import ConnectionInfo, address_name, caller_name
@@ -71,22 +71,34 @@ class Intake:
 
 def sender(data: bytes, peer: str | None) -> str:
     """Who sent the beginning of a request, as far as its first bytes tell."""
-    head = data[:HEAD_BYTES]
-    shown = SHOWN.findall(head)
-    target = head.partition(b"\r\n")[0].split(b" ")[1:2]
-    query = target[0].partition(b"?")[2] if target else b""
-    if not shown and not query:
+    known = headers, query = _shown(data)
+    if not headers and not query:
         return address_name(peer)
-    known = (*shown, query)
     name = _known.get(known)
     if name is None:
-        headers = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in shown)
-        name = caller_name(ConnectionInfo(peer, headers, query.decode("latin-1")))
+        name = caller_name(_as_info(peer, headers, query))
         if not name.endswith(f":{peer}"):  # who is no stranger; a stranger may become known
             if len(_known) >= MOST_KNOWN:
                 _known.clear()
             _known[known] = name
     return name
+
+
+def keys_in(data: bytes) -> Set[str]:
+    """Everything that the beginning of a request presents as a key."""
+    return _as_info(None, *_shown(data)).keys
+
+
+def _shown(data: bytes) -> tuple[tuple[tuple[bytes, bytes], ...], bytes]:
+    """The headers that may tell who sends, and the query."""
+    head = data[:HEAD_BYTES]
+    target = head.partition(b"\r\n")[0].split(b" ")[1:2]
+    return tuple(SHOWN.findall(head)), target[0].partition(b"?")[2] if target else b""
+
+
+def _as_info(peer: str | None, headers: Iterable[tuple[bytes, bytes]], query: bytes) -> ConnectionInfo:
+    named = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in headers)
+    return ConnectionInfo(peer, named, query.decode("latin-1"))
 
 
 class Receiving:
@@ -102,17 +114,24 @@ class Receiving:
         """Parse what arrived, now or later."""
         if not self._queued and self._intake.is_free:
             self._intake.parse(lambda: self._parse(data))
-            return
+        else:
+            self.put_off(data, lambda: self._deliver(data))
+
+    def put_off(self, data: bytes, work: Callable[[], None]) -> None:
+        """Do with `data` what is to be done when it is its sender's turn."""
         if not self._queued:
             self._caller = sender(data, getattr(self._transport.getPeer(), "host", None))
         self._queued += 1
         self._transport.stopReading()
-        self._intake.queue(self._caller, lambda: self._later(data))
+        self._intake.queue(self._caller, lambda: self._later(work))
 
-    def _later(self, data: bytes) -> None:
+    def _later(self, work: Callable[[], None]) -> None:
         self._queued -= 1
         if self._transport.disconnected or not self._transport.connected:
             return
         self._transport.startReading()  # before: what is delivered may stop it for a reason of its own
+        work()
+
+    def _deliver(self, data: bytes) -> None:
         now = self._transport.protocol  # a WebSocket's, once the connection has become one
         (self._parse if now is self._protocol else now.dataReceived)(data)

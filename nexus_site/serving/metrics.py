@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from coordination.figures import Histograms
+from core import waiting
 from core.apps import nexus_apps
 from core.clock import now
 from core.database import store
@@ -17,19 +19,20 @@ from core.metrics import gauge
 from core.operations import runner
 from core.operations.registry import Toolset
 from core.operations.replies import Outcome
-from core.turns import when_refused
+from core.turns import turns, when_refused
 
+HERE = CollectorRegistry()  # what this process alone knows
 OURS = CollectorRegistry()
-CALLS = Counter("nexus_calls", "Calls per operation and outcome.", ["toolset", "operation", "outcome"], registry=OURS)
+CALLS = Counter("nexus_calls", "Calls per operation and outcome.", ["toolset", "operation", "outcome"], registry=HERE)
 SECONDS = Histogram(
-    "nexus_call_seconds", "How long calls took, waits included.", ["toolset", "operation"], registry=OURS
+    "nexus_call_seconds", "How long calls took, waits included.", ["toolset", "operation"], registry=HERE
 )
 REFUSED = Counter(
-    "nexus_refused_requests", "Requests refused because as many of their caller's waited already.", registry=OURS
+    "nexus_refused_requests", "Requests refused because as many of their caller's waited already.", registry=HERE
 )
 when_refused.append(REFUSED.inc)
-WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now.", registry=OURS)
-PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=OURS)
+WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now.", registry=HERE)
+PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=HERE)
 
 
 def observe_calls() -> None:
@@ -73,10 +76,43 @@ def _bound(bound: float) -> str:
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # as the library's own histograms have it
 
 
-OURS.register(Store())
-OURS.register(Figures())
+class Everywhere(Collector):
+    """What each process of a hub knows, labelled with the number of its worker, from what each tells of itself."""
+
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        self._texts = texts
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for number, text in self._texts.items():
+            for told in text_string_to_metric_families(text):
+                family = families.setdefault(told.name, Metric(told.name, told.documentation, told.type))
+                for sample in told.samples:
+                    family.add_sample(sample.name, {"worker": str(number), **sample.labels}, sample.value)
+        yield from families.values()
 
 
-def exposition() -> bytes:
-    """The whole text; reads the store."""
-    return generate_latest(OURS)
+STORED = (Store(), Figures())
+for each in (HERE, *STORED):
+    OURS.register(each)
+
+
+def look() -> None:
+    """Take in what is so at this moment, from the event loop."""
+    PARKED.set(len(waiting.waiter().parked))
+    WAITING.set(turns().all_waiting)
+
+
+def of_this_process() -> bytes:
+    """The text of what this process alone knows."""
+    return generate_latest(HERE)
+
+
+def exposition(others: Mapping[int, str] | None = None) -> bytes:
+    """The whole text; reads the store. `others` is what the other workers know, by their number, where there are."""
+    if others is None:
+        return generate_latest(OURS)
+    whole = CollectorRegistry()
+    for each in (Everywhere({0: of_this_process().decode(), **others}), *STORED):
+        whole.register(each)
+    return generate_latest(whole)

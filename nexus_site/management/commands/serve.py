@@ -29,6 +29,7 @@ from core.operations.parameters import whole_number
 from nexus_site.serving.ports import listener_of
 
 LOOPBACK = "127.0.0.1"
+MOST_WORKERS = 64
 BACKLOG = 1024  # connections that wait to be accepted
 
 
@@ -38,6 +39,7 @@ class Command(NexusCommand):
     examples = """examples:
   nexus serve
   nexus serve --port 9000 --host 0.0.0.0 --project-root .
+  nexus serve --reaper --workers 4
 
 exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr has the code and what to do"""
 
@@ -45,6 +47,13 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         parser.add_argument("--host", default=LOOPBACK, help=f"Address to listen on. [{LOOPBACK}]")
         parser.add_argument("--port", type=_port, default=8420, help="Port to listen on; 0 takes a free one. [8420]")
         parser.add_argument("--project-root", help="A project directory to know from the start.")
+        parser.add_argument(
+            "--workers",
+            type=_workers,
+            default=1,
+            metavar="N",
+            help="Processes that share the port, for more agents than the Python of one serves (Linux). [1]",
+        )
         parser.add_argument(
             "--reaper",
             action="store_true",
@@ -72,7 +81,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL or CoreSettings.current().trusted_proxies:
                 _lock_nobody_out()
-            _serve([listening, *alone], local_url(address, port), places)
+            _serve([listening, *alone], local_url(address, port), places, options["workers"])
         waiting.WRITERS.shutdown()  # what was begun is written
         sys.stdout.flush()
         os._exit(0)  # a look-up or a mount that hangs keeps its thread, and that would keep the process
@@ -89,6 +98,15 @@ def _port(text: str) -> int:
     if port is None:
         raise argparse.ArgumentTypeError("use a whole number from 0 to 65535")
     return port
+
+
+def _workers(text: str) -> int:
+    number = whole_number(text, MOST_WORKERS)
+    if not number:
+        raise argparse.ArgumentTypeError(f"use a whole number from 1 to {MOST_WORKERS}")
+    if number > 1 and sys.platform != "linux":
+        raise argparse.ArgumentTypeError("more than one process needs Linux")
+    return number
 
 
 def _listen_alone(name: str, port: int) -> socket.socket:
@@ -124,7 +142,7 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Address]) -> None:
+def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Address], workers: int) -> None:
     from nexus_site.serving.daphne import HubServer
 
     remarks = [remark for app in nexus_apps() for remark in app.remarks().items()]
@@ -144,5 +162,6 @@ def _serve(listening: Sequence[socket.socket], url: str, places: Sequence[Addres
         print("[nexus] Ready", flush=True)
 
     from nexus_site.asgi import application
+    from nexus_site.serving.workers import Workers
 
-    HubServer(application, listening, ready).run()
+    HubServer(application, listening, ready, share=Workers(workers) if workers > 1 else None).run()
