@@ -376,7 +376,7 @@ class TestLooking:
     [("inbox_pull", {}), ("inbox_ack", {"message_ids": "msg_x"})],
 )
 def test_it_stamps_the_receivers_last_action(
-    call: Call, team: None, clock: Clock, verb: str, more: dict[str, Any]
+    call: Call, clock: Clock, team: None, verb: str, more: dict[str, Any]
 ) -> None:
     clock.shift(60)
 
