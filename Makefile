@@ -9,7 +9,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py tests/inbox tests/handoffs tests/to
 	$(patsubst %,tests/planning/test_%.py,mirror tools work) $(patsubst %,tests/core/test_%.py,postgres waiter) \
 	$(patsubst %,tests/control/test_%.py,authority calls direct ends questions stream supervision waking worker worktrees) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events keys limits retries schema streams tail upsert_races) \
-	$(patsubst %,tests/files/test_%.py,holding reserving waiting) \
+	$(patsubst %,tests/reservations/test_%.py,holding reserving waiting) \
 	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder

@@ -87,8 +87,8 @@ def write_on(way: str, seconds: float) -> None:
 
     django.setup()
     from coordination.toolset import run
-    from core.database import sqlite
-    from core.operations.caller import Caller
+    from nexus.core.database import sqlite
+    from nexus.core.operations.caller import Caller
 
     if way != WAYS[0]:
         sqlite._begin = lambda queue, begin: begin()

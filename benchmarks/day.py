@@ -64,10 +64,10 @@ class Day:
 
     def do(self, operation: str, /, toolset: str = "coordination", **arguments: Any) -> dict[str, Any]:
         """Call an operation; what is refused is part of a day."""
-        from core.operations import runner
-        from core.operations.caller import OPERATOR_AGENT, Caller
-        from core.operations.errors import NexusError
-        from core.operations.registry import TOOLSETS
+        from nexus.core.operations import runner
+        from nexus.core.operations.caller import OPERATOR_AGENT, Caller
+        from nexus.core.operations.errors import NexusError
+        from nexus.core.operations.registry import TOOLSETS
 
         boss = arguments.get("from_agent_id") == OPERATOR_AGENT
         caller = Caller(transport="day", operator="olga" if boss else None)
@@ -201,7 +201,7 @@ def play(home: Path, seed: int) -> None:
     import time_machine
     import uuid_utils
 
-    from core.database import store
+    from nexus.core.database import store
 
     make = uuid_utils.uuid7
 

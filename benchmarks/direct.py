@@ -17,9 +17,9 @@ SENDERS = [f"sender-{number}" for number in range(16)]  # in turn: no transcript
 
 
 async def main() -> None:
-    from control.direct import DirectAgentAPI
-    from control.worker.work import Worker
-    from core.clock import now
+    from nexus.control.direct import DirectAgentAPI
+    from nexus.control.worker.work import Worker
+    from nexus.core.clock import now
 
     worker = Worker(now())
     working = asyncio.create_task(worker.work())
@@ -39,7 +39,7 @@ async def main() -> None:
 if __name__ == "__main__":
     os.environ["DJANGO_SETTINGS_MODULE"] = "nexus_site.settings"
     django.setup()
-    from core.database import store
+    from nexus.core.database import store
 
     store().prepare()
     asyncio.run(main())

@@ -29,8 +29,8 @@ import httpx
 
 from benchmarks.hub import Server, key, running
 from benchmarks.stdio import ROOT
-from core.config import resolve
 from mcp_bridge import relay
+from nexus.core.config import resolve
 from nexus_site.launch import APPS
 
 DAPHNE = ["manage.py", "serve", "--port"]

@@ -31,10 +31,10 @@ FILL = """
 import django; django.setup()
 from datetime import timedelta
 from coordination.services import workspaces
-from core.clock import now
-from core.database import store
-from files.models import Reservation
-from files.patterns import extension, place
+from nexus.core.clock import now
+from nexus.core.database import store
+from nexus.reservations.models import Reservation
+from nexus.reservations.patterns import extension, place
 store().prepare()
 here, moment = workspaces.locate({project!r}), now()
 workspaces.ensure(here, moment)

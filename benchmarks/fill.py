@@ -13,9 +13,9 @@ from coordination.ids import new_id
 from coordination.log.selectors import newest_event_id
 from coordination.models import Agent, Event, Workspace
 from coordination.services.workspaces import ensure, locate
-from core.clock import now
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
+from nexus.core.clock import now
 
 BATCH = 5000
 STEP = timedelta(seconds=2)  # between one thing and the next

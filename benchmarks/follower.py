@@ -85,8 +85,8 @@ def write_as(kind: str, seconds: float) -> None:
 
     django.setup()
     from coordination.toolset import run
-    from core.database import store
-    from core.operations.caller import Caller
+    from nexus.core.database import store
+    from nexus.core.operations.caller import Caller
 
     store().prepare()
     name = f"{kind}-{os.getpid()}"

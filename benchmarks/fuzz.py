@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORDS = ["direct", "role", "capability", "broadcast", "mixed", "direct_with_fallback", " Direct-With Fallback "]
 INSTRUMENTED = (
     "coordination.routing",
-    "core.config",
+    "nexus.core.config",
     "inbox.selectors",
     "handoffs.operations",
     "mcp_bridge.stdio",
@@ -92,7 +92,7 @@ def fuzz(target: str, seconds: int) -> None:
 def targets() -> Callable[[bytes], None]:
     """`routing.parse_target`: what it takes is canonical, so that it takes it again unchanged."""
     from coordination.routing import parse_target
-    from core.operations.errors import Code, NexusError
+    from nexus.core.operations.errors import Code, NexusError
 
     def one(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)
@@ -109,9 +109,9 @@ def targets() -> Callable[[bytes], None]:
 
 def cursors() -> Callable[[bytes], None]:
     """The cursors of `inbox_history`, and those that are the id of an event."""
-    from core.operations.errors import Code, NexusError
-    from core.operations.parameters import parse_cursor
     from inbox import selectors
+    from nexus.core.operations.errors import Code, NexusError
+    from nexus.core.operations.parameters import parse_cursor
 
     def one(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)
@@ -132,8 +132,8 @@ def cursors() -> Callable[[bytes], None]:
 
 def settings() -> Callable[[bytes], None]:
     """`config.parse`: every setting from any text."""
-    from core.config import TABLE, parse
-    from core.operations.errors import Code, NexusError
+    from nexus.core.config import TABLE, parse
+    from nexus.core.operations.errors import Code, NexusError
 
     def one(data: bytes) -> None:
         provider = atheris.FuzzedDataProvider(data)
@@ -151,8 +151,8 @@ def lines() -> Callable[[bytes], None]:
     from mcp_types import jsonrpc_message_adapter
     from pydantic import ValidationError
 
-    from core.operations.replies import ENVELOPE
     from mcp_bridge.stdio import _answer
+    from nexus.core.operations.replies import ENVELOPE
 
     start = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"inbox_pull","arguments":'
 

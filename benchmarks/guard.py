@@ -30,8 +30,8 @@ def main() -> None:
         import django
 
         django.setup()
-        from core.database import store
-        from files.guard import hooks
+        from nexus.core.database import store
+        from nexus.reservations.guard import hooks
 
         store().prepare()
         repo.mkdir()
@@ -79,10 +79,10 @@ def commits(repo: Path) -> float:
 def reserve(repo: Path) -> None:
     """Files and globs of all kinds that others hold."""
     from coordination.services import workspaces
-    from core.clock import now
-    from core.database import write
-    from files import patterns
-    from files.models import Reservation
+    from nexus.core.clock import now
+    from nexus.core.database import write
+    from nexus.reservations import patterns
+    from nexus.reservations.models import Reservation
 
     moment = now()
     place = workspaces.resolve(project_root=str(repo), display_name=None)

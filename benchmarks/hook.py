@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.guard import RESERVATIONS, reserve
 from benchmarks.installed import compile_once
-from core.database import store
+from nexus.core.database import store
 
 ROOT = Path(__file__).resolve().parents[1]
 CALLS = 40
@@ -38,8 +38,8 @@ def main() -> None:
         django.setup()
         from benchmarks.fill import fill
         from coordination.toolset import run
-        from core.operations.caller import Caller
-        from hooks import signal_files
+        from nexus.core.operations.caller import Caller
+        from nexus.hooks import signal_files
 
         store().prepare()
         fill(project, messages=MESSAGES, handoffs=HANDOFFS)

@@ -17,12 +17,12 @@ from coordination.ids import new_id
 from coordination.log.selectors import newest_event_id
 from coordination.models import Agent, Artifact, Event, Session, Workspace
 from coordination.services.workspaces import locate
-from files.models import Reservation
-from files.patterns import extension, place
 from handoffs.models import Handoff
-from hooks.models import Webhook
 from inbox.models import Delivery, Message
-from topics.models import Peer, Topic, TopicMessage
+from nexus.hooks.models import Webhook
+from nexus.reservations.models import Reservation
+from nexus.reservations.patterns import extension, place
+from nexus.topics.models import Peer, Topic, TopicMessage
 
 BATCH = 5000
 COURSE = ("claimed", "started", "blocked", "started", "submitted", "accepted")  # of a handoff, one every two minutes

@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.addresses import pages, topic_page
 from benchmarks.plan_pages import fill_plan
 from benchmarks.pool_pages import fill_pool
-from core.database import store
+from nexus.core.database import store
 
 BUDGET_MS = 300
 GROWTH = 1.5  # of a topic's page, from no message to 200,000
@@ -96,7 +96,7 @@ def not_asked(asked: list[str]) -> list[str]:
     """The names of the pages that these addresses do not lead to; what NO_PAGES names is none."""
     from django.urls import resolve
 
-    from core.apps import nexus_apps
+    from nexus.core.apps import nexus_apps
 
     names = {resolve(page.partition("?")[0]).url_name for page in asked}
     return sorted({page.name for app in nexus_apps() for page in app.pages()} - names - NO_PAGES)

@@ -90,10 +90,10 @@ def main() -> None:
 
 def measure() -> int:
     """Fill a store, index it, ask; 1 where too few answers were found."""
-    from core.database import store
-    from topics import search, services
-    from topics.embedding.worker import catch_up
-    from topics.services import Outgoing
+    from nexus.core.database import store
+    from nexus.topics import search, services
+    from nexus.topics.embedding.worker import catch_up
+    from nexus.topics.services import Outgoing
 
     store().prepare()
     pairs = [tuple(part.strip() for part in line.split(" | ")) for line in PAIRS.strip().splitlines()]

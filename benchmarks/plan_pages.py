@@ -10,13 +10,13 @@ from typing import Any
 def fill_plan(home: Path, cycles: int = 200, open_tasks: int = 60) -> dict[str, str]:
     """Both in a project of its own: what its pages are found by. Of over 60 open tasks nine in ten are completed."""
     from coordination.services import workspaces
-    from core.clock import iso_milliseconds, now
-    from planning import mirror
-    from planning.documents import cycle_row
-    from planning.models import Cycle, Issue, Task
-    from planning.services import plans, tasks
-    from planning.services.changes import Actor
-    from planning.services.tasks import NewTask
+    from nexus.core.clock import iso_milliseconds, now
+    from nexus.planning import mirror
+    from nexus.planning.documents import cycle_row
+    from nexus.planning.models import Cycle, Issue, Task
+    from nexus.planning.services import plans, tasks
+    from nexus.planning.services.changes import Actor
+    from nexus.planning.services.tasks import NewTask
 
     root, moment = home / "planned", now()
     root.mkdir(exist_ok=True)

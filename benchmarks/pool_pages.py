@@ -14,8 +14,8 @@ SAID = "The **reader** of part {0} is `warm`:\n\n- read twice\n- written once\n\
 
 def fill_pool(home: Path, end: datetime) -> dict[str, str]:
     """The ids of an agent that said much, of one with a worktree, and of a question that waits."""
-    from control.models import Entry, PoolAgent, Question, Turn
     from coordination.models import Agent
+    from nexus.control.models import Entry, PoolAgent, Question, Turn
 
     def agent(number: int) -> PoolAgent:
         begun = end - timedelta(seconds=ENDED + AGENTS - number)
@@ -70,10 +70,10 @@ def fill_pool(home: Path, end: datetime) -> dict[str, str]:
 
 def _worktree(home: Path) -> str:
     """An agent that changed much in a repository of its own; its id."""
-    from control.models import PoolAgent
-    from control.toolset import CONTROL
-    from core.operations import runner
-    from core.operations.caller import Caller
+    from nexus.control.models import PoolAgent
+    from nexus.control.toolset import CONTROL
+    from nexus.core.operations import runner
+    from nexus.core.operations.caller import Caller
 
     origin = home / "repository"
     (origin / "src").mkdir(parents=True)

@@ -42,7 +42,7 @@ def measure(scratch: Path, rounds: int) -> dict[str, dict[str, float]]:
     import django
 
     django.setup()
-    from core.database import store
+    from nexus.core.database import store
 
     store().prepare()
     ways = {
@@ -70,7 +70,7 @@ def measure(scratch: Path, rounds: int) -> dict[str, dict[str, float]]:
 def _nexus(scratch: Path) -> Callable[[], Any]:
     """Send a message, by the operation that every transport calls."""
     from coordination.toolset import run
-    from core.operations.caller import Caller
+    from nexus.core.operations.caller import Caller
 
     me = Caller("benchmark")
     for agent in ("sender", "receiver"):

@@ -71,7 +71,7 @@ def measure(scratch: Path, calls: int, history: dict[str, int]) -> dict[str, Any
     for name, home in homes.items():
         rows = history if name == "filled" else {}
         filling = f"from pathlib import Path; from benchmarks.fill import fill; fill(Path({str(project)!r}), **{rows})"
-        setup = f"import django; django.setup(); from core.database import store; store().prepare(); {filling}"
+        setup = f"import django; django.setup(); from nexus.core.database import store; store().prepare(); {filling}"
         environ = {**os.environ, "NEXUS_HOME": str(home), "DJANGO_SETTINGS_MODULE": "nexus_site.settings_agent"}
         subprocess.run([sys.executable, "-c", setup], cwd=ROOT, env=environ, check=True)
     samples = asyncio.run(_calls(homes, project, calls))

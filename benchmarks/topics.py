@@ -26,9 +26,9 @@ from benchmarks.stdio import ROOT, RUNMCP, WARM_UP, Samples, _timed, connect, ta
 MESSAGES = 200_000
 FILL = """
 import django; django.setup()
-from core.clock import now
-from core.database import store
-from topics.models import Topic, TopicMessage
+from nexus.core.clock import now
+from nexus.core.database import store
+from nexus.topics.models import Topic, TopicMessage
 store().prepare()
 if {count}:
     moment, words = now(), "step build test cache branch review merge deploy retry queue".split()

@@ -35,7 +35,7 @@ def main() -> None:
     import django
 
     django.setup()
-    from core.database import store
+    from nexus.core.database import store
 
     answers = sys.stdout
     with redirect_stdout(sys.stderr):
@@ -115,7 +115,7 @@ def fill_experts(home: Path, end: datetime) -> None:
 
 def fill_rooms(count: int, end: datetime) -> None:
     """Topics of a hundred messages, beside the long one."""
-    from topics.models import Peer, Topic, TopicMessage
+    from nexus.topics.models import Peer, Topic, TopicMessage
 
     Topic.objects.bulk_create(
         Topic(
@@ -151,8 +151,8 @@ def bytes_used() -> dict[str, int]:
 
 def upkeep(home: Path, copied: Path) -> dict[str, float]:
     """The seconds that looking at the whole store takes; the backup becomes the store of another home, `copied`."""
-    from core.config import CoreSettings
-    from maintenance import backup, doctor
+    from nexus.core.config import CoreSettings
+    from nexus.maintenance import backup, doctor
 
     config = CoreSettings.current()
     shutil.copytree(home, copied, ignore=shutil.ignore_patterns("nexus.db*"))
@@ -173,8 +173,8 @@ def seconds(act: Callable[[], Any]) -> float:
 def prune(days: int) -> dict[str, float]:
     """Delete so many days at the beginning, as `nexus prune` does: rows, seconds, ms of the longest transaction."""
     from coordination.models import Event
-    from maintenance import retention
-    from maintenance.management.commands.prune import BATCHES_A_CALL
+    from nexus.maintenance import retention
+    from nexus.maintenance.management.commands.prune import BATCHES_A_CALL
 
     first = Event.objects.order_by("event_id")[0].created_at
     keep_days = dict.fromkeys(("events", "read_deliveries"), (datetime.now(UTC) - first).days - days)
@@ -193,7 +193,7 @@ class Calls:
     def __init__(self, home: Path, known: dict[str, Any]) -> None:
         from django.test import Client
 
-        from core.operations.caller import Caller
+        from nexus.core.operations.caller import Caller
 
         self.known = known
         self.filled, self.project, self.planned = (str(home / name) for name in ("filled", "few", "planned"))
@@ -224,8 +224,8 @@ class Calls:
         return self.called(self.operator, name, toolset, arguments)
 
     def called(self, caller: Any, name: str, toolset: str, arguments: dict[str, Any]) -> Any:
-        from core.operations import runner
-        from core.operations.registry import TOOLSETS
+        from nexus.core.operations import runner
+        from nexus.core.operations.registry import TOOLSETS
 
         answer = dict(runner.perform(TOOLSETS[toolset], caller, name, arguments).result())
         assert answer.get("ok", True), answer
@@ -374,7 +374,7 @@ class Calls:
         ]  # fmt: skip
 
     def upkeep(self) -> dict[str, Call]:
-        from maintenance.retention import lanes, prune_a_batch
+        from nexus.maintenance.retention import lanes, prune_a_batch
 
         return {f"a batch of retention: {name}": lambda name=name: prune_a_batch(name) for name in lanes()}  # type: ignore[misc]
 

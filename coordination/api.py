@@ -41,11 +41,11 @@ from coordination.rows import (
 )
 from coordination.services.sessions import derived_status
 from coordination.toolset import COORDINATION
-from core.clock import iso, now
-from core.operations.errors import NexusError
-from core.operations.shapes import Time
-from core.rest import schema, viewsets
-from core.rest.pagination import page_size
+from nexus.core.clock import iso, now
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.shapes import Time
+from nexus.core.rest import schema, viewsets
+from nexus.core.rest.pagination import page_size
 
 WRITTEN_WITHIN = timedelta(hours=1)  # after the moment that a row bears, it has its id, however long its writer waited
 IN_WORKSPACE = OpenApiParameter("workspace", str, description="The workspace_id to look from; needed with a key.")

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core.apps import NexusAppConfig
+from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import ExportKind, ImpossibleState, RetentionLane, Sentence, Thing
+    from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, Sentence, Thing
 
 
 class CoordinationConfig(NexusAppConfig):
@@ -16,9 +16,9 @@ class CoordinationConfig(NexusAppConfig):
         from coordination import overlong
         from coordination.domain import Coordination
         from coordination.models import Agent, Session, SessionStatus
-        from core import domain
-        from core.database.triggers import keep_triggers
-        from core.logs import redact_logs
+        from nexus.core import domain
+        from nexus.core.database.triggers import keep_triggers
+        from nexus.core.logs import redact_logs
 
         redact_logs()
         keep_triggers()

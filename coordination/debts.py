@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 
 from coordination.log.selectors import first_event_at
 from coordination.models import Event
-from core.clock import iso, now
-from core.operations.shapes import Time
+from nexus.core.clock import iso, now
+from nexus.core.operations.shapes import Time
 
 SHOWN = 100  # debts that one agent is told of at once
 

@@ -12,7 +12,7 @@ from coordination.lookups import agent_of_key_hash, toolsets_of
 from coordination.models import Event
 from coordination.services import agents, audit, limits
 from coordination.services import settings as stored_settings
-from core.operations.registry import Operation
+from nexus.core.operations.registry import Operation
 
 
 class Coordination:

@@ -12,10 +12,10 @@ from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from core.apps import nexus_apps
+from nexus.core.apps import nexus_apps
 
 if TYPE_CHECKING:
-    from core.contributions import Figure, Sample
+    from nexus.core.contributions import Figure, Sample
 
 MOST = 3_000  # samples of a figure that a summary is made of, the newest
 AT_ONCE = 1_000_000  # that a histogram takes up in one go

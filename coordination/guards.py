@@ -6,8 +6,8 @@ from typing import Any
 
 from coordination.config import CoordinationSettings
 from coordination.services import sessions
-from core.operations.caller import Caller
-from core.operations.registry import Guard, Operation
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import Guard, Operation
 
 
 def in_session(parameter: str) -> Guard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
-from core.contributions import ExportKind, ImpossibleState, of_workspace
+from nexus.core.contributions import ExportKind, ImpossibleState, of_workspace
 
 # Events come last: what indexes them for the search reads the messages they tell of. Which agents a workspace concerns
 # is for the export to say: those that any kind's rows name.

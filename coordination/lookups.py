@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coordination.models import Agent, AgentKey, LentKey, Workspace
-from core.database.prepared import Lookup
-from core.operations.errors import not_found
+from nexus.core.database.prepared import Lookup
+from nexus.core.operations.errors import not_found
 
 agent_exists = Lookup(Agent.objects.all)  # deleted ones do not count: the manager leaves them out
 workspace_exists = Lookup(Workspace.objects.all)

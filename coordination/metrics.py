@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from coordination.presence import Presence, agent_states
-from core.clock import now
-from core.metrics import gauge
+from nexus.core.clock import now
+from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:

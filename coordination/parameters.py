@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field
 
 from coordination.errors import CoordinationCode
 from coordination.paths import resolve_root
-from core.operations.errors import Code
-from core.operations.parameters import FieldErrors, Id, Outside, not_blank
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import FieldErrors, Id, Outside, not_blank
 
 MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED)
 ProjectRoot = Annotated[

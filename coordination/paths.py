@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from coordination.errors import CoordinationCode
-from core.operations.errors import NexusError
+from nexus.core.operations.errors import NexusError
 
 
 def resolve_root(project_root: str) -> str:

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Event, Session, SessionStatus
-from core.contributions import RetentionLane
+from nexus.core.contributions import RetentionLane
 
 
 def _events(horizon: datetime) -> QuerySet[Event]:

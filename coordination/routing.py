@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from core.operations.errors import NexusError, invalid
+from nexus.core.operations.errors import NexusError, invalid
 
 Target = dict[str, Any]
 """A target that passed `parse_target`: `strategy` in its canonical spelling, only known keys."""

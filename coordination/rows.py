@@ -8,8 +8,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
-from core.clock import iso
-from core.operations.shapes import Time, one_of
+from nexus.core.clock import iso
+from nexus.core.operations.shapes import Time, one_of
 
 Duplicate = Annotated[Literal[True], Field(description="An earlier call with this client_id made it.")]
 SessionState = Annotated[str, one_of(("active", "stale", "closed"))]

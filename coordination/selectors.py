@@ -15,8 +15,8 @@ from django.db.models.functions import Cast, StrIndex
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
 from coordination.routing import Profile, Target, capability_set, eligible_agents, is_eligible, named_by
-from core.database.prepared import Select, Slot
-from core.operations.errors import not_found
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.errors import not_found
 
 MOST_NAMED = 10  # agents, roles and capabilities of a target that are looked up one by one
 PLAIN = re.compile(r"[\w .:/@+-]+", re.ASCII)  # such a capability stands in the JSON of every store as it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from coordination.models import Agent
-from core.contributions import Sentence, Thing
+from nexus.core.contributions import Sentence, Thing
 
 
 def _agents(ids: Collection[str]) -> Mapping[str, str]:

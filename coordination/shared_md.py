@@ -11,11 +11,11 @@ from coordination.config import CoordinationSettings
 from coordination.errors import CoordinationCode
 from coordination.models import Event, Session, SessionStatus
 from coordination.services import workspaces
-from core import files
-from core.clock import iso
-from core.config import CoreSettings
-from core.database import store
-from core.operations.errors import NexusError, invalid
+from nexus.core import files
+from nexus.core.clock import iso
+from nexus.core.config import CoreSettings
+from nexus.core.database import store
+from nexus.core.operations.errors import NexusError, invalid
 
 
 class Rendered(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.registry import Toolset
-from core.operations.replies import Body, Data
-from core.operations.resources import packaged
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import Toolset
+from nexus.core.operations.replies import Body, Data
+from nexus.core.operations.resources import packaged
 
 COORDINATION = Toolset(
     "coordination",

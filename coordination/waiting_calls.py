@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coordination.errors import CoordinationCode
-from core.config import CoreSettings
-from core.operations.errors import NexusError
-from core.turns import Turn, turns, when_refused
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import NexusError
+from nexus.core.turns import Turn, turns, when_refused
 
 RETRY_SECONDS = 1
 

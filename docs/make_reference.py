@@ -16,16 +16,16 @@ django.setup()
 from django.core.management.base import CommandParser  # noqa: E402  # the apps first
 from drf_spectacular.generators import SchemaGenerator  # noqa: E402
 
-from control import websocket as pool_websocket  # noqa: E402
-from control.rpc import stream as pool_stream  # noqa: E402
 from coordination.log import websocket  # noqa: E402
 from coordination.log.sse import stream  # noqa: E402
-from core import overview  # noqa: E402
-from core.operations.registry import TOOLSETS, operations  # noqa: E402
-from core.operations.toolsets import default  # noqa: E402
 from docs import reference_pages  # noqa: E402
 from mcp_bridge import reading  # noqa: E402
 from mcp_bridge.choices import enabling  # noqa: E402
+from nexus.control import websocket as pool_websocket  # noqa: E402
+from nexus.control.rpc import stream as pool_stream  # noqa: E402
+from nexus.core import overview  # noqa: E402
+from nexus.core.operations.registry import TOOLSETS, operations  # noqa: E402
+from nexus.core.operations.toolsets import default  # noqa: E402
 from nexus_site.serving import health  # noqa: E402
 from nexus_site.settings import BASE_DIR  # noqa: E402
 

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from core.config import LARGEST, TABLE, flag, variable
-from core.operations.errors import ErrorCode
-from core.operations.parameters import MAX_INTEGER
-from core.operations.registry import Operation, Toolset
-from core.operations.shapes import json_schema
+from nexus.core.config import LARGEST, TABLE, flag, variable
+from nexus.core.operations.errors import ErrorCode
+from nexus.core.operations.parameters import MAX_INTEGER
+from nexus.core.operations.registry import Operation, Toolset
+from nexus.core.operations.shapes import json_schema
 
 Schema = Mapping[str, Any]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from core.contributions import Action
 from handoffs.lifecycle import STEPS, Part
 from handoffs.sentences import titles
+from nexus.core.contributions import Action
 
 
 def _handoff(handoff_id: str) -> dict[str, str]:

@@ -14,11 +14,11 @@ from rest_framework.routers import SimpleRouter
 
 from coordination import selectors as agents_known
 from coordination.api import MadeFilters, Resource, answer_of, body_of
-from core.clock import now
 from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.rows import HandoffRow, handoff_row
 from handoffs.search import holding
+from nexus.core.clock import now
 
 MOST_FOUND = 1_000  # handoffs, the newest, that other filters and the caller's eyes narrow down
 

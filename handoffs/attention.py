@@ -13,14 +13,14 @@ from coordination.debts import Debt
 from coordination.models import Event, Workspace
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, eligible_agents, in_words
-from core.clock import iso
-from core.contributions import Found, Need, NeedKind
 from handoffs import monitoring, selectors
 from handoffs.config import HandoffSettings
 from handoffs.debts import patience
 from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatus
 from handoffs.verification import OPERATOR
 from inbox.picture import Picture
+from nexus.core.clock import iso
+from nexus.core.contributions import Found, Need, NeedKind
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to

@@ -10,13 +10,13 @@ from django.db.models import Q
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Workspace
-from core.clock import iso, now
-from core.database import write
-from core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from handoffs.config import HandoffSettings
 from handoffs.models import DebtNotice, Handoff, HandoffStatus
 from handoffs.verification import CREATOR, named_agent
 from inbox import services as mail
+from nexus.core.clock import iso, now
+from nexus.core.database import write
+from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 
 MOST = 1_000
 

@@ -8,13 +8,13 @@ from django.db import OperationalError
 from django.db.models import Q
 
 from coordination.services import workspaces
-from core.clock import iso, now
-from core.database import store, write
-from core.database.prepared import Select, Slot, Update
 from handoffs import notices
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.steps import UNCLAIMED, record
 from handoffs.work import work
+from nexus.core.clock import iso, now
+from nexus.core.database import store, write
+from nexus.core.database.prepared import Select, Slot, Update
 
 AT_ONCE = 50  # lapsed ones, and overdue ones, that a transaction records
 

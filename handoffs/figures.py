@@ -11,9 +11,9 @@ from django.db.models.functions import Cast
 from coordination.log.selectors import ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
-from core.contributions import Figure, Sample
-from core.database.functions import Lasted
 from handoffs.models import Handoff, HandoffStatus
+from nexus.core.contributions import Figure, Sample
+from nexus.core.database.functions import Lasted
 
 
 def _claimed(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
 from handoffs.models import Handoff, Remark
 from handoffs.search.fts5 import REBUILD
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
 
 KINDS = (
     ExportKind("handoff", Handoff, 80, of_workspace(Handoff), agents=("from_agent_id", "claimed_by")),

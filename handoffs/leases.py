@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from core.database.prepared import Select, Slot, Update
 from handoffs.config import HandoffSettings
 from handoffs.models import Handoff
+from nexus.core.database.prepared import Select, Slot, Update
 
 SHORTEST, LONGEST = 10, 86_400  # seconds that one may ask for
 

@@ -25,7 +25,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from core.operations.errors import Code, NexusError
+from nexus.core.operations.errors import Code, NexusError
 
 
 class Part(StrEnum):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from django.db.models import Count
 from prometheus_client.metrics_core import Metric
 
-from core.metrics import gauge
 from handoffs.models import LIVE, Handoff
+from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from coordination import selectors as agents_known
 from coordination.routing import Strategy
-from core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from handoffs import selectors
 from handoffs.models import Handoff
 from handoffs.titles import in_quotes
 from handoffs.verification import OPERATOR, target_of
 from inbox import services as mail
+from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 
 TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from django.db.models import Case, DateTimeField, F, Q, QuerySet, When
 
-from core.clock import now
-from core.database.functions import Seconds
-from core.database.prepared import Select, Slot
-from core.spans import Timed, Window, at_once, moment, told_and_counted
 from handoffs.models import HELD, LIVE, Handoff, HandoffStatus
 from handoffs.spans import Doing, Span
+from nexus.core.clock import now
+from nexus.core.database.functions import Seconds
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.spans import Timed, Window, at_once, moment, told_and_counted
 
 LONG = 600  # spans told one by one, the longest
 

@@ -6,18 +6,18 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from coordination.services import agents, workspaces
-from core.clock import iso, now
-from core.database import write
-from core.database.prepared import Slot, Update
-from core.limits import within_limit
-from core.operations.caller import OPERATOR_AGENT
-from core.operations.errors import invalid
 from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.expiry import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, RemarkKind
 from handoffs.notices import tell
 from handoffs.steps import changed_meanwhile, find, record, refresh_plan, settle
 from handoffs.work import work
+from nexus.core.clock import iso, now
+from nexus.core.database import write
+from nexus.core.database.prepared import Slot, Update
+from nexus.core.limits import within_limit
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.errors import invalid
 
 _move = Update(
     lambda: Handoff.objects.filter(

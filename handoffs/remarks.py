@@ -7,10 +7,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from coordination.models import Event
-from core.database.prepared import insert
-from core.operations.errors import NexusError
 from handoffs import lifecycle, selectors
 from handoffs.models import LIVE, Handoff, HandoffStatus, Remark, RemarkKind
+from nexus.core.database.prepared import insert
+from nexus.core.operations.errors import NexusError
 
 MOST_LATE = 10  # late results that one handoff keeps
 ADVICE = "handoff_extend keeps a claim for longer than the signs of life that renew it."

@@ -8,11 +8,11 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from core.clock import iso
-from core.operations.shapes import Time, one_of
 from handoffs import selectors
 from handoffs.models import Handoff, HandoffStatus, Remark, RemarkKind
 from handoffs.verification import shown
+from nexus.core.clock import iso
+from nexus.core.operations.shapes import Time, one_of
 
 HandoffState = Annotated[str, one_of(HandoffStatus)]
 

@@ -12,13 +12,13 @@ from typing_extensions import TypedDict
 from coordination import selectors as agents_known
 from coordination.models import Event
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
-from core.clock import iso, now
-from core.limits import fitting
-from core.operations.errors import not_found
-from core.operations.shapes import Time
 from handoffs import lifecycle, verification
 from handoffs.models import LIVE, Handoff, HandoffStatus
 from handoffs.work import work
+from nexus.core.clock import iso, now
+from nexus.core.limits import fitting
+from nexus.core.operations.errors import not_found
+from nexus.core.operations.shapes import Time
 
 READ_AT_ONCE = 200
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent

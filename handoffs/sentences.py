@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from core.contributions import Sentence, Thing
 from handoffs.models import Handoff
+from nexus.core.contributions import Sentence, Thing
 
 
 def titles(ids: Collection[str]) -> Mapping[str, str]:

@@ -16,11 +16,6 @@ from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.services import agents, retries, workspaces
-from core.clock import iso, now
-from core.database import write
-from core.database.prepared import Slot, Update, insert
-from core.limits import opaque_text, within_limit
-from core.operations.errors import Code, NexusError, invalid
 from handoffs import leases, lifecycle, notices, quotas, remarks, selectors
 from handoffs.errors import HandoffCode
 from handoffs.expiry import expire, record_expiries
@@ -29,6 +24,11 @@ from handoffs.steps import find, record, refresh_plan, settle
 from handoffs.titles import in_a_line, title_of
 from handoffs.verification import named_agent, parse_verifier
 from handoffs.work import work
+from nexus.core.clock import iso, now
+from nexus.core.database import write
+from nexus.core.database.prepared import Slot, Update, insert
+from nexus.core.limits import opaque_text, within_limit
+from nexus.core.operations.errors import Code, NexusError, invalid
 
 _take = Update(
     lambda: Handoff.objects.open().filter(

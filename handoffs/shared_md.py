@@ -6,8 +6,8 @@ import json
 
 from coordination.routing import Visibility
 from coordination.shared_md import one_line, section
-from core.clock import iso
 from handoffs.models import Handoff
+from nexus.core.clock import iso
 
 
 @section(3, "Open handoffs")

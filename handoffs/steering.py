@@ -11,18 +11,18 @@ from coordination.lookups import require_agent
 from coordination.models import Event
 from coordination.routing import Strategy, Target, in_words
 from coordination.services import workspaces
-from core.clock import now
-from core.database import write
-from core.database.prepared import insert
-from core.limits import within_limit
-from core.operations.caller import OPERATOR_AGENT
-from core.operations.errors import Code, NexusError
 from handoffs import leases, lifecycle, notices, selectors
 from handoffs.expiry import expire
 from handoffs.models import HELD, STREAM, Handoff
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle
 from handoffs.titles import in_quotes
 from handoffs.work import work
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import insert
+from nexus.core.limits import within_limit
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.errors import Code, NexusError
 
 UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
 OPERATOR = frozenset({lifecycle.Part.OPERATOR})

@@ -10,10 +10,10 @@ from django.db.models import Q
 from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.services import workspaces
-from core.database.prepared import Select, Slot, Update
-from core.operations.errors import Code, NexusError, not_found
 from handoffs.models import STREAM, Handoff
 from handoffs.work import work
+from nexus.core.database.prepared import Select, Slot, Update
+from nexus.core.operations.errors import Code, NexusError, not_found
 
 _by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
 _task_of = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")).values_list("task_key"))

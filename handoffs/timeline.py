@@ -10,10 +10,10 @@ from django.db.models import Q
 
 from coordination.log.selectors import first_event_at, ids_within, newest_event_id
 from coordination.models import Event, Workspace
-from core.clock import now
 from handoffs.models import LIVE, STREAM, Handoff
 from handoffs.outline import Outline, outline
 from handoffs.spans import BEGINS, Span, Step, spans
+from nexus.core.clock import now
 
 STEPS = 2_500  # of a window, that are read one by one; of more there is the outline
 GOING_ON = 2_000  # handoffs to which nothing happened within it

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordination.routing import MAX_NAME, Profile, Strategy, Target
-from core.operations.errors import NexusError, invalid
+from nexus.core.operations.errors import NexusError, invalid
 
 CREATOR, OPERATOR = "creator", "operator"
 KINDS = {"agent_id": "agent", "role": "role"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import islice
 
-from core.contributions import Calling, WakeKind
 from handoffs import selectors
 from handoffs.models import Handoff
+from nexus.core.contributions import Calling, WakeKind
 
 AT_ONCE = 20  # are read
 MOST = 200  # of a workspace are looked at: it may have left many as they are

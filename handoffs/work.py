@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from coordination.services.workspaces import Place
-from core.operations.errors import not_found
+from nexus.core.operations.errors import not_found
 
 
 class Work(Protocol):

@@ -8,15 +8,15 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.toolset import operation
-from core.clock import iso
-from core.operations.caller import Caller, operator_behind
-from core.operations.errors import Code
-from core.operations.parameters import Id, Limit, Params
-from core.operations.registry import OPERATORS_ONLY
-from core.operations.shapes import Time
 from inbox import dead_letters
 from inbox.models import Delivery
 from inbox.rows import DeliveryState
+from nexus.core.clock import iso
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.core.operations.shapes import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)

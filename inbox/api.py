@@ -16,13 +16,13 @@ from rest_framework.routers import SimpleRouter
 
 from coordination.api import MadeFilters, Resource, answer_of, body_of
 from coordination.models import Agent
-from core.clock import iso, now
-from core.operations.shapes import Time
-from core.rest import schema
-from core.rest.pagination import BY_KEY
 from inbox import monitoring
 from inbox.models import IN_IT, Delivery, DeliveryStatus, Message
 from inbox.rows import DeliveryRow, MessageRow, delivery_row, message_row
+from nexus.core.clock import iso, now
+from nexus.core.operations.shapes import Time
+from nexus.core.rest import schema
+from nexus.core.rest.pagination import BY_KEY
 
 
 class WholeMessage(MessageRow):

@@ -3,10 +3,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core.apps import NexusAppConfig
+from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import Action, ExportKind, Figure, ImpossibleState, NeedKind, RetentionLane, Sentence, Thing
+    from nexus.core.contributions import (
+        Action,
+        ExportKind,
+        Figure,
+        ImpossibleState,
+        NeedKind,
+        RetentionLane,
+        Sentence,
+        Thing,
+    )
 
 
 class InboxConfig(NexusAppConfig):

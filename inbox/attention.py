@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordination.presence import Presence
-from core.contributions import Action, Found, Need, NeedKind
-from core.operations.caller import OPERATOR_AGENT
 from inbox import dead_letters
 from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Inbox
 from inbox.picture import Picture
+from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.core.operations.caller import OPERATOR_AGENT
 
 LETTERS = ("dead letter", "dead letters")
 

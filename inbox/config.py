@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.config import Settings, section, setting
+from nexus.core.config import Settings, section, setting
 
 
 @section

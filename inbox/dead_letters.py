@@ -16,12 +16,12 @@ from coordination.log.selectors import first_event_at
 from coordination.lookups import require_agent
 from coordination.models import Agent, Event, Stream
 from coordination.routing import Strategy, Visibility
-from core.clock import now
-from core.database import write
-from core.database.prepared import insert
-from core.operations.errors import Code, NexusError, invalid, not_found
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import insert
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 PARKED = Q(status=DeliveryStatus.PARKED)
 UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.operations.errors import ErrorCode
+from nexus.core.operations.errors import ErrorCode
 
 
 class InboxCode(ErrorCode):

@@ -10,9 +10,9 @@ from django.db.models.functions import Cast
 
 from coordination.models import Agent
 from coordination.routing import Strategy, stored_strategy
-from core.contributions import Figure, Sample
-from core.database.functions import Lasted
 from inbox.models import Delivery, DeliveryStatus
+from nexus.core.contributions import Figure, Sample
+from nexus.core.database.functions import Lasted
 
 # Messages take no target that opens with time.
 KINDS = tuple(strategy.value for strategy in Strategy if strategy is not Strategy.DIRECT_WITH_FALLBACK)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.contributions import ExportKind, ImpossibleState, of_workspace
 from inbox.models import Delivery, Message
+from nexus.core.contributions import ExportKind, ImpossibleState, of_workspace
 
 KINDS = (
     ExportKind("message", Message, 60, of_workspace(Message), agents=("from_agent_id",)),

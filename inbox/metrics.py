@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from django.db.models import Min
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from core.clock import now
-from core.metrics import gauge
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
+from nexus.core.clock import now
+from nexus.core.metrics import gauge
 
 COUNTED = 100_000  # deliveries of a lane; a database counts by reading them
 

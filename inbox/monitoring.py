@@ -13,8 +13,8 @@ from django.db.models.functions import Length, Substr
 
 from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent
-from core.database.functions import Seconds, Whole
 from inbox.models import IN_IT, Delivery, DeliveryQuerySet, DeliveryStatus, Message
+from nexus.core.database.functions import Seconds, Whole
 
 NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
 SENDS = 2_000  # and a timeline, which tells of each when it was

@@ -12,15 +12,15 @@ from coordination.guards import in_session
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret
 from coordination.rows import Duplicate
 from coordination.toolset import COORDINATION, operation
-from core.clock import iso, now
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
-from core.operations.shapes import Time
 from inbox import selectors, services
 from inbox.errors import InboxCode
 from inbox.models import Delivery
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
+from nexus.core.clock import iso, now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, not_blank
+from nexus.core.operations.shapes import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 200
 TRUST_ERRORS = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.NOT_OWNER)

@@ -8,11 +8,11 @@ from typing import cast
 
 from coordination.models import Event
 from coordination.toolset import COORDINATION
-from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.replies import Data
-from core.operations.resources import AgentResource, Reference, packaged
 from inbox.models import ARRIVALS
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.replies import Data
+from nexus.core.operations.resources import AgentResource, Reference, packaged
 
 
 async def pending(caller: Caller, agent_id: str) -> Data:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from core.contributions import RetentionLane
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
+from nexus.core.contributions import RetentionLane
 
 
 def _read_deliveries(horizon: datetime) -> DeliveryQuerySet:

@@ -10,11 +10,11 @@ from django.db.models import Count, Subquery
 from typing_extensions import TypedDict
 
 from coordination.models import Agent
-from core import cursors
-from core.database.prepared import Select, Slot
-from core.limits import fitting
-from core.operations.errors import invalid, not_found
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
+from nexus.core import cursors
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.limits import fitting
+from nexus.core.operations.errors import invalid, not_found
 
 
 def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.contributions import Sentence, Thing
+from nexus.core.contributions import Sentence, Thing
 
 THINGS = {"message": Thing("a message", "mail", "message_id", argument="m", name="subject")}
 SENTENCES = {

@@ -17,15 +17,15 @@ from coordination.models import Agent, Channel, Event, Stream
 from coordination.routing import Strategy, Target, Visibility, parse_target
 from coordination.services import agents, retries, workspaces
 from coordination.services.workspaces import Place
-from core.clock import now
-from core.database import write
-from core.database.prepared import Slot, Update, insert, unsaved
-from core.limits import within_limit
-from core.operations.errors import invalid, not_found
 from inbox import lanes, quotas, selectors
 from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.search import document_of
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import Slot, Update, insert, unsaved
+from nexus.core.limits import within_limit
+from nexus.core.operations.errors import invalid, not_found
 
 
 @dataclass(frozen=True)

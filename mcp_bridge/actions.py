@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.contributions import Action
 from mcp_bridge.listing import titles
+from nexus.core.contributions import Action
 
 ACTIONS = (
     Action(

@@ -8,17 +8,17 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.toolset import operation
-from core.clock import iso
-from core.database import write
-from core.domain import domain
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import Id, Limit, Params
-from core.operations.registry import OPERATORS_ONLY
-from core.operations.shapes import Time
 from mcp_bridge import tasks
 from mcp_bridge.listing import SHOWN, listed
 from mcp_bridge.models import TaskStatus
+from nexus.core.clock import iso
+from nexus.core.database import write
+from nexus.core.domain import domain
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.core.operations.shapes import Time
 
 LISTED, MOST_LISTED = 50, 500
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core.apps import NexusAppConfig
+from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from core.contributions import Action, ImpossibleState, RetentionLane
+    from nexus.core.contributions import Action, ImpossibleState, RetentionLane
 
 
 class McpBridgeConfig(NexusAppConfig):
@@ -15,8 +15,8 @@ class McpBridgeConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import overlong
         from coordination.toolset import COORDINATION
-        from core.clock import now
         from mcp_bridge.models import Task
+        from nexus.core.clock import now
 
         overlong.register(  # it is kept for a day behind its time, and longer from before the clock was set right
             "tasks",

@@ -10,14 +10,6 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp_types import SERVER_INFO_META_KEY, CallToolRequestParams, CallToolResult
 
-from core.leaving import while_there
-from core.operations.deferred import NotKept
-from core.operations.errors import NexusError, invalid, not_found
-from core.operations.registry import TOOLSETS
-from core.operations.replies import Outcome, Reply
-from core.operations.runner import aperform
-from core.operations.toolsets import find_tool
-from core.turns import holding
 from mcp_bridge import tasks
 from mcp_bridge.choices import ENABLE
 from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern
@@ -26,6 +18,14 @@ from mcp_bridge.extension import created, declared
 from mcp_bridge.models import Task
 from mcp_bridge.progress import told
 from mcp_bridge.tools import result, wire
+from nexus.core.leaving import while_there
+from nexus.core.operations.deferred import NotKept
+from nexus.core.operations.errors import NexusError, invalid, not_found
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.operations.runner import aperform
+from nexus.core.operations.toolsets import find_tool
+from nexus.core.turns import holding
 
 
 class Calls:

@@ -8,15 +8,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from core.domain import domain
-from core.operations import toolsets
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import Label, Params
-from core.operations.registry import TOOLSETS, Operation, Toolset
-from core.operations.replies import Data
-from core.operations.toolsets import Choice
 from mcp_bridge.config import McpBridgeSettings, names
+from nexus.core.domain import domain
+from nexus.core.operations import toolsets
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import Label, Params
+from nexus.core.operations.registry import TOOLSETS, Operation, Toolset
+from nexus.core.operations.replies import Data
+from nexus.core.operations.toolsets import Choice
 
 log = logging.getLogger(__name__)
 

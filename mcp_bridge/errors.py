@@ -5,7 +5,7 @@ from __future__ import annotations
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
-from core.operations.runner import documented
+from nexus.core.operations.runner import documented
 
 
 def as_mcp(error: Exception, code: int = INTERNAL_ERROR) -> MCPError:

@@ -23,12 +23,12 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from core.clock import iso
-from core.operations.errors import Code, NexusError
 from mcp_bridge import tasks
 from mcp_bridge.context import CallerOf, Context, is_modern
 from mcp_bridge.errors import as_mcp
 from mcp_bridge.models import Task, TaskStatus
+from nexus.core.clock import iso
+from nexus.core.operations.errors import Code, NexusError
 
 IDENTIFIER = "io.modelcontextprotocol/tasks"
 POLL_MS = 1_000

@@ -17,15 +17,15 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.runner import documented
-from core.waiting import waiter
 from mcp_bridge import tasks
 from mcp_bridge.context import Context
 from mcp_bridge.errors import as_mcp
 from mcp_bridge.extension import described, require
 from mcp_bridge.models import TaskStatus
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.runner import documented
+from nexus.core.waiting import waiter
 
 LOOK_SECONDS = 5.0  # between two looks at a task when no event came: time may end it, or its agent
 

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from core.contributions import ImpossibleState, RetentionLane
 from mcp_bridge.models import Task
+from nexus.core.contributions import ImpossibleState, RetentionLane
 
 
 def _expired(horizon: datetime) -> QuerySet[Task]:

@@ -22,17 +22,17 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from core import waiting
-from core.access import ConnectionInfo, identify
-from core.operations import toolsets
-from core.operations.caller import Caller
-from core.operations.errors import Code, invalid
-from core.operations.toolsets import Choice
-from core.rest.errors import explain
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.context import Context
 from mcp_bridge.server import build_server
+from nexus.core import waiting
+from nexus.core.access import ConnectionInfo, identify
+from nexus.core.operations import toolsets
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, invalid
+from nexus.core.operations.toolsets import Choice
+from nexus.core.rest.errors import explain
 
 MAX_SESSIONS = 32  # of one agent; each holds what it was last sent and last answered
 FIRST_PING_SECONDS = 1

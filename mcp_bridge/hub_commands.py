@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, NoReturn
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import OutputWrapper
 
-from core.cli import OperatorCommand, Parser, login
-from core.operations.caller import Caller
-from core.operations.runner import documented
 from mcp_bridge.remote_command import COMMANDS
+from nexus.core.cli import OperatorCommand, Parser, login
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import documented
 
 
 class NotHere(Exception):

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from django.db.models.functions import Substr
 
-from core import cursors
-from core.clock import now
-from core.operations.errors import invalid
 from mcp_bridge.models import Task
+from nexus.core import cursors
+from nexus.core.clock import now
+from nexus.core.operations.errors import invalid
 
 SHOWN = 200  # characters of a call's arguments
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from django.db.models import Count
 from prometheus_client.metrics_core import Metric
 
-from core.clock import now
-from core.metrics import gauge
 from mcp_bridge.models import Task, TaskStatus
+from nexus.core.clock import now
+from nexus.core.metrics import gauge
 
 
 def collect() -> Iterator[Metric]:

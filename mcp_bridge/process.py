@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.domain import domain
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
 from mcp_bridge.relay import API_KEY
+from nexus.core.domain import domain
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
 
 
 def caller_of_process(key: str | None, *, transport: str, connection: str, cwd: str | None = None) -> Caller:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from core.operations.replies import Outcome
 from mcp_bridge.context import Context, is_modern
+from nexus.core.operations.replies import Outcome
 
 FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, and some sooner
 

@@ -19,10 +19,10 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from core.operations.caller import Caller
-from core.operations.errors import NexusError
-from core.operations.resources import AgentResource
-from core.operations.toolsets import Choice
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.resources import AgentResource
+from nexus.core.operations.toolsets import Choice
 
 
 def instructions(choice: Choice) -> str:

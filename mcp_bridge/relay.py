@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from core.config import TABLE, TRUE, Resolved, written
-from core.mounts import network_kind
+from nexus.core.config import TABLE, TRUE, Resolved, written
+from nexus.core.mounts import network_kind
 
 PROTOCOL = 1  # between a relay and a hub; one that speaks another serves itself
 STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"

@@ -22,17 +22,6 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.waiting_calls import turn_of
-from core.access import holder_of
-from core.apps import NexusAppConfig, nexus_apps
-from core.config import TABLE, CoreSettings, written
-from core.limits import most_values, values_in
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.registry import TOOLSETS
-from core.operations.replies import Outcome, Reply
-from core.operations.toolsets import Choice, default
-from core.turns import Turn
-from core.waiting import AUTHENTICATION, in_thread
 from mcp_bridge import choices, hub_commands
 from mcp_bridge.choices import ENABLE
 from mcp_bridge.process import caller_of_process
@@ -52,6 +41,17 @@ from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
 from mcp_bridge.tools import wire
+from nexus.core.access import holder_of
+from nexus.core.apps import NexusAppConfig, nexus_apps
+from nexus.core.config import TABLE, CoreSettings, written
+from nexus.core.limits import most_values, values_in
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.operations.toolsets import Choice, default
+from nexus.core.turns import Turn
+from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
 

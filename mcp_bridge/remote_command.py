@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import Resolved
 from mcp_bridge.relay import PIECE, NoHub, connect, hello_of, serves_itself
+from nexus.core.config import Resolved
 
 COMMANDS = ("send", "inbox", "status")
 GO = b"go\n"  # says that this process leaves the command to the hub: it must not be run twice

@@ -20,9 +20,6 @@ from mcp_types import (
     ReadResourceResult,
 )
 
-from core.operations.registry import TOOLSETS
-from core.operations.toolsets import Choice, default
-from core.version import package_version
 from mcp_bridge import reading
 from mcp_bridge.calling import Calls
 from mcp_bridge.choices import enabling, offered
@@ -32,6 +29,9 @@ from mcp_bridge.extension import Tasks, install
 from mcp_bridge.subscribing import Subscribers
 from mcp_bridge.subscriptions import ResourceBus
 from mcp_bridge.tools import tool, tools
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.toolsets import Choice, default
+from nexus.core.version import package_version
 
 
 def build_server(

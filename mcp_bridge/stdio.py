@@ -22,11 +22,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic import ValidationError
 
-from core.limits import most_values, values_in
-from core.operations.errors import Code, NexusError, invalid
-from core.operations.replies import Outcome, Reply
 from mcp_bridge.relay import HEAD, TOO_LARGE
 from mcp_bridge.tools import wire
+from nexus.core.limits import most_values, values_in
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.replies import Outcome, Reply
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
 

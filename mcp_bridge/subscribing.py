@@ -17,16 +17,16 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from core.operations.caller import Caller
-from core.operations.runner import check_credential
-from core.operations.toolsets import Choice
-from core.waiting import AUTHENTICATION, at_hand
 from mcp_bridge import reading
 from mcp_bridge.context import CallerOf, Context
 from mcp_bridge.enabling import Choices
 from mcp_bridge.errors import as_mcp
 from mcp_bridge.following import listened
 from mcp_bridge.subscriptions import Hearing, ListenBus, ResourceBus
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import check_credential
+from nexus.core.operations.toolsets import Choice
+from nexus.core.waiting import AUTHENTICATION, at_hand
 
 
 class Subscribers:

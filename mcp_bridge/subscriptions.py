@@ -17,11 +17,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
 from mcp_types import INTERNAL_ERROR
 
-from core.operations.caller import Caller
-from core.operations.errors import NexusError
-from core.operations.registry import TOOLSETS
-from core.operations.runner import check_credential
-from core.waiting import AUTHENTICATION, at_hand, waiter
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.runner import check_credential
+from nexus.core.waiting import AUTHENTICATION, at_hand, waiter
 
 log = logging.getLogger(__name__)
 

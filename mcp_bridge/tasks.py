@@ -13,19 +13,19 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
-from core.clock import now
-from core.database import unless_busy, write
-from core.operations import deferred
-from core.operations.caller import Caller
-from core.operations.deferred import Deferred, NotKept
-from core.operations.errors import Code, NexusError, not_found
-from core.operations.registry import TOOLSETS, Operation
-from core.operations.replies import Data, Outcome
-from core.operations.runner import check_credential, retried
-from core.operations.validation import validated
-from core.waiting import READERS, WRITERS, in_thread
 from mcp_bridge.models import ID_LENGTH, Task, TaskStatus
 from mcp_bridge.tools import wire
+from nexus.core.clock import now
+from nexus.core.database import unless_busy, write
+from nexus.core.operations import deferred
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.deferred import Deferred, NotKept
+from nexus.core.operations.errors import Code, NexusError, not_found
+from nexus.core.operations.registry import TOOLSETS, Operation
+from nexus.core.operations.replies import Data, Outcome
+from nexus.core.operations.runner import check_credential, retried
+from nexus.core.operations.validation import validated
+from nexus.core.waiting import READERS, WRITERS, in_thread
 
 MOST_WAITING = 100  # tasks of one agent that wait; a call beyond is answered without one
 MOST_OVER, MOST_BYTES = 100, 16 * 2**20  # of one agent's, with their results: the newest stay

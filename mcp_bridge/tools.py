@@ -7,10 +7,10 @@ from typing import Any
 
 from mcp_types import CallToolResult, Tool, ToolAnnotations
 
-from core.operations.registry import Operation
-from core.operations.replies import Outcome, Reply
-from core.operations.schemas import parameters_schema
-from core.operations.toolsets import Choice
+from nexus.core.operations.registry import Operation
+from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.operations.schemas import parameters_schema
+from nexus.core.operations.toolsets import Choice
 
 
 @cache

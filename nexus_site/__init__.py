@@ -5,7 +5,7 @@ import sys
 
 
 def _forget_working_directory() -> None:
-    """Take the working directory from the import path: an agent may write `core/` or `hooks/` there.
+    """Take the working directory from the import path: an agent may write `nexus/` or `inbox/` there.
 
     `python -m` puts it first, and an empty entry of PYTHONPATH means it, too.
     """

@@ -7,9 +7,9 @@ from django.shortcuts import redirect
 from django.urls import path, reverse
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from core.apps import nexus_apps
-from core.operations.replies import ok
-from core.rest.operations import operation
+from nexus.core.apps import nexus_apps
+from nexus.core.operations.replies import ok
+from nexus.core.rest.operations import operation
 
 
 def root(request: HttpRequest) -> HttpResponse:

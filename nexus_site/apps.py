@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from core.apps import NexusAppConfig
+from nexus.core.apps import NexusAppConfig
 
 
 class NexusSiteConfig(NexusAppConfig):

@@ -12,8 +12,8 @@ import django
 from django.conf import settings
 from starlette.responses import Response
 
-from core.config import CoreSettings
-from core.instance import secret_key
+from nexus.core.config import CoreSettings
+from nexus.core.instance import secret_key
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
 django.setup()
@@ -23,12 +23,12 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402  # the apps first
 from channels.routing import URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
 
-from core import waiting  # noqa: E402
-from core.apps import nexus_apps  # noqa: E402
-from core.database import store  # noqa: E402
-from core.operations.errors import NexusError  # noqa: E402
-from core.operations.replies import Outcome, failure  # noqa: E402
 from mcp_bridge.http import McpEndpoint  # noqa: E402
+from nexus.core import waiting  # noqa: E402
+from nexus.core.apps import nexus_apps  # noqa: E402
+from nexus.core.database import store  # noqa: E402
+from nexus.core.operations.errors import NexusError  # noqa: E402
+from nexus.core.operations.replies import Outcome, failure  # noqa: E402
 from nexus_site.serving import garbage, metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 from nexus_site.serving.django import Django  # noqa: E402

@@ -13,23 +13,23 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from core.config import TABLE, Resolved, flag, parse, resolve
-from core.operations.errors import Code, NexusError
+from nexus.core.config import TABLE, Resolved, flag, parse, resolve
+from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
 
 # An app is added here, by its line. Earlier ones know nothing of later ones.
 APPS = [
-    "core",
+    "nexus.core",
     "coordination",
     "inbox",
     "handoffs",
-    "hooks",
-    "topics",
-    "planning",
-    "files",
-    "control",
+    "nexus.hooks",
+    "nexus.topics",
+    "nexus.planning",
+    "nexus.reservations",
+    "nexus.control",
     "mcp_bridge",
-    "maintenance",
+    "nexus.maintenance",
     "nexus_site",
 ]
 INTERRUPTED, TERMINATED = 130, 143  # exit codes: ended by SIGINT or SIGTERM, as shells count them
@@ -46,7 +46,7 @@ AGENT_COMMANDS = {  # these get the small settings
 
 LOGGING = {
     "version": 1,
-    "filters": {"redaction": {"()": "core.logs.Redaction"}},
+    "filters": {"redaction": {"()": "nexus.core.logs.Redaction"}},
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["redaction"]}},
@@ -213,7 +213,7 @@ OVERVIEW = ("help", "version", "-h", "--help", "--version")
 
 def _about(command: str) -> str | None:
     """What to say of all commands, or of one that is not there."""
-    from core import overview
+    from nexus.core import overview
 
     if command in OVERVIEW:
         print(overview.version() if "version" in command else overview.overview())
@@ -226,7 +226,7 @@ def _about(command: str) -> str | None:
 
 def _hooked(arguments: list[str]) -> bool:
     """Answer a harness's call of `nexus hook`, without Django where that can be; False for what people call."""
-    from hooks import entry
+    from nexus.hooks import entry
 
     if not entry.is_call(arguments):
         return False

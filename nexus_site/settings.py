@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core import access
-from core.config import CoreSettings
-from core.database import store_of
-from dashboard import theme
+from nexus.core import access
+from nexus.core.config import CoreSettings
+from nexus.core.database import store_of
+from nexus.web import theme
 from nexus_site import launch
 from nexus_site.serving.bounds import MAX_BODY_BYTES
 
@@ -31,7 +31,7 @@ NEXUS_TRUSTS_LOCAL = True  # a direct local request is the operator's; never whi
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
-    "dashboard.apps.NexusAdminConfig",
+    "nexus.dashboard.apps.NexusAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -43,21 +43,22 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     *launch.APPS,
-    "dashboard",
+    "nexus.web",
+    "nexus.dashboard",
 ]
 LOGIN_REDIRECT_URL = "admin:index"  # where a login leads whose `next` is of another host
-AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "dashboard.login.ByToken"]
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "nexus.web.login.ByToken"]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "dashboard.middleware.ContentSecurityPolicy",
+    "nexus.web.middleware.ContentSecurityPolicy",
     "nexus_site.serving.static_files.static_files",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "dashboard.middleware.LocalOperator",
-    "dashboard.middleware.MarkdownBudget",
-    "dashboard.middleware.StoreTrouble",
+    "nexus.web.middleware.LocalOperator",
+    "nexus.web.middleware.MarkdownBudget",
+    "nexus.web.middleware.StoreTrouble",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -83,15 +84,15 @@ UNFOLD = theme.UNFOLD
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["core.rest.authentication.CallerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["nexus.core.rest.authentication.CallerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": [],  # who is nobody does not pass the authentication; the runner knows the rest
-    "DEFAULT_RENDERER_CLASSES": ["core.rest.formats.EnvelopeRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["core.rest.formats.JsonObjectParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "core.rest.formats.OnlyJson",
-    "DEFAULT_SCHEMA_CLASS": "core.rest.schema.EnvelopeSchema",
+    "DEFAULT_RENDERER_CLASSES": ["nexus.core.rest.formats.EnvelopeRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["nexus.core.rest.formats.JsonObjectParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "nexus.core.rest.formats.OnlyJson",
+    "DEFAULT_SCHEMA_CLASS": "nexus.core.rest.schema.EnvelopeSchema",
     "DEFAULT_METADATA_CLASS": None,  # it asks for serializers, and there are none: OPTIONS is a method not taken
-    "EXCEPTION_HANDLER": "core.rest.errors.on_error",
-    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `core.clock.iso` writes it
+    "EXCEPTION_HANDLER": "nexus.core.rest.errors.on_error",
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",  # as `nexus.core.clock.iso` writes it
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Nexus",
@@ -100,7 +101,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["core.rest.schema.add_operations"],
+    "POSTPROCESSING_HOOKS": ["nexus.core.rest.schema.add_operations"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

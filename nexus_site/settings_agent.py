@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging.config
 
-from core.config import CoreSettings
-from core.database import store_of
+from nexus.core.config import CoreSettings
+from nexus.core.database import store_of
 from nexus_site import launch
 
 NEXUS: CoreSettings = launch.resolved().settings

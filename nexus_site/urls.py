@@ -20,6 +20,6 @@ urlpatterns = [
 ]
 
 # Below /api/ they answer the envelope.
-handler400 = "core.rest.errors.bad_request"
-handler404 = "core.rest.errors.unknown"
-handler500 = "core.rest.errors.broken"
+handler400 = "nexus.core.rest.errors.bad_request"
+handler404 = "nexus.core.rest.errors.unknown"
+handler500 = "nexus.core.rest.errors.broken"

@@ -33,13 +33,14 @@ from coordination.models import Event, RetentionPass
 from coordination.services import limits
 from coordination.services import settings as stored
 from coordination.toolset import run
-from core.operations.caller import Caller
-from dashboard import markdown, site
-from dashboard.throttle import Throttle
+from nexus.core.operations.caller import Caller
+from nexus.dashboard import site
+from nexus.topics import connections
+from nexus.web import markdown
+from nexus.web.throttle import Throttle
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, database_of
-from topics import connections
 
 Call = Callable[..., dict[str, Any]]
 Furnish = Callable[[Path], Path]

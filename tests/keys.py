@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.domain import domain
+from nexus.core.domain import domain
 
 
 def agent_of_key(key: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.db import OperationalError, connection
 
-from core.database.triggers import postgres_trigger
+from nexus.core.database.triggers import postgres_trigger
 
 Failure = Literal["busy", "locked", "damaged", "full", "away"]
 
@@ -87,7 +87,7 @@ def held() -> Iterator[None]:
     else:
         import psycopg
 
-        from core.database.postgres import WRITERS_LOCK
+        from nexus.core.database.postgres import WRITERS_LOCK
 
         with psycopg.connect(str(settings.NEXUS.database_url)) as writer:
             writer.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])

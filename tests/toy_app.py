@@ -13,8 +13,8 @@ from tests.acceptance.processes import environment
 FILES = {
     "toy/__init__.py": "",
     "toy/apps.py": """
-        from core.apps import NexusAppConfig
-        from core.contributions import Page, RetentionLane
+        from nexus.core.apps import NexusAppConfig
+        from nexus.core.contributions import Page, RetentionLane
 
 
         class ToyConfig(NexusAppConfig):
@@ -36,7 +36,7 @@ FILES = {
                 return [Page("toy_shelf", "toys/", shelf, "Toy shelf", "toys", "Now")]
         """,
     "toy/config.py": """
-        from core.config import Settings, section, setting
+        from nexus.core.config import Settings, section, setting
 
 
         @section
@@ -73,11 +73,11 @@ FILES = {
     "toy/operations.py": """
         from datetime import timedelta
 
-        from core.clock import now
-        from core.operations.errors import Code, NexusError
-        from core.operations.parameters import Nothing, Params
-        from core.operations.registry import Toolset
-        from core.operations.replies import Reply
+        from nexus.core.clock import now
+        from nexus.core.operations.errors import Code, NexusError
+        from nexus.core.operations.parameters import Nothing, Params
+        from nexus.core.operations.registry import Toolset
+        from nexus.core.operations.replies import Reply
         from toy.config import ToySettings
         from toy.models import Toy
 
@@ -116,7 +116,7 @@ FILES = {
     "toy/api.py": """
         from django.urls import path
 
-        from core.rest.viewsets import Endpoint
+        from nexus.core.rest.viewsets import Endpoint
         from toy.operations import TOYS
 
 
@@ -142,13 +142,13 @@ FILES = {
             return TemplateResponse(request, "toy/shelf.html", {"title": "Toy shelf", "toys": Toy.objects.all()})
         """,
     "toy/templates/toy/shelf.html": """
-        {% extends "dashboard/page.html" %}
+        {% extends "web/page.html" %}
         {% block page %}<ul>{% for toy in toys %}<li>{{ toy.name }}</li>{% endfor %}</ul>{% endblock %}
         """,
     "toy/management/__init__.py": "",
     "toy/management/commands/__init__.py": "",
     "toy/management/commands/toys.py": """
-        from core.cli import OperatorCommand
+        from nexus.core.cli import OperatorCommand
 
 
         class Command(OperatorCommand):

@@ -13,9 +13,9 @@ from django.dispatch import Signal
 from coordination.log.streams import streams
 from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
-from core.database.prepared import insert, unsaved
-from core.operations.errors import Code, NexusError
-from core.waiting import announce_commit
+from nexus.core.database.prepared import insert, unsaved
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.waiting import announce_commit
 
 VISIBILITIES = frozenset(VisibilityChoices.values)  # which Django makes anew at every look
 

@@ -15,14 +15,14 @@ from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.selectors import profile_of
 from coordination.toolset import COORDINATION
-from core.clock import now
-from core.database import unless_busy
-from core.domain import domain
-from core.operations.caller import Caller
-from core.operations.errors import invalid
-from core.operations.parameters import MAX_ID, MAX_IDS_A_CALL, parse_cursor
-from core.operations.validation import MAX_ITEMS, unstorable
-from core.waiting import READERS, Interest, in_thread, waiter
+from nexus.core.clock import now
+from nexus.core.database import unless_busy
+from nexus.core.domain import domain
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import invalid
+from nexus.core.operations.parameters import MAX_ID, MAX_IDS_A_CALL, parse_cursor
+from nexus.core.operations.validation import MAX_ITEMS, unstorable
+from nexus.core.waiting import READERS, Interest, in_thread, waiter
 
 PAGE = 100  # events read at once
 SPAN = 50_000  # ids a look passes: filters that nothing meets must not keep others from the readers' threads

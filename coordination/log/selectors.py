@@ -13,10 +13,10 @@ from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from coordination.models import Event
 from coordination.routing import Profile, is_shown_to, only_shown_to
 from coordination.selectors import profile_of
-from core.clock import now
-from core.database.prepared import Select, Slot
-from core.limits import fitting
-from core.waiting import Interest
+from nexus.core.clock import now
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.limits import fitting
+from nexus.core.waiting import Interest
 
 EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events a read holds against an agent, seen or not

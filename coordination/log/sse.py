@@ -14,13 +14,13 @@ from coordination.log.follow import FILTERS, Follower, allowed, asked
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
-from core.access import ConnectionInfo, identify
-from core.operations.caller import Caller, of_its_own
-from core.operations.errors import NexusError, invalid
-from core.operations.parameters import parse_cursor
-from core.operations.replies import failure
-from core.rest.errors import refusal
-from core.waiting import AUTHENTICATION, READERS, in_thread
+from nexus.core.access import ConnectionInfo, identify
+from nexus.core.operations.caller import Caller, of_its_own
+from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.operations.parameters import parse_cursor
+from nexus.core.operations.replies import failure
+from nexus.core.rest.errors import refusal
+from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 
 async def stream(request: HttpRequest) -> HttpResponseBase:
@@ -73,7 +73,7 @@ def _position(cursor: int) -> str:
 
 def openapi() -> dict[str, Any]:
     """The stream's path in the OpenAPI schema."""
-    from core.rest.schema import ANY_OF, failures
+    from nexus.core.rest.schema import ANY_OF, failures
 
     text = {"schema": {"type": "string"}, "required": False}
     resume = {"name": "Last-Event-ID", "in": "header", "description": "Resume exactly after this event.", **text}

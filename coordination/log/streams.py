@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from core.apps import nexus_apps
+from nexus.core.apps import nexus_apps
 
 
 @cache

@@ -20,13 +20,13 @@ from coordination.log.follow import Filters, Page
 from coordination.models import Event
 from coordination.routing import in_words
 from coordination.rows import event_row
-from core import files
-from core.cli import one_line, spelled
-from core.database import store
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import whole_number
-from core.waiting import READERS, in_thread, waiter
+from nexus.core import files
+from nexus.core.cli import one_line, spelled
+from nexus.core.database import store
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import whole_number
+from nexus.core.waiting import READERS, in_thread, waiter
 
 BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between looks at a busy store; then it is an error
 

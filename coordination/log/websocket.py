@@ -17,14 +17,14 @@ from coordination.log.follow import Filters, Follower, allowed, asked
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
-from core.access import ConnectionInfo, identify
-from core.listener import Listener
-from core.operations.caller import Caller, of_its_own
-from core.operations.errors import NexusError, invalid
-from core.operations.parameters import parse_cursor
-from core.operations.replies import failure
-from core.operations.runner import documented
-from core.waiting import AUTHENTICATION, READERS, in_thread
+from nexus.core.access import ConnectionInfo, identify
+from nexus.core.listener import Listener
+from nexus.core.operations.caller import Caller, of_its_own
+from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.operations.parameters import parse_cursor
+from nexus.core.operations.replies import failure
+from nexus.core.operations.runner import documented
+from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 
 class EventsConsumer(Listener):

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from core.database.steps import SQLFor
+from nexus.core.database.steps import SQLFor
 
 REFUSE_UPDATE = """
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events

@@ -11,12 +11,12 @@ from coordination.models import Agent
 from coordination.rows import AgentProfile, agent_row
 from coordination.services import keys, operators, roster, settings
 from coordination.toolset import operation
-from core.clock import iso
-from core.operations.caller import Caller, operator_behind
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import Id, Label, Nothing, Params
-from core.operations.registry import OPERATORS_ONLY, Guard, Operation
-from core.operations.shapes import Time
+from nexus.core.clock import iso
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import Id, Label, Nothing, Params
+from nexus.core.operations.registry import OPERATORS_ONLY, Guard, Operation
+from nexus.core.operations.shapes import Time
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 

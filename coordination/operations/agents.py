@@ -12,10 +12,10 @@ from coordination.models import Agent
 from coordination.rows import AgentProfile, AgentRow, agent_profile, agent_row
 from coordination.services import agents
 from coordination.toolset import operation
-from core.operations.caller import Caller
-from core.operations.errors import Code, invalid
-from core.operations.pages import Paged, PageEnd, page
-from core.operations.parameters import Id, Label, Nothing, Params
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, invalid
+from nexus.core.operations.pages import Paged, PageEnd, page
+from nexus.core.operations.parameters import Id, Label, Nothing, Params
 
 
 class AgentRegister(Params):

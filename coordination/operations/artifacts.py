@@ -13,10 +13,10 @@ from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot
 from coordination.rows import ArtifactRow, Duplicate, artifact_row
 from coordination.services import artifacts
 from coordination.toolset import operation
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import Id, Label, Params
-from core.operations.registry import OPERATORS_ONLY
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Label, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
 
 
 class ArtifactPut(Params):

@@ -8,8 +8,8 @@ from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.rows import ChannelRow, channel_row
 from coordination.services import channels
 from coordination.toolset import operation
-from core.operations.caller import Caller
-from core.operations.parameters import Params
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.parameters import Params
 
 
 class ChannelCreate(Params):

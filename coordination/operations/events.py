@@ -15,10 +15,10 @@ from coordination.parameters import ProjectRoot
 from coordination.rows import EventRow, event_row
 from coordination.services import agents, workspaces
 from coordination.toolset import operation
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import Cursor, FieldErrors, Id, Label, Limit, Params
-from core.operations.registry import Wait
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Cursor, FieldErrors, Id, Label, Limit, Params
+from nexus.core.operations.registry import Wait
 
 DEFAULT_EVENT_LIMIT = 100
 

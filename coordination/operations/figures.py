@@ -10,12 +10,12 @@ from typing_extensions import TypedDict
 
 from coordination.figures import Measured, Summary, measured
 from coordination.toolset import operation
-from core.clock import iso, now
-from core.operations.caller import Caller
-from core.operations.errors import Code, invalid
-from core.operations.parameters import Id, Params
-from core.operations.registry import OPERATORS_ONLY
-from core.operations.shapes import Time
+from nexus.core.clock import iso, now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, invalid
+from nexus.core.operations.parameters import Id, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.core.operations.shapes import Time
 
 DAY, LONGEST = 86_400, 366 * 86_400
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing_extensions import TypedDict
 
 from coordination.toolset import operation
-from core.database.migrations import schema_version
-from core.operations.caller import Caller
-from core.operations.parameters import Nothing
-from core.version import package_version
+from nexus.core.database.migrations import schema_version
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.parameters import Nothing
+from nexus.core.version import package_version
 
 SURFACE_REVISION = 3  # rises with every change of a tool's name, parameters, defaults or meaning
 

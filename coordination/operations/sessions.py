@@ -14,11 +14,11 @@ from coordination.parameters import WorkspaceId
 from coordination.rows import SessionRow, SessionState, session_row
 from coordination.services import sessions
 from coordination.toolset import operation
-from core.clock import iso, now
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import Id, Params
-from core.operations.shapes import Time
+from nexus.core.clock import iso, now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Params
+from nexus.core.operations.shapes import Time
 
 
 class SessionOpen(Params):

@@ -11,11 +11,11 @@ from coordination import shared_md
 from coordination.errors import CoordinationCode
 from coordination.parameters import WorkspaceId
 from coordination.toolset import operation
-from core.clock import iso, now
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import Params
-from core.operations.shapes import Time
+from nexus.core.clock import iso, now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.shapes import Time
 
 
 class SharedMdRender(Params):

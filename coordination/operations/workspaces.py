@@ -12,10 +12,10 @@ from coordination.parameters import MOUNTED
 from coordination.rows import WorkspaceRow, workspace_row
 from coordination.services import workspaces
 from coordination.toolset import operation
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.pages import Paged, PageEnd, page
-from core.operations.parameters import Label, Params
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.pages import Paged, PageEnd, page
+from nexus.core.operations.parameters import Label, Params
 
 
 class WorkspaceResolve(Params):

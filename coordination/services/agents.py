@@ -11,12 +11,12 @@ from django.db import OperationalError
 from coordination import renewal
 from coordination.models import Agent
 from coordination.routing import MAX_NAME, capability_set
-from core.clock import now
-from core.database import store, write
-from core.database.prepared import Select, Slot, Update
-from core.limits import json_within_limit
-from core.operations.errors import Code, NexusError, invalid
-from core.operations.toolsets import choose
+from nexus.core.clock import now
+from nexus.core.database import store, write
+from nexus.core.database.prepared import Select, Slot, Update
+from nexus.core.limits import json_within_limit
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.toolsets import choose
 
 FRESH = timedelta(seconds=1)  # a stamp younger than this says all that anybody asks of it
 

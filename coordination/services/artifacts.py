@@ -11,12 +11,12 @@ from coordination.log.emit import emit
 from coordination.models import Artifact, ArtifactType, Stream
 from coordination.paths import resolve_inside
 from coordination.services import retries, workspaces
-from core.clock import now
-from core.database import write
-from core.database.prepared import insert
-from core.limits import json_within_limit, within_limit
-from core.operations.errors import invalid, not_found
-from core.operations.validation import refuse_constant
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import insert
+from nexus.core.limits import json_within_limit, within_limit
+from nexus.core.operations.errors import invalid, not_found
+from nexus.core.operations.validation import refuse_constant
 
 CONTENT = ("artifact_type", "name", "path", "content", "metadata")  # what a call says
 CONTENT_TYPES = {

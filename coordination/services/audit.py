@@ -11,7 +11,7 @@ from coordination.log.emit import emit
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event, Stream
 from coordination.routing import Strategy, Target, Visibility
-from core.clock import now
+from nexus.core.clock import now
 
 NOBODY: Target = {"strategy": Strategy.MIXED.value, "rules": []}  # a union of nothing: operators see it, no agent does
 

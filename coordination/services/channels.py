@@ -8,9 +8,9 @@ from datetime import datetime
 from coordination.ids import new_id
 from coordination.models import Channel
 from coordination.services import workspaces
-from core.clock import now
-from core.database import write
-from core.operations.errors import invalid
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import invalid
 
 DEFAULT_CHANNEL = "general"
 MAX_NAME = 64

@@ -9,9 +9,9 @@ from datetime import datetime
 from coordination.lookups import require_agent
 from coordination.models import AgentKey, LentKey
 from coordination.services import agents, audit
-from core.clock import now
-from core.database import write
-from core.operations.errors import not_found
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import not_found
 
 
 def issue(*, agent_id: str, operator: str) -> str:

@@ -19,12 +19,12 @@ from coordination import selectors
 from coordination.errors import CoordinationCode
 from coordination.models import AgentLimits, LimitScope
 from coordination.services import audit
-from core.clock import now
-from core.config import TABLE, parse
-from core.database import write
-from core.operations.caller import OPERATOR_AGENT
-from core.operations.errors import Code, NexusError, invalid
-from core.operations.registry import TOOLSETS, Operation
+from nexus.core.clock import now
+from nexus.core.config import TABLE, parse
+from nexus.core.database import write
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.registry import TOOLSETS, Operation
 
 PREFIX = "limit_"  # of the settings that hold for all
 

@@ -10,9 +10,9 @@ from django.db import IntegrityError
 
 from coordination.models import AgentKey
 from coordination.services import audit
-from core.clock import now
-from core.database import write
-from core.operations.errors import invalid, not_found
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import invalid, not_found
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from core.operations.errors import invalid
+from nexus.core.operations.errors import invalid
 
 
 class Made(Protocol):

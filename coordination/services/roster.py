@@ -9,9 +9,9 @@ from coordination import selectors
 from coordination.lookups import agent_exists
 from coordination.models import Agent, AgentKey, Session, SessionStatus
 from coordination.services import agents, audit, keys, sessions
-from core.clock import now
-from core.database import write
-from core.operations.errors import invalid, not_found
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import invalid, not_found
 
 
 def create(*, agent_id: str, given: dict[str, Any], operator: str) -> tuple[Agent, str]:

@@ -15,10 +15,10 @@ from coordination.log.emit import emit
 from coordination.lookups import require_agent
 from coordination.models import Session, SessionStatus, Stream
 from coordination.services import agents, workspaces
-from core.clock import now
-from core.database import write
-from core.limits import json_within_limit
-from core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.limits import json_within_limit
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 REAPED_AT_ONCE = 100  # an opening session must not pay for a year of dead ones
 

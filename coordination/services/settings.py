@@ -17,11 +17,11 @@ from typing_extensions import TypedDict
 
 from coordination.models import StoredSetting
 from coordination.services import audit, limits
-from core.clock import now
-from core.config import LARGEST, TABLE, flag, parse, variable
-from core.database import write
-from core.operations.errors import Code, NexusError, invalid
-from core.operations.shapes import one_of
+from nexus.core.clock import now
+from nexus.core.config import LARGEST, TABLE, flag, parse, variable
+from nexus.core.database import write
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.shapes import one_of
 
 REFRESH_SECONDS = 1.0
 

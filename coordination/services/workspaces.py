@@ -10,9 +10,9 @@ from coordination.errors import CoordinationCode
 from coordination.lookups import workspace_exists
 from coordination.models import Workspace
 from coordination.paths import resolve_root, workspace_id_of
-from core.clock import now
-from core.database import write
-from core.operations.errors import Code, NexusError, invalid
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import Code, NexusError, invalid
 
 
 class Place(NamedTuple):

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from core.database.steps import SQLFor
+from nexus.core.database.steps import SQLFor
 
 INDEX = """
     CREATE VIRTUAL TABLE handoff_search USING fts5(

@@ -10,11 +10,6 @@ from typing_extensions import TypedDict
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
-from core.clock import now
-from core.operations.caller import Caller, operator_behind
-from core.operations.errors import Code
-from core.operations.parameters import Id, Limit, Params
-from core.operations.registry import OPERATORS_ONLY
 from handoffs import progress, selectors, steering
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.operations.common import (
@@ -28,6 +23,11 @@ from handoffs.operations.common import (
     remarks_of,
 )
 from handoffs.rows import HandoffRow, RemarkRow, handoff_row
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
 
 STEERING = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
 WRITING = (*STEERING, Code.CONTENT_TOO_LARGE)

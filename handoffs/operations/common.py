@@ -9,14 +9,14 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.parameters import IN_WORKSPACE, ProjectRoot, SessionId, SessionSecret
-from core.clock import iso
-from core.operations.errors import Code
-from core.operations.parameters import Id, Params
-from core.operations.shapes import Time
 from handoffs import remarks
 from handoffs.leases import LONGEST, SHORTEST
 from handoffs.models import Handoff
 from handoffs.rows import HandoffState, RemarkRow, remark_row
+from nexus.core.clock import iso
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Params
+from nexus.core.operations.shapes import Time
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 500  # of a list
 OF_ONE = (*IN_WORKSPACE, Code.NOT_FOUND, CoordinationCode.WORKSPACE_MISMATCH, Code.NOT_OWNER)

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from coordination.guards import in_session
 from coordination.toolset import operation
-from core.operations.caller import Caller
-from core.operations.errors import Code
 from handoffs import progress, services
 from handoffs.models import HandoffStatus
 from handoffs.operations.common import OF_ONE, SETTLING, HandoffTrusted, SettledHandoff, outcome
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
 
 
 @operation(HandoffTrusted, *OF_ONE, Code.INVALID_TRANSITION, acts_as="agent_id", guards=(in_session("session_id"),))

@@ -9,10 +9,6 @@ from typing_extensions import TypedDict
 
 from coordination.guards import in_session
 from coordination.toolset import operation
-from core.clock import iso
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.shapes import Time
 from handoffs import progress, services
 from handoffs.errors import HandoffCode
 from handoffs.leases import LONGEST, SHORTEST
@@ -27,6 +23,10 @@ from handoffs.operations.common import (
     outcome,
 )
 from handoffs.rows import HandoffState
+from nexus.core.clock import iso
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.shapes import Time
 
 
 class HandoffClaim(HandoffTrusted):

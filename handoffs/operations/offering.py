@@ -14,19 +14,19 @@ from coordination.parameters import IN_WORKSPACE, ClientId, ProjectRoot, Session
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
-from core.clock import iso
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
-from core.operations.registry import Wait
-from core.operations.shapes import Time
-from core.waiting import Interest
 from handoffs import selectors, services, work
 from handoffs.expiry import record_expiries
 from handoffs.models import STREAM
 from handoffs.operations.common import DEFAULT_LIMIT, MAX_LIMIT
 from handoffs.rows import HandoffState, OfferRow, offer_row
 from handoffs.titles import MAX_TITLE
+from nexus.core.clock import iso
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
+from nexus.core.operations.registry import Wait
+from nexus.core.operations.shapes import Time
+from nexus.core.waiting import Interest
 
 MAX_DEADLINE = 365 * 86_400  # seconds
 

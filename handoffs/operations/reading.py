@@ -13,15 +13,15 @@ from coordination.debts import DebtRow, debt_row
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
-from core.clock import iso, now
-from core.operations.caller import Caller
-from core.operations.errors import Code
-from core.operations.parameters import Id, Params
-from core.operations.shapes import Time
 from handoffs import selectors, services
 from handoffs.models import Handoff
 from handoffs.operations.common import OF_ONE, HandoffRef, remarks_of
 from handoffs.rows import HandoffRow, HandoffState, RemarkRow, handoff_row
+from nexus.core.clock import iso, now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Params
+from nexus.core.operations.shapes import Time
 
 
 class HandoffMine(Params):

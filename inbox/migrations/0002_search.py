@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from core.database.steps import SQLFor
+from nexus.core.database.steps import SQLFor
 
 # One document per event: its type, actor and payload; for a message its sender, subject, body and artifacts instead. The index keeps no
 # text of its own (content=''), and `message_documents` leads from a document to its message once the event is pruned.

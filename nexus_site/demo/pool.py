@@ -9,18 +9,18 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from control.models import PoolAgent, Turn, TurnStatus, Wake
-from control.runners.configuration import FILE
-from control.runners.rehearsal import NOTE
-from control.waking.kinds import MAIL
 from coordination.models import Event
-from core.database import instead
-from core.instance import running
-from core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
-from dashboard.sentences import lines, quiet_types
 from handoffs.models import Handoff, HandoffStatus
 from inbox.models import Delivery, DeliveryStatus
-from nexus_client import NexusClient, ServerTokenManager
+from nexus.client import NexusClient, ServerTokenManager
+from nexus.control.models import PoolAgent, Turn, TurnStatus, Wake
+from nexus.control.runners.configuration import FILE
+from nexus.control.runners.rehearsal import NOTE
+from nexus.control.waking.kinds import MAIL
+from nexus.core.database import instead
+from nexus.core.instance import running
+from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
+from nexus.dashboard.sentences import lines, quiet_types
 from nexus_site import ending
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.demo.stage import own_store

@@ -14,11 +14,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from coordination.toolset import run
-from core.config import CoreSettings, variable
-from core.database import instead
-from core.instance import Holder
-from core.operations.caller import Caller, of_process
-from core.processes import NEUTRAL, own_environment, python
+from nexus.core.config import CoreSettings, variable
+from nexus.core.database import instead
+from nexus.core.instance import Holder
+from nexus.core.operations.caller import Caller, of_process
+from nexus.core.processes import NEUTRAL, own_environment, python
 from nexus_site.demo.agent import DemoFailure
 
 OPERATOR = Caller(transport="demo", operator="demo", connection=of_process("demo"))

@@ -27,9 +27,9 @@ from zope.interface import implementer
 
 from coordination.errors import CoordinationCode
 from coordination.waiting_calls import RETRY_SECONDS
-from core import waiting
-from core.operations.errors import Code, NexusError
-from core.operations.replies import failure
+from nexus.core import waiting
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.replies import failure
 from nexus_site import ending
 from nexus_site.serving import metrics
 from nexus_site.serving.bounds import BODY_SECONDS, MAX_BODY_BYTES

@@ -23,9 +23,9 @@ from django.urls import Resolver404, ResolverMatch, get_resolver, set_urlconf
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
 
-from core.leaving import while_there
-from core.waiting import in_thread
-from dashboard.middleware import MarkdownBudget
+from nexus.core.leaving import while_there
+from nexus.core.waiting import in_thread
+from nexus.web.middleware import MarkdownBudget
 
 LEFT_SECONDS = 1  # for what serves a client to end once that left
 OF_PAGES = (MessageMiddleware, MarkdownBudget)  # what is asynchronous draws none

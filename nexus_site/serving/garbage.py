@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from core.turns import turns
+from nexus.core.turns import turns
 
 OBJECTS, SEARCHES = 5_000, 20  # new objects before the youngest are searched, and such searches before the next ones
 FEW = 700  # new objects that an idle hub leaves: little garbage by number may be megabytes of answers

@@ -10,13 +10,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from coordination.models import RetentionPass
-from core import waiting
-from core.access import ConnectionInfo, identify
-from core.config import CoreSettings
-from core.database import store, write
-from core.operations.errors import NexusError
-from core.operations.replies import ok
-from core.rest.errors import refusal
+from nexus.core import waiting
+from nexus.core.access import ConnectionInfo, identify
+from nexus.core.config import CoreSettings
+from nexus.core.database import store, write
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.replies import ok
+from nexus.core.rest.errors import refusal
 from nexus_site.serving import metrics
 from nexus_site.serving.workers import workers
 

@@ -1,7 +1,7 @@
 """What clients sent is parsed a little at a time: many requests at once must not keep the event loop from the others.
 
-A request's turn (core/turns.py) comes once its head is parsed. Thousands that arrive together take seconds to parse, so
-that is done in rotation among their callers, too, for a few milliseconds in each round of the event loop.
+A request's turn (nexus/core/turns.py) comes once its head is parsed. Thousands that arrive together take seconds to
+parse, so that is done in rotation among their callers, too, for a few milliseconds in each round of the event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Set
 from typing import Any
 
-from core.access import ConnectionInfo, address_name, caller_name
+from nexus.core.access import ConnectionInfo, address_name, caller_name
 
 BUDGET_SECONDS = 0.005  # of parsing in one round of the event loop
 HEAD_BYTES = 8192  # of what arrived are searched for who sent it

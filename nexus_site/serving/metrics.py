@@ -11,15 +11,15 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from coordination.figures import Histograms
-from core import waiting
-from core.apps import nexus_apps
-from core.clock import now
-from core.database import store
-from core.metrics import gauge
-from core.operations import runner
-from core.operations.registry import Toolset
-from core.operations.replies import Outcome
-from core.turns import turns, when_refused
+from nexus.core import waiting
+from nexus.core.apps import nexus_apps
+from nexus.core.clock import now
+from nexus.core.database import store
+from nexus.core.metrics import gauge
+from nexus.core.operations import runner
+from nexus.core.operations.registry import Toolset
+from nexus.core.operations.replies import Outcome
+from nexus.core.turns import turns, when_refused
 
 HERE = CollectorRegistry()  # what this process alone knows
 OURS = CollectorRegistry()

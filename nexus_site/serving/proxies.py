@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-from core.access import address_of
-from core.config import CoreSettings
+from nexus.core.access import address_of
+from nexus.core.config import CoreSettings
 
 SECURE = {"http": "https", "websocket": "wss"}
 MOST_HOPS = 100  # addresses of one X-Forwarded-For that are looked at, from the nearest on

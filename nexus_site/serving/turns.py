@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from coordination.waiting_calls import turn_of
-from core.access import INFO, ConnectionInfo, caller_name
-from core.operations.errors import NexusError
-from core.turns import TURN, begin
+from nexus.core.access import INFO, ConnectionInfo, caller_name
+from nexus.core.operations.errors import NexusError
+from nexus.core.turns import TURN, begin
 
 BEGUN = frozenset(("http.response.start", "websocket.accept", "websocket.close"))
 

@@ -23,11 +23,11 @@ from functools import partial
 
 from django.conf import settings
 
-from core import waiting
-from core.access import KEY
-from core.config import given
-from core.operations.errors import Code, NexusError
-from core.processes import INHERIT, NEUTRAL, PIPE, own_environment, python, start_async
+from nexus.core import waiting
+from nexus.core.access import KEY
+from nexus.core.config import given
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.processes import INHERIT, NEUTRAL, PIPE, own_environment, python, start_async
 from nexus_site.serving import metrics
 from nexus_site.serving.intake import HEAD_BYTES, keys_in
 

@@ -18,8 +18,8 @@ import django
 
 def die(at: str, before: bool) -> None:
     """SIGKILL for this process at its next call of a function, or once that has done its work."""
-    from control.services import turns
-    from control.worker.work import Worker
+    from nexus.control.services import turns
+    from nexus.control.worker.work import Worker
 
     place: Any = {"claim": turns, "_claimed": Worker, "settle": turns}[at]
     function = getattr(place, at)
@@ -33,10 +33,10 @@ def die(at: str, before: bool) -> None:
 
 
 async def main() -> None:
-    from control.direct import ClientAdapter, DirectAgentAPI
-    from control.worker.work import Worker
-    from core.clock import now
-    from core.operations.errors import NexusError
+    from nexus.control.direct import ClientAdapter, DirectAgentAPI
+    from nexus.control.worker.work import Worker
+    from nexus.core.clock import now
+    from nexus.core.operations.errors import NexusError
 
     pool = DirectAgentAPI()
 

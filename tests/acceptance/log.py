@@ -55,7 +55,7 @@ def _begin(store: Any) -> None:
     if not SERVER:
         store.execute("BEGIN IMMEDIATE")
         return
-    from core.database.postgres import WRITERS_LOCK, listener
+    from nexus.core.database.postgres import WRITERS_LOCK, listener
 
     store.execute("BEGIN")
     store.execute("SELECT pg_advisory_xact_lock(%s), pg_notify(%s, '')", (WRITERS_LOCK, listener.CHANNEL))

@@ -32,7 +32,7 @@ WRITERS, BACKUPS = 3, 3
 WRITER = """
 import sys, django
 django.setup()
-from core.operations.caller import Caller
+from nexus.core.operations.caller import Caller
 from coordination.toolset import run
 while True:
     arguments = {"project_root": sys.argv[1], "from_agent_id": "ana", "subject": "s", "body": "b" * 500,

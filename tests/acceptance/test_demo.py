@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from control.runners.rehearsal import NOTE
 from coordination.models import Event
+from nexus.control.runners.rehearsal import NOTE
 from nexus_site.demo import pool
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.demo.timeline import Lines

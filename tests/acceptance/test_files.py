@@ -12,7 +12,7 @@ from typing import Any
 
 from mcp.client.client import Client
 
-from files.patterns import overlap
+from nexus.reservations.patterns import overlap
 from tests.acceptance.log import opened
 from tests.acceptance.processes import Raw, client
 from tests.conftest import Furnish

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.acceptance.processes import Raw, nexus
-from tests.files.git import Repo
 from tests.hooks.harness import Harness
 from tests.postgres import store_of
+from tests.reservations.git import Repo
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from control.worker.keeper import HUNG, STOP
+from nexus.control.worker.keeper import HUNG, STOP
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import until
 
@@ -52,7 +52,7 @@ class Kept:
     def __init__(self, *, hang: float, lives: bool) -> None:
         worker = [sys.executable, "-c", WORKER, MIDDLE, STUBBORN, str(lives)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "control.worker.keeper", str(hang), "60", *worker],
+            [sys.executable, "-m", "nexus.control.worker.keeper", str(hang), "60", *worker],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -117,7 +117,7 @@ def test_the_hubs_line_tells_the_worker_to_end(kept: Kept, said: bytes, heard: s
 @pytest.mark.parametrize(("said", "number"), [(STOP, signal.SIGTERM), (b"", signal.SIGINT)])
 def test_a_worker_that_only_starts_ends_at_once(said: bytes, number: signal.Signals) -> None:
     starts = "import time; print(flush=True); time.sleep(3600)"
-    command = [sys.executable, "-m", "control.worker.keeper", "600", "0", sys.executable, "-c", starts]
+    command = [sys.executable, "-m", "nexus.control.worker.keeper", "600", "0", sys.executable, "-c", starts]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as keeper:  # type: ignore[call-overload]
         keeper.stdout.readline()

@@ -203,7 +203,7 @@ def everyone(hub: Hub, key: str, project: str) -> list[socket.socket]:
 
 HUNG = """
 import sys, time
-from core import waiting
+from nexus.core import waiting
 from nexus_site import launch
 waiting.OUTSIDE.submit(time.sleep, 600)
 launch.main(["nexus", "serve", "--port", "0"])

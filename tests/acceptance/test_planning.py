@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from planning import schemas
+from nexus.planning import schemas
 from tests.acceptance.processes import Raw
 
 PROCESSES, TASKS, READS = 8, 6, 1_000

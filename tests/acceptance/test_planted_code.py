@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from control.runners import sandbox
+from nexus.control.runners import sandbox
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.acceptance.processes import environment, nexus
 from tests.acceptance.test_sandboxed_agent import AGENT, RUNNERS, said
 from tests.conftest import Furnish
-from tests.files.git import Repo
+from tests.reservations.git import Repo
 
-PACKAGES = ("core", "hooks", "control", "files", "coordination", "django", "mcp")
+PACKAGES = ("nexus", "coordination", "inbox", "handoffs", "django", "mcp")
 MODULES = ("sitecustomize.py", "usercustomize.py", "json.py", "asyncio.py", "site.py")
 
 
@@ -43,7 +43,7 @@ def test_what_a_sandboxed_agent_writes_runs_nowhere_else(tmp_path: Path, furnish
     try:
         pool.result("create_agent", agent_id="ann", model="coder", cwd=str(project), allowed_write_paths=["."])
         assert said(pool, "shell sh plant.sh").startswith("0 ")
-        assert (project / "core" / "__init__.py").exists()
+        assert (project / "nexus" / "__init__.py").exists()
         assert "ann" in said(pool, "bus agent_whoami")
         first = pool.worker()
         first.kill()
@@ -58,7 +58,7 @@ def test_what_a_sandboxed_agent_writes_runs_nowhere_else(tmp_path: Path, furnish
 @pytest.mark.parametrize("program", [["-m", "nexus_site"], [str(ROOT / "manage.py")]])
 def test_a_command_does_not_import_from_a_project(tmp_path: Path, program: list[str], path: str) -> None:
     marker, project = tmp_path / "ran", tmp_path / "project"
-    for package in ("core", "hooks", "control"):
+    for package in ("nexus", "coordination", "inbox"):
         (project / package).mkdir(parents=True)
         (project / package / "__init__.py").write_text(f"open({str(marker)!r}, 'a').write(__name__)")
     done = subprocess.run(

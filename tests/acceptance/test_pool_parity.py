@@ -12,9 +12,9 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from control.rpc.methods import CODES, OF_AGENT
-from control.toolset import PREFIX
-from core.operations.errors import ErrorCode
+from nexus.control.rpc.methods import CODES, OF_AGENT
+from nexus.control.toolset import PREFIX
+from nexus.core.operations.errors import ErrorCode
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving
 from tests.acceptance.processes import environment
 from tests.conftest import Furnish

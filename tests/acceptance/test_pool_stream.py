@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from nexus_client.tokens import ServerTokenManager
+from nexus.client.tokens import ServerTokenManager
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.conftest import Furnish

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from nexus_client import ServerTokenManager, generate_api_key
+from nexus.client import ServerTokenManager, generate_api_key
 from tests import warm
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving, start
 from tests.acceptance.processes import environment, nexus

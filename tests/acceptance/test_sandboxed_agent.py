@@ -16,7 +16,7 @@ import httpx
 import psutil
 import pytest
 
-from control.runners import sandbox
+from nexus.control.runners import sandbox
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from core.instance import running
+from nexus.core.instance import running
 from tests.acceptance.hub import Hub, serving, start
 from tests.acceptance.processes import nexus
 from tests.ports import free_port

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from control.rpc.endpoint import ENDPOINT
-from control.runners import rehearsal
-from control.worker.work import Worker
-from core.clock import now
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.runners import rehearsal
+from nexus.control.worker.work import Worker
+from nexus.core.clock import now
 from tests.control.pool import Take
 from tests.control.wire import TOKEN, Wire
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from control.services import transcript, turns
-from control.toolset import CONTROL
-from core.clock import now
-from core.database import write
-from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.replies import ENVELOPE
+from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.services import transcript, turns
+from nexus.control.toolset import CONTROL
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.replies import ENVELOPE
 
 
 def pool(operation: str, /, **arguments: Any) -> dict[str, Any]:

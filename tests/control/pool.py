@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from control.members import Actor
-from control.models import Entry, PoolAgent, Turn
-from control.runners.base import Scene
-from control.services import pool, turns
-from control.services.turns import Ended
-from core.waiting import READERS, WRITERS, in_thread, waiter
+from nexus.control.members import Actor
+from nexus.control.models import Entry, PoolAgent, Turn
+from nexus.control.runners.base import Scene
+from nexus.control.services import pool, turns
+from nexus.control.services.turns import Ended
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
 ADMIN = Actor("ops")
 Take = Callable[[Any, Scene], Awaitable[Ended]]

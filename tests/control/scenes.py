@@ -9,20 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from control.members import Actor
-from control.models import Entry, PoolAgent, Role, Turn
-from control.runners.base import Decision, Scene
-from control.runners.configuration import Model
-from control.runners.model import take
-from control.services import pool, transcript, turns
-from control.services.turns import Ended
-from core.clock import now
-from core.database import write
-from core.operations import runner as operations
-from core.operations.caller import Caller
-from core.operations.registry import TOOLSETS
-from core.operations.replies import Outcome
-from core.waiting import READERS, WRITERS, in_thread
+from nexus.control.members import Actor
+from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.runners.base import Decision, Scene
+from nexus.control.runners.configuration import Model
+from nexus.control.runners.model import take
+from nexus.control.services import pool, transcript, turns
+from nexus.control.services.turns import Ended
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations import runner as operations
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import Outcome
+from nexus.core.waiting import READERS, WRITERS, in_thread
 from tests.control.turns import newest_first
 
 ADMINISTRATOR = Actor("ada")

@@ -16,20 +16,20 @@ import psutil
 import pytest
 from acp.schema import ToolCallLocation, ToolCallUpdate
 
-from control.models import PoolAgent, Role, TurnStatus
-from control.rules import Permissions, Preset
-from control.runners import acp, acp_transport, sandbox, terminals
-from control.runners.acp_permissions import Verdict, judge
-from control.runners.base import RunnerFailed
-from control.runners.configuration import Acp
-from control.services import transcript
-from control.tools import files, places
 from coordination.models import LentKey
 from coordination.services import keys
-from core.clock import now
-from core.database import write
-from core.operations.errors import NexusError
-from core.waiting import WRITERS, in_thread
+from nexus.control.models import PoolAgent, Role, TurnStatus
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import acp, acp_transport, sandbox, terminals
+from nexus.control.runners.acp_permissions import Verdict, judge
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import Acp
+from nexus.control.services import transcript
+from nexus.control.tools import files, places
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import WRITERS, in_thread
 from tests.control.playing import fill
 from tests.control.turns import Played, create
 from tests.keys import agent_of_key

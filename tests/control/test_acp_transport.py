@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.runners.acp_transport import BoundedLines, Structure
+from nexus.control.runners.acp_transport import BoundedLines, Structure
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(st.sampled_from('ab"\\\n{[,\N{SNOWMAN}')),

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from control.ceilings import TURN
-from control.models import PoolAgent, Turn
 from coordination.toolset import run
-from core.config import CoreSettings
-from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.registry import TOOLSETS
-from nexus_client.jsonrpc import INVALID_PARAMS
+from nexus.client.jsonrpc import INVALID_PARAMS
+from nexus.control.ceilings import TURN
+from nexus.control.models import PoolAgent, Turn
+from nexus.core.config import CoreSettings
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import TOOLSETS
 from tests.control.wire import Wire, request
 
 OPERATOR = Caller("test", operator="ops")

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from control.models import PoolAgent, Role, Turn, TurnStatus
-from control.rpc.endpoint import ENDPOINT
-from control.services import server, transcript, turns
 from coordination.models import Event
-from core import waiting
-from core.clock import now
-from core.database import store, write
-from nexus_client.jsonrpc import INVALID_PARAMS
+from nexus.client.jsonrpc import INVALID_PARAMS
+from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.services import server, transcript, turns
+from nexus.core import waiting
+from nexus.core.clock import now
+from nexus.core.database import store, write
 from nexus_site.serving.bounds import Bounded
 from tests.control.wire import TOKEN, Wire, request
 from tests.core.waiting import LONG, parked

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import nexus_client.http
-from nexus_client import (
+import nexus.client.http
+from nexus.client import (
     CallFailed,
     ClientError,
     NexusClient,
@@ -120,7 +120,7 @@ async def test_it_gives_up_on_who_does_not_answer(monkeypatch: pytest.MonkeyPatc
         async with listening(speak) as port, NexusClient(port, token="x", timeout=0.1) as client:
             with pytest.raises(NoAnswer, match="may be done all the same"):
                 await client.list_agents()
-    monkeypatch.setattr(nexus_client.http, "MAX_RESPONSE_BYTES", 2**20)
+    monkeypatch.setattr(nexus.client.http, "MAX_RESPONSE_BYTES", 2**20)
     async with listening(endless) as port, NexusClient(port, token="x") as client:
         with pytest.raises(NotReached, match="larger"):
             await client.list_agents()

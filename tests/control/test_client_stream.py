@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nexus_client.client
-import nexus_client.stream
-from nexus_client import CallFailed, ClientError, NexusClient, NotAuthorized, NotReached, Told
-from nexus_client.http import TooLarge
-from nexus_client.stream import heard
+import nexus.client.client
+import nexus.client.stream
+from nexus.client import CallFailed, ClientError, NexusClient, NotAuthorized, NotReached, Told
+from nexus.client.http import TooLarge
+from nexus.client.stream import heard
 from tests.control.stub import free_port, listening, said
 
 START = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -27,7 +27,7 @@ Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a pause before the next try."""
-    monkeypatch.setattr(nexus_client.client, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(nexus.client.client, "FIRST_PAUSE", 0.0)
 
 
 def message(event: str, place: int | None = None, **data: Any) -> bytes:
@@ -80,7 +80,7 @@ async def test_it_begins_at_a_place() -> None:
 
 
 async def test_it_leaves_a_connection_that_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nexus_client.stream, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(nexus.client.stream, "SILENCE_SECONDS", 0.01)
     first = True
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,7 +139,7 @@ async def test_it_gives_up_on_a_server_that_does_not_come_back() -> None:
 
 
 async def test_it_believes_no_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nexus_client.stream, "MAX_RESPONSE_BYTES", 2**16)
+    monkeypatch.setattr(nexus.client.stream, "MAX_RESPONSE_BYTES", 2**16)
     speak, _ = answers(START + b"data: " + b"x" * 2**17)
     async with listening(speak) as port:
         with pytest.raises(NotReached, match="larger"):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nexus_client.http
-from nexus_client import (
+import nexus.client.http
+from nexus.client import (
     AuthStatus,
     DetectionResult,
     ServerTokenManager,
@@ -90,7 +90,7 @@ async def test_it_takes_no_other_service_for_a_server(status: int, body: bytes) 
 
 @pytest.mark.parametrize("speak", [bytes_first(b"SSH-2.0-x\r\n"), bytes_first(b""), endless])
 async def test_it_takes_no_other_protocol_for_a_server(speak: Speak, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nexus_client.http, "MAX_RESPONSE_BYTES", 2**20)
+    monkeypatch.setattr(nexus.client.http, "MAX_RESPONSE_BYTES", 2**20)
     async with listening(speak) as port:
         assert await detect_server(port, timeout=SECONDS) is DetectionResult.OTHER_SERVICE
 

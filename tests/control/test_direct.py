@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from control.direct import AgentScopedAPI, ClientAdapter, DirectAgentAPI
-from control.errors import ControlCode
-from control.operations.pool import CreateAgent
-from control.rpc.methods import GLOBAL, OF_AGENT
-from control.worker.work import Worker
-from core.clock import now
-from core.operations.errors import Code, NexusError
-from nexus_client import NexusClient
-from nexus_client.methods import PoolMethods
+from nexus.client import NexusClient
+from nexus.client.methods import PoolMethods
+from nexus.control.direct import AgentScopedAPI, ClientAdapter, DirectAgentAPI
+from nexus.control.errors import ControlCode
+from nexus.control.operations.pool import CreateAgent
+from nexus.control.rpc.methods import GLOBAL, OF_AGENT
+from nexus.control.worker.work import Worker
+from nexus.core.clock import now
+from nexus.core.operations.errors import Code, NexusError
 
 PARAMETERS = inspect.signature(PoolMethods.create_agent).parameters
 

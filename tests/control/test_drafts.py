@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control import drafts, following
-from control.drafts import DRAFTS, Drafts
-from control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from control.rpc.endpoint import ENDPOINT
-from control.runners import base
-from control.runners.base import Scene
-from control.services.turns import Ended
-from control.worker import telling
-from control.worker.telling import Teller
-from control.worker.work import Worker
 from coordination.toolset import run
-from core.clock import now
+from nexus.control import drafts, following
+from nexus.control.drafts import DRAFTS, Drafts
+from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.runners import base
+from nexus.control.runners.base import Scene
+from nexus.control.services.turns import Ended
+from nexus.control.worker import telling
+from nexus.control.worker.telling import Teller
+from nexus.control.worker.work import Worker
+from nexus.core.clock import now
 from tests.conftest import OPERATOR
 from tests.control.listening import Listener, do, listening
 from tests.control.playing import at_hand, lead, say, send, settle, take

@@ -12,15 +12,15 @@ import time_machine
 from django.db import OperationalError
 from django.test import TestCase
 
-from control import selectors
-from control.models import Entry, PoolAgent, Role, TurnStatus
-from control.services import pool, questions, transcript, turns
-from control.services.turns import Closing, Ended
 from coordination import presence
 from coordination.models import Agent, Event
 from coordination.presence import Presence
 from coordination.services import agents, sessions, workspaces
-from core.clock import now
+from nexus.control import selectors
+from nexus.control.models import Entry, PoolAgent, Role, TurnStatus
+from nexus.control.services import pool, questions, transcript, turns
+from nexus.control.services.turns import Closing, Ended
+from nexus.core.clock import now
 from tests.control.pool import ADMIN, create, send
 from tests.store import failing
 

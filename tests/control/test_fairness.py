@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.worker import fairness
-from control.worker.fairness import Fairness, Waiting
+from nexus.control.worker import fairness
+from nexus.control.worker.fairness import Fairness, Waiting
 
 
 def served(

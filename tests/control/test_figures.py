@@ -11,9 +11,9 @@ import pytest
 import time_machine
 from prometheus_client.registry import Collector
 
-from control.models import PoolAgent, TurnStatus
-from control.services import questions
 from coordination.toolset import run
+from nexus.control.models import PoolAgent, TurnStatus
+from nexus.control.services import questions
 from nexus_site.serving.metrics import Figures, Store
 from tests.conftest import OPERATOR
 from tests.control.playing import at_hand, lead, send, settle, take

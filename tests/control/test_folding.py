@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from control import folding
-from control.models import Entry, PoolAgent, Role
-from control.services import transcript
-from control.worker.work import Worker
 from coordination.models import Event
-from core.waiting import READERS, in_thread, waiter
-from maintenance.retention import prune
+from nexus.control import folding
+from nexus.control.models import Entry, PoolAgent, Role
+from nexus.control.services import transcript
+from nexus.control.worker.work import Worker
+from nexus.core.waiting import READERS, in_thread, waiter
+from nexus.maintenance.retention import prune
 from tests.control.playing import at_hand, pool, say, send, settle, take
 from tests.core.waiting import LONG
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from control.models import Entry, Question, Role
-from control.runners import sandbox
-from control.worker.work import Worker
 from coordination.models import Event
-from core.config import CoreSettings
-from core.waiting import READERS, WRITERS, in_thread, waiter
+from nexus.control.models import Entry, Question, Role
+from nexus.control.runners import sandbox
+from nexus.control.worker.work import Worker
+from nexus.core.config import CoreSettings
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.openai_server import Handler, calls, says, serving
 from tests.control.playing import pool
 from tests.control.pool import asend, create, ended, said

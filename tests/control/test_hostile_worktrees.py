@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from control.models import PoolAgent, PoolWorktree
-from control.runners import confinement, sandbox
-from control.runners.configuration import Acp
-from control.worktrees import services, trees
-from control.worktrees.git import GitFailed
+from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.runners import confinement, sandbox
+from nexus.control.runners.configuration import Acp
+from nexus.control.worktrees import services, trees
+from nexus.control.worktrees.git import GitFailed
 from tests.control.test_worktrees import does, git, made, pool, repository
 
 __all__ = ["made", "pool", "repository"]
@@ -234,7 +234,7 @@ def test_nothing_of_it_runs_or_is_read_outside(
     for mark in attack.marks:  # of the agent's own git, while it played
         mark.unlink(missing_ok=True)
     if "pipe" in name:
-        monkeypatch.setattr("control.worktrees.git.SECONDS", 2)
+        monkeypatch.setattr("nexus.control.worktrees.git.SECONDS", 2)
     for operation in ("diff", "merge", "keep"):
         answer = does(f"pool_worktree_{operation}", agent_id="smith")
         assert SECRET not in str(answer)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from control import leftovers
-from control.models import PoolAgent, TurnStatus
-from control.runners.traffic import DIRECTORY as LOGS
-from control.services import pool, turns
 from coordination.services import keys
-from core.clock import now
+from nexus.control import leftovers
+from nexus.control.models import PoolAgent, TurnStatus
+from nexus.control.runners.traffic import DIRECTORY as LOGS
+from nexus.control.services import pool, turns
+from nexus.core.clock import now
 from tests.control.pool import create, send
 from tests.keys import agent_of_key
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from control import selectors
-from control.models import Entry, Role
-from control.runners import configuration, model, sandbox, traffic
-from control.runners.base import Decision, RunnerFailed
-from control.runners.model import take
-from control.services import transcript, turns
 from coordination.models import Event
 from coordination.services import workspaces
-from core.config import CoreSettings
-from core.operations.errors import NexusError
-from core.waiting import READERS, WRITERS, in_thread
+from nexus.control import selectors
+from nexus.control.models import Entry, Role
+from nexus.control.runners import configuration, model, sandbox, traffic
+from nexus.control.runners.base import Decision, RunnerFailed
+from nexus.control.runners.model import take
+from nexus.control.services import transcript, turns
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import READERS, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.control.openai_server import (
     KEY,

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from control.models import PoolAgent
-from control.rules import Permissions, Preset
-from control.runners import new_repositories, repositories, sandbox
-from control.runners.base import RunnerFailed
-from control.runners.new_repositories import Unsafe, Watch
 from coordination.models import Event
-from core.waiting import WRITERS, in_thread
+from nexus.control.models import PoolAgent
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import new_repositories, repositories, sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.new_repositories import Unsafe, Watch
+from nexus.core.waiting import WRITERS, in_thread
 from tests.control.pool import create
 from tests.control.test_worktrees import git
 

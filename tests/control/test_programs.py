@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from control.rules import Permissions, Preset
-from control.runners import processes
-from control.tools import programs
-from control.tools.places import ToolFailed, ToolRefused
-from control.tools.programs import Ran
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import processes
+from nexus.control.tools import programs
+from nexus.control.tools.places import ToolFailed, ToolRefused
+from nexus.control.tools.programs import Ran
 
 OPEN = Path("/proc/self/fd")
 

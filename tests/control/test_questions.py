@@ -11,24 +11,24 @@ from typing import Any
 import pytest
 import time_machine
 
-from control.asking import ask as ask_in_turn
-from control.expiry import EXPIRY
-from control.members import Actor
-from control.models import Question, QuestionKind, Turn, TurnStatus
-from control.runners.base import Decision
-from control.services import pool, questions, turns
-from control.services.turns import Ended
-from control.toolset import CONTROL
 from coordination.log.selectors import event_visible
 from coordination.models import Event
 from coordination.routing import Profile
 from coordination.toolset import run as on_bus
-from core import waiting
-from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.errors import NexusError
-from core.work import work_once
-from maintenance.retention import prune
+from nexus.control.asking import ask as ask_in_turn
+from nexus.control.expiry import EXPIRY
+from nexus.control.members import Actor
+from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
+from nexus.control.runners.base import Decision
+from nexus.control.services import pool, questions, turns
+from nexus.control.services.turns import Ended
+from nexus.control.toolset import CONTROL
+from nexus.core import waiting
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.core.work import work_once
+from nexus.maintenance.retention import prune
 from tests.conftest import LOCAL, at_once
 from tests.core.waiting import LONG, parked
 from tests.store import failing

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from control.models import Entry, PoolAgent, Role, Turn
-from control.runners import rehearsal
-from control.runners.base import Decision, RunnerFailed, Scene
-from control.runners.configuration import Rehearsal, read
-from control.services.turns import Closing, Ended
-from control.waking import message
-from control.waking.message import Item
-from core.config import CoreSettings
-from core.operations.errors import Code, NexusError
-from core.operations.replies import Outcome
+from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.runners import rehearsal
+from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.configuration import Rehearsal, read
+from nexus.control.services.turns import Closing, Ended
+from nexus.control.waking import message
+from nexus.control.waking.message import Item
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.replies import Outcome
 from tests.control.turns import newest_first
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from control import wording
-from control.models import PoolAgent
-from control.rules import Permissions, Preset
-from control.runners import new_repositories, repositories, sandbox
-from control.runners.base import RunnerFailed
+from nexus.control import wording
+from nexus.control.models import PoolAgent
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import new_repositories, repositories, sandbox
+from nexus.control.runners.base import RunnerFailed
 from tests.control.test_worktrees import does, git
 
 CLEAN = "#!/bin/sh\ncat\n"

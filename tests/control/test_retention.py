@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from control import figures, monitoring, timeline
-from control.models import Entry, PoolAgent, Question, Role, Turn, Wake
-from control.retention import KEPT_TURNS
-from control.rpc.endpoint import ENDPOINT
-from maintenance.retention import prune
+from nexus.control import figures, monitoring, timeline
+from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
+from nexus.control.retention import KEPT_TURNS
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.maintenance.retention import prune
 from tests.control.listening import listening
 from tests.control.playing import at_hand, lead, pool, say, send, settle, take
 from tests.control.wire import TOKEN

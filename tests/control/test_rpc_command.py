@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import pytest
 
-from control.management.commands import rpc
-from control.management.commands.rpc import Command
-from control.operations.pool import CreateAgent
-from control.rpc.arguments import EXIT_CODES
-from core.instance import Holder
-from nexus_client import ServerTokenManager
+from nexus.client import ServerTokenManager
+from nexus.control.management.commands import rpc
+from nexus.control.management.commands.rpc import Command
+from nexus.control.operations.pool import CreateAgent
+from nexus.control.rpc.arguments import EXIT_CODES
+from nexus.core.instance import Holder
 from tests.control.stub import free_port
 
 VERBS = "list create destroy send cancel status messages logs compact runners detect discover shutdown".split()

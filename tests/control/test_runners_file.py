@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from control.runners.checks import CHECKS
-from control.runners.configuration import read, runners
-from control.worker.supervision import admit
-from control.worker.work import Worker
-from core.operations.errors import NexusError
+from nexus.control.runners.checks import CHECKS
+from nexus.control.runners.configuration import read, runners
+from nexus.control.worker.supervision import admit
+from nexus.control.worker.work import Worker
+from nexus.core.operations.errors import NexusError
 from tests.control.pool import acreate, asend, ended
 from tests.control.test_leftovers import Looked
 

@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from control.rpc.endpoint import ENDPOINT
-from control.rules import Permissions, Preset
-from control.runners import processes, sandbox
-from control.runners.base import RunnerFailed
-from control.runners.configuration import REHEARSAL, Acp
-from control.runners.programs import inside
-from control.runners.terminals import Terminals
-from control.worker.supervision import admit
-from core.config import CoreSettings
-from core.operations.errors import NexusError
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import processes, sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import REHEARSAL, Acp
+from nexus.control.runners.programs import inside
+from nexus.control.runners.terminals import Terminals
+from nexus.control.worker.supervision import admit
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import NexusError
 
 RUNNER = Acp(kind="acp", name="agent", command=["agent"])
 

@@ -12,12 +12,12 @@ from acp.schema import ToolCallUpdate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.models import PoolAgent, Role, Turn
-from control.runners import acp_client
-from control.runners.acp_client import PoolClient
-from control.runners.base import Decision, Draft, Scene
-from control.runners.secrets import Secrets
-from control.runners.terminals import Terminals
+from nexus.control.models import PoolAgent, Role, Turn
+from nexus.control.runners import acp_client
+from nexus.control.runners.acp_client import PoolClient
+from nexus.control.runners.base import Decision, Draft, Scene
+from nexus.control.runners.secrets import Secrets
+from nexus.control.runners.terminals import Terminals
 
 KEY = "nxs_0123456789abcdef"
 PIECES = st.lists(st.text("ab", max_size=4), max_size=30)

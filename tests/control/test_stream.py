@@ -12,13 +12,13 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control import following
-from control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from control.rpc.endpoint import ENDPOINT
-from control.services import transcript
 from coordination.toolset import run
-from core.operations.errors import NexusError
-from core.waiting import waiter
+from nexus.control import following
+from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.services import transcript
+from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import waiter
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, OPERATOR
 from tests.control.listening import ADMINISTRATOR, do, listening

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from control.models import PoolAgent
-from control.services import pool, server
-from control.services.server import SERVER
-from control.worker import alone, supervision
-from control.worker.supervision import supervise
-from core.clock import now
-from core.database import store
-from core.database.base import Sole
-from core.instance import Holder
-from core.waiting import READERS, WRITERS, in_thread, waiter
+from nexus.control.models import PoolAgent
+from nexus.control.services import pool, server
+from nexus.control.services.server import SERVER
+from nexus.control.worker import alone, supervision
+from nexus.control.worker.supervision import supervise
+from nexus.core.clock import now
+from nexus.core.database import store
+from nexus.core.database.base import Sole
+from nexus.core.instance import Holder
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.pool import ADMIN, create
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus_client import (
+from nexus.client import (
     API_KEY_PREFIX,
     ServerTokenManager,
     UnsafeToken,
@@ -20,7 +20,7 @@ from nexus_client import (
     generate_api_key,
     validate_api_key,
 )
-from nexus_client.tokens import FORM, VARIABLE, read_token
+from nexus.client.tokens import FORM, VARIABLE, read_token
 
 
 @pytest.fixture(autouse=True)

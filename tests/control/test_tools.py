@@ -16,9 +16,9 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.rules import Permissions, Preset
-from control.tools import files, searching
-from control.tools.places import ToolFailed, ToolRefused
+from nexus.control.rules import Permissions, Preset
+from nexus.control.tools import files, searching
+from nexus.control.tools.places import ToolFailed, ToolRefused
 
 SECRET = "not for agents"
 

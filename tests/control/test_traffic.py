@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from control.runners import traffic
-from core.logs import redact
+from nexus.control.runners import traffic
+from nexus.core.logs import redact
 
 OWN = "0123 4567-89" * 8  # the agent's, which no pattern knows
 KEYS = [

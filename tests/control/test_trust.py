@@ -11,15 +11,15 @@ import pytest
 import time_machine
 from django.test import Client
 
-from control import trust
-from control.models import TurnStatus
-from control.rpc.endpoint import ENDPOINT
-from control.services import turns
-from control.services.turns import Ended
-from core.access import ConnectionInfo, Refused, identify
-from core.clock import now
-from core.operations.caller import Caller
-from nexus_client.tokens import generate_api_key
+from nexus.client.tokens import generate_api_key
+from nexus.control import trust
+from nexus.control.models import TurnStatus
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.services import turns
+from nexus.control.services.turns import Ended
+from nexus.core.access import ConnectionInfo, Refused, identify
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
 from tests.control.pool import create, send
 
 HERE = {"host": "localhost:8420"}

@@ -14,27 +14,27 @@ from django.db import OperationalError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.models import HeldChoices, PoolAgent, Turn, TurnStatus
-from control.runners.configuration import FILE
-from control.services import turns
-from control.toolset import CONTROL
-from control.waking import bounds, kinds, message, services
-from control.waking.message import Item
-from control.waking.watch import Watch
-from control.worker.work import Worker
 from coordination.models import Event
 from coordination.toolset import COORDINATION, run
-from core.clock import now
-from core.config import CoreSettings
-from core.operations import runner
-from core.operations.caller import Caller
 from handoffs import waking
 from handoffs.models import Handoff
 from inbox.models import Delivery, DeliveryStatus
-from planning.toolset import PLANNING
+from nexus.control.models import HeldChoices, PoolAgent, Turn, TurnStatus
+from nexus.control.runners.configuration import FILE
+from nexus.control.services import turns
+from nexus.control.toolset import CONTROL
+from nexus.control.waking import bounds, kinds, message, services
+from nexus.control.waking.message import Item
+from nexus.control.waking.watch import Watch
+from nexus.control.worker.work import Worker
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.planning.toolset import PLANNING
+from nexus.topics.toolset import TOPICS
 from tests.conftest import LOCAL, OPERATOR, Call
 from tests.store import failing
-from topics.toolset import TOPICS
 
 SCRIPT = """
 [runners.script]
@@ -367,8 +367,8 @@ def test_it_gives_a_child_no_larger_budget_than_its_parent_has(create: Call, pro
 
 
 def test_it_shows_who_is_not_woken_any_more_on_home(call: Call, create: Call, project: str, configure: Call) -> None:
-    from core.apps import needs
     from inbox.picture import Picture
+    from nexus.core.apps import needs
 
     configure(pool_wake_tokens=1)
     create("planner", "mail")

@@ -12,10 +12,8 @@ from django.db.models import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.models import PoolAgent
-from control.rpc import methods
 from coordination.models import AgentKey
-from nexus_client.jsonrpc import (
+from nexus.client.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -23,6 +21,8 @@ from nexus_client.jsonrpc import (
     PARSE_ERROR,
     SERVER_ERROR,
 )
+from nexus.control.models import PoolAgent
+from nexus.control.rpc import methods
 from tests.conftest import examples
 from tests.control.wire import TOKEN, Wire, request
 

@@ -16,20 +16,20 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from control import following, monitoring, selectors
-from control.models import PoolAgent, Role, Turn, TurnStatus
-from control.runners.base import RunnerFailed, Scene
-from control.services import pool, transcript, turns
-from control.services.turns import Ended
-from control.waking import bounds, services
-from control.worker import turn as taking
-from control.worker import work
-from control.worker.work import POOL, Worker
-from core.clock import now
-from core.database import store, write
-from core.database.base import Sole
-from core.operations.errors import Code, NexusError
-from core.waiting import READERS, SLOW, WRITERS, in_thread
+from nexus.control import following, monitoring, selectors
+from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
+from nexus.control.runners.base import RunnerFailed, Scene
+from nexus.control.services import pool, transcript, turns
+from nexus.control.services.turns import Ended
+from nexus.control.waking import bounds, services
+from nexus.control.worker import turn as taking
+from nexus.control.worker import work
+from nexus.control.worker.work import POOL, Worker
+from nexus.core.clock import now
+from nexus.core.database import store, write
+from nexus.core.database.base import Sole
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.control.pool import ADMIN, Take, acancel, acreate, asend, create, ended, said, send
 from tests.control.test_supervision import Cut
@@ -369,7 +369,7 @@ async def test_a_runner_follows_the_transcript_from_its_message_back_as_far_as_i
 
 
 async def test_a_turn_that_takes_too_long_fails(worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
-    from control.runners.configuration import Rehearsal, Runners
+    from nexus.control.runners.configuration import Rehearsal, Runners
 
     short = Rehearsal.model_construct(kind="rehearsal", name="rehearsal", turn_seconds=0)
     monkeypatch.setattr(taking, "runners", lambda: Runners({"rehearsal": short}, "rehearsal"))

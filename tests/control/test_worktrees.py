@@ -17,19 +17,19 @@ from typing import Any
 import psutil
 import pytest
 
-from control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
-from control.runners import sandbox
-from control.services import turns
-from control.toolset import CONTROL
-from control.worktrees import trees
-from control.worktrees.checks import CHECKS
-from control.worktrees.git import Git, GitFailed
-from control.worktrees.trees import FOLDER, LOCKS
 from coordination.models import Event
-from core.config import CoreSettings
-from core.operations import runner
-from core.operations.caller import Caller
-from core.waiting import SLOW, WRITERS, in_thread
+from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
+from nexus.control.runners import sandbox
+from nexus.control.services import turns
+from nexus.control.toolset import CONTROL
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.checks import CHECKS
+from nexus.control.worktrees.git import Git, GitFailed
+from nexus.control.worktrees.trees import FOLDER, LOCKS
+from nexus.core.config import CoreSettings
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.waiting import SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import until
 from tests.conftest import OPERATOR, at_once
@@ -552,7 +552,7 @@ def test_it_bounds_what_git_takes(repository: Path, monkeypatch: pytest.MonkeyPa
     program.write_text("#!/bin/sh\nsleep 600 & echo $! > child; wait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("control.worktrees.git.SECONDS", 1)
+    monkeypatch.setattr("nexus.control.worktrees.git.SECONDS", 1)
     place = str(repository)
     with pytest.raises(GitFailed, match="longer than 1 seconds"):
         Git(place, place, (), (place,)).run("status")
@@ -606,7 +606,7 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
 
 
 def test_it_keeps_the_record_of_a_tree_that_is_there_from_retention(made: Path) -> None:
-    from control.retention import LANES
+    from nexus.control.retention import LANES
 
     agents = next(lane for lane in LANES if lane.name == "ended_pool_agents")
     does("pool_destroy_agent", agent_id="smith")

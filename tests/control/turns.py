@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from control.members import Actor
-from control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from control.runners.base import Decision, Draft, Scene
-from control.services import pool, transcript, turns
-from control.services.turns import Ended
-from core.clock import now
-from core.database import write
-from core.waiting import WRITERS, in_thread
+from nexus.control.members import Actor
+from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
+from nexus.control.runners.base import Decision, Draft, Scene
+from nexus.control.services import pool, transcript, turns
+from nexus.control.services.turns import Ended
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.waiting import WRITERS, in_thread
 
 ADMIN = Actor("ops")
 

@@ -8,7 +8,7 @@ import pytest
 import time_machine
 
 from coordination.toolset import run
-from core.operations.caller import Caller
+from nexus.core.operations.caller import Caller
 from tests.conftest import Call
 
 NEW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"

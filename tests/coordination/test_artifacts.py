@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordination.toolset import run
-from core.operations.caller import Caller
+from nexus.core.operations.caller import Caller
 from tests.conftest import Call
 
 

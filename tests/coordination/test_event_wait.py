@@ -11,8 +11,8 @@ import pytest
 from coordination.log import selectors
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun, run
-from core import waiting
-from core.operations.caller import Caller
+from nexus.core import waiting
+from nexus.core.operations.caller import Caller
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG, follow, names, page_of, parked, put
 

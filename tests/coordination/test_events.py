@@ -15,8 +15,8 @@ from coordination.log import follow, selectors
 from coordination.log.emit import emit
 from coordination.models import Event, Stream
 from coordination.routing import Target
-from core.clock import now
-from core.operations.errors import Code, NexusError
+from nexus.core.clock import now
+from nexus.core.operations.errors import Code, NexusError
 from tests.conftest import LOCAL, Call, examples
 
 Read = Callable[..., dict[str, Any]]

@@ -12,9 +12,9 @@ from coordination.models import Agent, AgentKey, Event, Session
 from coordination.services import keys
 from coordination.services.agents import hash_secret
 from coordination.toolset import COORDINATION, run
-from core.operations.caller import Caller
-from core.operations.errors import NexusError
 from inbox.models import Delivery
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
 from tests.conftest import Call
 from tests.keys import agent_of_key
 

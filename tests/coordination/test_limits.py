@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import AgentLimits, Event
 from coordination.services import limits
 from coordination.toolset import run
-from core.operations.caller import Caller
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
+from nexus.core.operations.caller import Caller
 from tests.conftest import LOCAL, OPERATOR, Call, at_once
 
 pytestmark = pytest.mark.usefixtures("team")

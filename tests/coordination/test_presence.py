@@ -12,8 +12,8 @@ from time_machine import Traveller
 from coordination import presence
 from coordination.models import Agent
 from coordination.toolset import run
-from core.clock import now
-from core.operations.caller import Caller
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
 from tests.conftest import Call
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from coordination import selectors
 from coordination.routing import Profile, capability_set, eligible_agents, parse_target
-from core.clock import now
+from nexus.core.clock import now
 from tests.conftest import Call, examples
 from tests.coordination.test_eligibility import TARGETS
 

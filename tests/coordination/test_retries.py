@@ -9,9 +9,9 @@ import pytest
 
 from coordination.models import Artifact, Event
 from coordination.toolset import run
-from core.operations.caller import Caller
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
+from nexus.core.operations.caller import Caller
 from tests.conftest import LOCAL, Call, at_once
 
 pytestmark = pytest.mark.usefixtures("team")

@@ -21,7 +21,7 @@ from coordination.routing import (
     next_opening,
     parse_target,
 )
-from core.operations.errors import Code, NexusError
+from nexus.core.operations.errors import Code, NexusError
 
 NAMES = st.text(min_size=1, max_size=8).filter(lambda text: bool(text.strip()))
 JSON = st.recursive(

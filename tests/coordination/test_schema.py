@@ -25,10 +25,10 @@ from coordination.models import (
     Workspace,
 )
 from coordination.toolset import run
-from core.clock import now
-from core.database import store
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
+from nexus.core.clock import now
+from nexus.core.database import store
 from tests.conftest import LOCAL, Call
 
 MODELS: list[type[models.Model]] = [

@@ -80,7 +80,7 @@ def test_it_reads_as_stale_past_the_window_while_the_row_stays_active(
     session: dict[str, Any], clock: Traveller, call: Call
 ) -> None:
     from coordination.services.sessions import derived_status
-    from core.clock import now
+    from nexus.core.clock import now
 
     row = Session.objects.get(pk=session["session_id"])
     clock.shift(60)

@@ -14,11 +14,11 @@ from coordination.config import CoordinationSettings
 from coordination.models import Event, StoredSetting
 from coordination.services import settings as stored
 from coordination.toolset import run
-from core.clock import now
-from core.config import TABLE
-from core.operations.caller import Caller
-from core.waiting import with_store
 from inbox.config import InboxSettings
+from nexus.core.clock import now
+from nexus.core.config import TABLE
+from nexus.core.operations.caller import Caller
+from nexus.core.waiting import with_store
 from tests.conftest import Call
 from tests.core.waiting import LONG
 

@@ -10,8 +10,8 @@ import pytest
 import time_machine
 from django.conf import settings
 
-from core.operations.runner import run
-from planning.toolset import PLANNING
+from nexus.core.operations.runner import run
+from nexus.planning.toolset import PLANNING
 from tests.conftest import LOCAL, Call
 
 pytestmark = pytest.mark.usefixtures("committed")  # the render reads in a transaction of its own

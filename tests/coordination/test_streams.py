@@ -20,12 +20,12 @@ from coordination.log.streams import streams
 from coordination.models import Event
 from coordination.operations.events import EventCursor
 from coordination.toolset import run
-from core.apps import NexusAppConfig
-from core.clock import now
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.waiting import waiter
-from maintenance.history import export
+from nexus.core.apps import NexusAppConfig
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.waiting import waiter
+from nexus.maintenance.history import export
 from tests.conftest import Call, streamed
 from tests.core.waiting import LONG, parked, put
 

@@ -15,7 +15,7 @@ from coordination.log import tail
 from coordination.log.follow import Filters
 from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
 from coordination.models import Event
-from core.operations.errors import NexusError
+from nexus.core.operations.errors import NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 from tests.store import Failure, failing

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordination.toolset import COORDINATION, run
-from core.operations.caller import Caller
-from core.operations.registry import operations
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import operations
 from tests.conftest import Call
 
 SENSITIVE = {

@@ -19,12 +19,12 @@ from django.test import Client
 from coordination.models import AgentKey
 from coordination.services import agents
 from coordination.services.agents import hash_secret
-from core import waiting
-from core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, identify
-from core.clock import now
-from core.database.sqlite import at_hand
-from core.logs import redact
-from core.operations.caller import Caller
+from nexus.core import waiting
+from nexus.core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, identify
+from nexus.core.clock import now
+from nexus.core.database.sqlite import at_hand
+from nexus.core.logs import redact
+from nexus.core.operations.caller import Caller
 from tests.acceptance.hub import START_SECONDS
 
 KEY = "nxs_" + "0123456789ab" * 4

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from coordination.ids import id_floor
 from coordination.models import Artifact, Event, Workspace
-from core.clock import iso, now
-from core.rest import pagination
 from inbox.models import Message
+from nexus.core.clock import iso, now
+from nexus.core.rest import pagination
 from tests.conftest import Call
 from tests.store import plans, steps
 

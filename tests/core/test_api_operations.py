@@ -12,8 +12,8 @@ import pytest
 from django.test import Client
 
 from coordination.toolset import COORDINATION, run
-from core import waiting
-from core.operations.caller import Caller
+from nexus.core import waiting
+from nexus.core.operations.caller import Caller
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 

@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from typing_extensions import TypedDict
 
-from core.operations.registry import operations
-from core.rest.schema import reference
+from nexus.core.operations.registry import operations
+from nexus.core.rest.schema import reference
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CONFIG = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})

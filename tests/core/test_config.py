@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config import LARGEST, TABLE, flag, resolve, variable
-from core.operations.errors import Code, NexusError
+from nexus.core.config import LARGEST, TABLE, flag, resolve, variable
+from nexus.core.operations.errors import Code, NexusError
 from nexus_site.launch import take_flags
 from tests import warm
 from tests.acceptance.hub import START_SECONDS

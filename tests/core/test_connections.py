@@ -11,12 +11,12 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import AsyncRequestFactory
 
 from coordination.log import sse, websocket
-from core.cli import OperatorCommand
-from core.operations import runner
-from core.operations.caller import Caller
-from core.operations.replies import Outcome
-from dashboard.page import operator
-from hooks import look
+from nexus.core.cli import OperatorCommand
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.replies import Outcome
+from nexus.dashboard.page import operator
+from nexus.hooks import look
 
 HERE = "127.0.0.1:8420"
 

@@ -12,9 +12,9 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import cursors
-from core.operations.parameters import MAX_INTEGER, whole_number
-from core.rest.pagination import MAX_LIMIT
+from nexus.core import cursors
+from nexus.core.operations.parameters import MAX_INTEGER, whole_number
+from nexus.core.rest.pagination import MAX_LIMIT
 
 PARTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")) | st.integers(
     -(2**63) + 1, 2**63 - 1

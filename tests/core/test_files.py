@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core import files
+from nexus.core import files
 
 
 def test_it_replaces_a_file_in_one_step(tmp_path: Path) -> None:

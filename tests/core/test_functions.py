@@ -10,7 +10,7 @@ from django.db.models import DateTimeField, Value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.database.functions import Lasted
+from nexus.core.database.functions import Lasted
 
 TIMES = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
 

@@ -20,9 +20,9 @@ from pydantic import TypeAdapter
 
 from coordination.services import settings as stored_settings
 from coordination.toolset import COORDINATION, run
-from core.config import TABLE
-from core.operations.caller import Caller
-from core.operations.errors import Code
+from nexus.core.config import TABLE
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
 from tests.conftest import LOCAL, examples
 from tests.coordination.test_routing import ALMOST, JSON
 

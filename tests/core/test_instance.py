@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from core import instance
+from nexus.core import instance
 
 
 class Paused(FileLock):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core import mounts
 from mcp_bridge.relay import DIRECTORY, SOCKET
+from nexus.core import mounts
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment
 
@@ -25,7 +25,7 @@ MOUNTED = """\
 OVER_A_NETWORK = """
 import sys
 from pathlib import Path
-from core import mounts
+from nexus.core import mounts
 mounts.MOUNTS = Path(sys.argv[1])
 from nexus_site.launch import main
 main(["nexus", "runmcp"])

@@ -10,10 +10,10 @@ import pytest
 import time_machine
 
 from coordination.toolset import run as coordination
-from core.operations.caller import Caller
-from core.operations.runner import run
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import run
+from nexus.topics.toolset import TOPICS
 from tests.conftest import LOCAL
-from topics.toolset import TOPICS
 
 pytestmark = pytest.mark.django_db
 Listing = Callable[..., dict[str, Any]]

@@ -19,14 +19,14 @@ from django.db import DatabaseError, OperationalError, connection
 
 from coordination.models import Agent, Event
 from coordination.toolset import run
-from core.clock import now
-from core.config import CoreSettings, parse, resolve, without_password
-from core.database import commits, store, write
-from core.database.postgres import django_settings
-from core.database.postgres.address import parameters
-from core.database.postgres.errors import failure, is_busy, is_lost
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings, parse, resolve, without_password
+from nexus.core.database import commits, store, write
+from nexus.core.database.postgres import django_settings
+from nexus.core.database.postgres.address import parameters
+from nexus.core.database.postgres.errors import failure, is_busy, is_lost
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL, at_once
 from tests.postgres import SERVER

@@ -14,9 +14,9 @@ from django.db.models.sql import InsertQuery, UpdateQuery
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Agent, Event
-from core.clock import now
-from core.database.prepared import Select, Slot, Update, insert, unsaved
 from inbox.models import Delivery, Message
+from nexus.core.clock import now
+from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
 from tests.acceptance.hub import ROOT
 from tests.conftest import Call
 

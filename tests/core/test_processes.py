@@ -1,4 +1,4 @@
-"""Every child process is started by core/processes.py, and none outlives what started it."""
+"""Every child process is started by nexus/core/processes.py, and none outlives what started it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, TypedDict, Unpack
 import psutil
 import pytest
 
-from core import processes
+from nexus.core import processes
 from nexus_site.demo import stage
 
 ROOT = Path(__file__).parents[2]
 STARTERS = {  # the module, and the programs that it starts by their file
-    *("core/processes.py", "core/guardian.py"),
-    *("control/runners/programs/inside.py", "control/runners/programs/having.py"),
+    *("nexus/core/processes.py", "nexus/core/guardian.py"),
+    *("nexus/control/runners/programs/inside.py", "nexus/control/runners/programs/having.py"),
 }
 # The demo's clients are the MCP library's, which starts their servers itself: with `-P`, our environment and `/`.
 LIBRARY = {"nexus_site/demo/stage.py": {"stdio_client"}}
@@ -104,7 +104,7 @@ def test_the_demo_starts_its_servers_away_from_any_project(tmp_path: Path, monke
 
 
 def test_python_of_ours_does_not_import_from_the_working_directory(tmp_path: Path) -> None:
-    for package in ("core", "hooks", "nexus_site"):
+    for package in ("nexus", "coordination", "nexus_site"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise SystemExit('planted')")
     done = processes.run(
@@ -160,7 +160,7 @@ def test_it_says_that_a_program_is_not_there() -> None:
 
 PARENT = """
 import sys
-from core import processes
+from nexus.core import processes
 from nexus_site.demo import stage
 program = processes.start(["sh", "-c", "sleep 600 & echo $!; wait"], cwd="/", env=processes.environment(), stdout=-1)
 print(program.stdout.readline().decode(), flush=True)

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from coordination.toolset import COORDINATION, arun
-from core import waiting
-from core.operations.caller import Caller
-from core.operations.parameters import Params
-from core.operations.replies import Data
+from nexus.core import waiting
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.replies import Data
 from tests.conftest import LOCAL
 from tests.core.waiting import LONG
 

@@ -11,7 +11,7 @@ from django.db.backends.sqlite3 import base, operations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.database.sqlite.backend.base import Cursor, DatabaseOperations
+from nexus.core.database.sqlite.backend.base import Cursor, DatabaseOperations
 
 pytestmark = [pytest.mark.django_db, pytest.mark.skipif(connection.vendor != "sqlite", reason="on SQLite alone")]
 

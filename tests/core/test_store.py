@@ -19,12 +19,12 @@ from django.db import connection
 from filelock import FileLock
 
 from coordination.models import Agent
-from core.apps import own_labels
-from core.database import store
-from core.database.migrations import shipped_migrations
-from core.database.sqlite import file, schema
-from core.database.sqlite.file import beside, first_bytes, refuse_damaged
-from core.operations.errors import Code, NexusError
+from nexus.core.apps import own_labels
+from nexus.core.database import store
+from nexus.core.database.migrations import shipped_migrations
+from nexus.core.database.sqlite import file, schema
+from nexus.core.database.sqlite.file import beside, first_bytes, refuse_damaged
+from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
 from tests.conftest import Call
@@ -123,8 +123,8 @@ import os, sys, threading
 import django
 django.setup()
 from coordination.models import Agent
-from core.database import store
-import core.database.sqlite.schema, filelock
+from nexus.core.database import store
+import nexus.core.database.sqlite.schema, filelock
 
 go, gone = os.pipe()
 children = []
@@ -277,8 +277,8 @@ import django
 django.setup()
 from django.conf import settings
 from django.db import connection
-from core.database import store
-from core.operations.errors import NexusError
+from nexus.core.database import store
+from nexus.core.operations.errors import NexusError
 
 def open_one():
     try:

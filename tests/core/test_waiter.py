@@ -20,10 +20,10 @@ from django.conf import settings
 from django.db import OperationalError, connection
 
 from coordination.toolset import arun
-from core import waiting
-from core.database.sqlite import commits
-from core.domain import domain
-from core.operations.replies import Outcome
+from nexus.core import waiting
+from nexus.core.database.sqlite import commits
+from nexus.core.domain import domain
+from nexus.core.operations.replies import Outcome
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG, follow, names, page_of, parked, put
 

@@ -17,16 +17,16 @@ from mcp.client.client import Client
 from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.toolset import COORDINATION
-from core import waiting
-from core.clock import now
-from core.database import write
-from core.operations import registry, runner
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import Params
-from core.operations.registry import Guard, Toolset, Wait
-from core.operations.replies import Data
 from mcp_bridge.server import build_server
+from nexus.core import waiting
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations import registry, runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.registry import Guard, Toolset, Wait
+from nexus.core.operations.replies import Data
 from tests.conftest import LOCAL
 from tests.core.waiting import LONG, parked
 from tests.store import failing
@@ -55,7 +55,7 @@ class Toys:
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toys]:
     monkeypatch.setattr(registry, "TOOLSETS", dict(registry.TOOLSETS))
-    monkeypatch.setattr("core.rest.operations.TOOLSETS", registry.TOOLSETS)
+    monkeypatch.setattr("nexus.core.rest.operations.TOOLSETS", registry.TOOLSETS)
     toys = Toys(Toolset("toys", "Questions and answers."))
     toys.gate.set()
 
@@ -294,7 +294,7 @@ async def test_it_does_not_ask_to_be_called_again_after_it_has_written(
     toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that meets a busy store is tried again: a client told to send the call again would write twice."""
-    monkeypatch.setattr("core.operations.runner.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", lambda seconds: None)
     ask = toys.toolset.operations["ask"]
     assert ask.wait is not None
     look, failures = ask.wait.look, iter(range(runner.ATTEMPTS + 1))

@@ -19,18 +19,18 @@ from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 
 from coordination.models import Workspace
-from core.clock import now
-from core.database import sqlite, unless_busy
-from core.database.sqlite import queue as queues
-from core.database.sqlite.file import beside
+from nexus.core.clock import now
+from nexus.core.database import sqlite, unless_busy
+from nexus.core.database.sqlite import queue as queues
+from nexus.core.database.sqlite.file import beside
 from tests.acceptance.processes import environment
 
 FAR = 60.0  # seconds; nothing here takes so long, and nothing hangs for good
 WRITER = """
 import sys, time, django
 django.setup()
-from core.database import write
-from core.clock import now
+from nexus.core.database import write
+from nexus.core.clock import now
 from coordination.models import Workspace
 print("ready", flush=True)
 with write():

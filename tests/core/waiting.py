@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from coordination.toolset import arun
-from core import waiting
+from nexus.core import waiting
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import LOCAL
 

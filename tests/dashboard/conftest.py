@@ -12,21 +12,21 @@ from django.apps import apps
 from django.db import connection
 from django.test import Client
 
-from control.models import PoolAgent, PoolWorktree
 from coordination.ids import new_id
 from coordination.models import Event
 from coordination.toolset import run
-from core.clock import now
-from core.operations import runner
-from core.operations.caller import Caller
-from files.toolset import FILES
-from planning.models import Cycle, Issue, Task
-from planning.toolset import PLANNING
+from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.core.clock import now
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.planning.models import Cycle, Issue, Task
+from nexus.planning.toolset import PLANNING
+from nexus.reservations.toolset import FILES
+from nexus.topics import connections
 from tests.browser import scene
 from tests.conftest import MIGRATED, OPERATOR
 from tests.dashboard.test_dashboard import LOCAL, Ids, do
 from tests.topics.conftest import Client as Peer
-from topics import connections
 
 RECENT = timedelta(seconds=30)  # pages say how long ago something was
 

@@ -24,15 +24,15 @@ from coordination.models import Agent, Event, Session
 from coordination.rows import EventRow, event_row
 from coordination.services import settings as stored
 from coordination.toolset import run
-from core.clock import now
-from core.operations.caller import Caller
-from dashboard.pages import agents, events
-from dashboard.urls import pages
-from files.models import Reservation
 from handoffs.models import Handoff
 from inbox import monitoring
 from inbox.models import Message
-from planning.models import Issue, Task
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
+from nexus.dashboard.pages import agents, events
+from nexus.dashboard.urls import pages
+from nexus.planning.models import Issue, Task
+from nexus.reservations.models import Reservation
 from tests.browser import scene
 from tests.conftest import streamed
 

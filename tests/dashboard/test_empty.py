@@ -16,8 +16,8 @@ from django.urls import NoReverseMatch, reverse
 from django.urls.converters import IntConverter
 
 from coordination.toolset import run
-from core.database import store
-from dashboard.urls import pages
+from nexus.core.database import store
+from nexus.dashboard.urls import pages
 from tests.browser import scene
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import LOCAL, do
@@ -85,7 +85,7 @@ def broken(*args: Any, **kwargs: Any) -> Any:
 def test_it_shows_our_page_with_a_way_back_where_a_page_fails(
     committed: None, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.pages.graph.GraphFilters", broken)
+    monkeypatch.setattr("nexus.dashboard.pages.graph.GraphFilters", broken)
     answer = browser.get("/admin/graph/")
     assert answer.status_code == 500
     assert 'href="/admin/"' in answer.content.decode() and "hub's log" in answer.content.decode()

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from coordination.toolset import run
-from core.apps import NexusAppConfig, event_types, nexus_apps
-from core.operations.caller import Caller
-from dashboard.sentences import lines
+from nexus.core.apps import NexusAppConfig, event_types, nexus_apps
+from nexus.core.operations.caller import Caller
+from nexus.dashboard.sentences import lines
 from tests.browser import scene
 from tests.conftest import examples, streamed
 from tests.dashboard.test_dashboard import Ids, do, queries

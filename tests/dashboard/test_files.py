@@ -8,11 +8,11 @@ from pathlib import Path
 from django.test import Client
 
 from coordination.models import Event
-from files.models import Reservation
 from handoffs.models import Handoff
+from nexus.reservations.models import Reservation
 from tests.conftest import Call
-from tests.files.conftest import Project
-from tests.files.test_holding import claimed
+from tests.reservations.conftest import Project
+from tests.reservations.test_holding import claimed
 
 
 def text(browser: Client, path: str) -> str:

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from coordination.models import Agent, AgentLimits, Event
 from coordination.routing import capability_set
 from coordination.toolset import run
-from core.config import TABLE
-from core.operations.caller import Caller
-from dashboard.forms.agents import ProfileForm
-from dashboard.forms.base import LinesField, NumberField
-from dashboard.sentences import lines
 from handoffs.models import Handoff
+from nexus.core.config import TABLE
+from nexus.core.operations.caller import Caller
+from nexus.dashboard.forms.agents import ProfileForm
+from nexus.dashboard.sentences import lines
+from nexus.web.forms import LinesField, NumberField
 from tests.browser import scene
 from tests.dashboard.test_dashboard import Ids, do, filled, letter
 

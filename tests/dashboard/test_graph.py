@@ -11,8 +11,8 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.pages import chart
 from inbox import monitoring
+from nexus.web import chart
 from tests.dashboard.test_dashboard import Ids, do
 
 LETTER = 13.0  # the height of a label

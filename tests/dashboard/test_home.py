@@ -13,12 +13,12 @@ from django.test import Client
 
 from coordination.models import Event
 from coordination.toolset import run
-from core.apps import actions, nexus_apps
-from core.clock import now
-from core.operations.registry import TOOLSETS
 from handoffs.models import Handoff
-from hooks.models import WebhookDelivery
 from inbox.models import Delivery
+from nexus.core.apps import actions, nexus_apps
+from nexus.core.clock import now
+from nexus.core.operations.registry import TOOLSETS
+from nexus.hooks.models import WebhookDelivery
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import LOCAL, do, queries
 from tests.dashboard.test_person import shown

@@ -13,8 +13,8 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard import site
-from dashboard.throttle import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of
+from nexus.dashboard import site
+from nexus.web.throttle import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of
 from nexus_site.serving import metrics
 
 OPERATOR, STRANGER = "198.51.100.7", "203.0.113.9"
@@ -98,7 +98,7 @@ def test_a_name_is_tried_no_faster_from_several_addresses_than_from_one(clock: C
 def test_a_failed_login_is_logged_without_its_password_and_counted(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "dashboard.site"):
+    with caplog.at_level(logging.WARNING, "nexus.dashboard.site"):
         log_in("hunter2", "ada\r\nforged " + "x" * 100)
         for _ in range(FREE):
             log_in("hunter2")

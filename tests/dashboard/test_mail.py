@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from coordination.ids import new_id
 from coordination.models import Channel
-from core.clock import now
 from inbox import monitoring
 from inbox.models import Delivery, Message
+from nexus.core.clock import now
 from tests.dashboard.test_dashboard import Ids, do
 from tests.store import steps
 

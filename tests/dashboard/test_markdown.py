@@ -10,10 +10,10 @@ from django.test import RequestFactory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dashboard import markdown
-from dashboard.markdown import MAX_HTML, MAX_RENDERED, rendered
-from dashboard.middleware import MarkdownBudget
-from dashboard.templatetags.nexus import name, plain, pretty, target
+from nexus.dashboard.templatetags.nexus import name, plain, pretty, target
+from nexus.web import markdown
+from nexus.web.markdown import MAX_HTML, MAX_RENDERED, rendered
+from nexus.web.middleware import MarkdownBudget
 from tests.conftest import examples
 
 HOSTILE = [

@@ -15,8 +15,8 @@ import time_machine
 from django.contrib.auth.models import User
 from django.test import Client
 
-from core.apps import nexus_apps
-from planning.models import Task
+from nexus.core.apps import nexus_apps
+from nexus.planning.models import Task
 from tests.conftest import does
 from tests.dashboard.test_dashboard import Ids, do
 

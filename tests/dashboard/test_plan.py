@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.models import Event, Workspace
-from core.operations import outside, runner
-from dashboard.forms.planning import NumbersField
-from planning.models import Cycle, Issue, Plan, Task
-from planning.toolset import PLANNING
+from nexus.core.operations import outside, runner
+from nexus.dashboard.forms.planning import NumbersField
+from nexus.planning.models import Cycle, Issue, Plan, Task
+from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import do
 from tests.dashboard.test_person import shown

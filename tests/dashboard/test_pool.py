@@ -13,14 +13,14 @@ import time_machine
 from django.test import Client as Browser
 from django.utils.html import escape
 
-from control.attention import VERDICTS, WHOLE
-from control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
-from control.runners import sandbox
-from control.services import questions
-from control.services.turns import Closing
-from core.clock import now
-from dashboard.login import local_account
 from inbox.models import Delivery
+from nexus.control.attention import VERDICTS, WHOLE
+from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
+from nexus.control.runners import sandbox
+from nexus.control.services import questions
+from nexus.control.services.turns import Closing
+from nexus.core.clock import now
+from nexus.web.login import local_account
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
 from tests.dashboard.test_dashboard import do, queries
 from tests.dashboard.test_person import shown

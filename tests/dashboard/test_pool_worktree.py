@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.test import Client as Browser
 
-from control.models import PoolAgent, PoolWorktree
+from nexus.control.models import PoolAgent, PoolWorktree
 from tests.control.playing import at_hand, pool, send, settle, take
 from tests.control.test_worktrees import git
 from tests.dashboard.test_dashboard import queries

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from control.attention import VERDICTS, WHOLE, WORDS
-from control.models import Question, QuestionStatus
-from control.toolset import CONTROL
 from coordination.toolset import run
-from core.operations import runner
-from core.operations.caller import Caller
-from hooks.models import WebhookDelivery
-from hooks.services import enqueue
+from nexus.control.attention import VERDICTS, WHOLE, WORDS
+from nexus.control.models import Question, QuestionStatus
+from nexus.control.toolset import CONTROL
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.hooks.models import WebhookDelivery
+from nexus.hooks.services import enqueue
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import do
 from tests.dashboard.test_home import NASTY, act

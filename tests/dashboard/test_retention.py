@@ -14,9 +14,9 @@ from django.test import Client
 
 from coordination.models import Event
 from coordination.toolset import run
-from core.operations.errors import Code, NexusError
-from dashboard.pages.hub import BATCHES
-from maintenance import retention
+from nexus.core.operations.errors import Code, NexusError
+from nexus.dashboard.pages.hub import BATCHES
+from nexus.maintenance import retention
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import Ids
 

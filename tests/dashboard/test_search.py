@@ -14,21 +14,21 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dashboard.pages.search
-from control.models import PoolAgent, Question
-from control.toolset import CONTROL
+import nexus.dashboard.pages.search
 from coordination.ids import new_id
 from coordination.models import Agent, Artifact, Workspace
-from core.clock import now
-from core.operations.caller import Caller
-from core.operations.runner import run
-from dashboard.templatetags.nexus import highlight
-from files.models import Reservation
 from handoffs.models import Handoff
-from planning.models import Cycle, Task
+from nexus.control.models import PoolAgent, Question
+from nexus.control.toolset import CONTROL
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import run
+from nexus.dashboard.templatetags.nexus import highlight
+from nexus.planning.models import Cycle, Task
+from nexus.reservations.models import Reservation
+from nexus.topics.models import Topic
 from tests.dashboard.test_dashboard import Ids, do, queries
 from tests.store import steps
-from topics.models import Topic
 
 
 def page(browser: Client, query: str) -> str:
@@ -133,7 +133,7 @@ def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None
 def test_it_reads_the_newest_of_a_kind_alone(team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("SQLite counts its steps")
-    monkeypatch.setattr(dashboard.pages.search, "READ", 40)
+    monkeypatch.setattr(nexus.dashboard.pages.search, "READ", 40)
     project = Workspace.objects.get(root_realpath=team["root"])
     grow(project, 100)
     few = steps(lambda: browser.get("/admin/search/", {"s": "ordinary"}))

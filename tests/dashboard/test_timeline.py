@@ -14,12 +14,12 @@ import time_machine
 from django.test import Client
 
 from coordination.models import Workspace
-from core.clock import iso
-from core.operations import runner
-from core.operations.caller import Caller
-from dashboard.pages.lanes import NARROWEST
 from handoffs.models import Handoff
-from planning.toolset import PLANNING
+from nexus.core.clock import iso
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.dashboard.pages.lanes import NARROWEST
+from nexus.planning.toolset import PLANNING
 from tests.dashboard.test_dashboard import do
 
 MINUTE = timedelta(minutes=1)
@@ -206,8 +206,8 @@ def test_it_says_before_for_what_retention_took_the_beginning_of(worked: str, br
 
 
 def test_it_tells_how_many_it_leaves_out(worked: str, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dashboard.pages import lanes, timeline
     from handoffs import timeline as handoffs_timeline
+    from nexus.dashboard.pages import lanes, timeline
 
     monkeypatch.setattr(timeline, "LANES", 1)
     assert "not drawn: 1 less busy agent" in text_of(browser, "/admin/timeline/")

@@ -14,13 +14,13 @@ from django.db import connection
 from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
-from control import timeline
-from control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus
-from control.services import questions
-from control.services.questions import Verdict
-from control.timeline import At, course
-from control.waking import services as waking
-from core.clock import now
+from nexus.control import timeline
+from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus
+from nexus.control.services import questions
+from nexus.control.services.questions import Verdict
+from nexus.control.timeline import At, course
+from nexus.control.waking import services as waking
+from nexus.core.clock import now
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take
 from tests.dashboard.test_dashboard import do
 from tests.dashboard.test_person import shown

@@ -15,11 +15,11 @@ from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
+from nexus.topics import archive
+from nexus.topics.models import Peer, Topic, TopicMessage
 from tests.dashboard.test_dashboard import LOCAL, queries
 from tests.dashboard.test_person import shown
 from tests.topics.conftest import Client, ann, bob
-from topics import archive
-from topics.models import Peer, Topic, TopicMessage
 
 __all__ = ["ann", "bob"]
 JOIN = r"> ?Join ?</button>"
@@ -405,7 +405,7 @@ def test_it_takes_a_form_that_is_sent_again_with_another_text_for_another_messag
 
 
 def test_it_goes_on_as_the_operator_after_a_restart(topic: str, browser: Browser) -> None:
-    from topics import connections
+    from nexus.topics import connections
 
     say(browser, topic, "before", client_message_id="a")
     connections._held.clear()

@@ -11,7 +11,7 @@ from django.test import Client
 
 from coordination.models import Event
 from coordination.toolset import run
-from hooks.models import Webhook, WebhookDelivery
+from nexus.hooks.models import Webhook, WebhookDelivery
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import Ids, queries
 

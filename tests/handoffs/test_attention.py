@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from core.apps import needs
-from core.clock import now
-from core.contributions import Found
-from core.database import store
 from inbox.picture import Picture
+from nexus.core.apps import needs
+from nexus.core.clock import now
+from nexus.core.contributions import Found
+from nexus.core.database import store
 from tests.conftest import Call, does
 from tests.handoffs.conftest import TO_BOB, Clock, Offer
 

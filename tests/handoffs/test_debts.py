@@ -9,14 +9,14 @@ import pytest
 from django.test import Client
 
 from coordination import debts
-from core import apps
-from core.clock import now
-from core.operations import runner
 from handoffs.debts import tell_creditors
 from handoffs.expiry import expire_everywhere
 from handoffs.models import DebtNotice
 from inbox.picture import Picture
-from planning.toolset import PLANNING
+from nexus.core import apps
+from nexus.core.clock import now
+from nexus.core.operations import runner
+from nexus.planning.toolset import PLANNING
 from tests.conftest import LOCAL, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, mail_of
 

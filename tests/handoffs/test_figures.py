@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from coordination import figures
 from coordination.figures import Histograms, summary
 from coordination.toolset import run
-from core.clock import now
-from core.contributions import Figure, Sample
-from core.operations.caller import Caller
 from inbox.models import Delivery
+from nexus.core.clock import now
+from nexus.core.contributions import Figure, Sample
+from nexus.core.operations.caller import Caller
 from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import Clock, Offer
 

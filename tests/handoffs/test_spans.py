@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from coordination.log.selectors import first_event_at
 from coordination.models import Event, RetentionPass
-from core.apps import event_types
-from core.clock import now
-from dashboard.pages.chosen import ENDS
 from handoffs.spans import BEGINS, Doing, Span, Step, spans
 from handoffs.timeline import course, spans_of
+from nexus.core.apps import event_types
+from nexus.core.clock import now
+from nexus.dashboard.pages.chosen import ENDS
 from tests.conftest import Call
 from tests.handoffs.conftest import Clock, Offer
 

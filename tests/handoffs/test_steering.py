@@ -10,8 +10,8 @@ import pytest
 
 from coordination.models import Event
 from coordination.toolset import run
-from core.operations.caller import Caller
 from handoffs.models import Handoff
+from nexus.core.operations.caller import Caller
 from tests.conftest import Call, at_once, does
 from tests.handoffs.conftest import PYTHON, TO_BOB, Clock, Offer, events_of, mail_of
 from tests.nexus_site.test_cli import nexus

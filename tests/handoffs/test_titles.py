@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coordination.models import Event
 from coordination.toolset import run
-from core.operations.caller import Caller
 from handoffs.titles import MAX_TITLE, title_of
+from nexus.core.operations.caller import Caller
 from tests.conftest import Call
 from tests.handoffs.conftest import TO_BOB, Offer, mail_of
 

@@ -11,8 +11,8 @@ import time_machine
 from asgiref.sync import sync_to_async
 
 from coordination.toolset import arun, run
-from core.waiting import waiter
 from handoffs import selectors
+from nexus.core.waiting import waiter
 from tests.conftest import LOCAL, Call
 from tests.handoffs.conftest import Offer
 

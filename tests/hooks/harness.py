@@ -16,10 +16,10 @@ from tests.acceptance.processes import environment
 OTHERS = """
 import json, sys, django
 django.setup()
-from core.database import store
-from core.operations.caller import Caller
-from core.operations import runner
-from core.operations.registry import TOOLSETS
+from nexus.core.database import store
+from nexus.core.operations.caller import Caller
+from nexus.core.operations import runner
+from nexus.core.operations.registry import TOOLSETS
 store().prepare()
 for line in sys.stdin:
     name, arguments = json.loads(line)
@@ -29,7 +29,7 @@ for line in sys.stdin:
 
 PATIENT = """
 import sys
-from hooks import entry
+from nexus.hooks import entry
 entry.PATIENCE_SECONDS = 60
 from nexus_site import launch
 launch.main(["nexus", "hook", *sys.argv[1:]])

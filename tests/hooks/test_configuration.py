@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.toolset import run
-from core.config import CoreSettings
-from core.operations.caller import Caller
-from core.operations.errors import NexusError
-from hooks import clients, configuration, repository
-from hooks.configuration import Edit
-from hooks.management.commands.connect import check_url
+from nexus.core.config import CoreSettings
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.hooks import clients, configuration, repository
+from nexus.hooks.configuration import Edit
+from nexus.hooks.management.commands.connect import check_url
 from tests.conftest import examples
 from tests.outside import program
 

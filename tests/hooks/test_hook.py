@@ -20,15 +20,15 @@ import time_machine
 from django.conf import settings
 from django.db import connection
 
-import files.glances  # noqa: F401  # as the launcher does
-import planning.glances  # noqa: F401
 from coordination.models import Session
-from core.operations import runner
-from files.toolset import FILES
-from hooks import entry, look, memory, signal_files
-from hooks import harness as dialects
-from hooks.harness import Call
-from planning.toolset import PLANNING
+from nexus.core.operations import runner
+from nexus.hooks import entry, look, memory, signal_files
+from nexus.hooks import harness as dialects
+from nexus.hooks.harness import Call
+from nexus.planning import glances as planning_glances  # noqa: F401
+from nexus.planning.toolset import PLANNING
+from nexus.reservations import glances as files_glances  # noqa: F401  # as the launcher does
+from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL
 from tests.conftest import Call as Operation
 from tests.hooks.harness import Harness
@@ -160,7 +160,8 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
 
 def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
     code = (
-        "import hooks.entry, sys; print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp')])"
+        "import nexus.hooks.entry, sys; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -168,7 +169,7 @@ def test_it_needs_nothing_but_the_standard_library_to_stay_silent() -> None:
 
 def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
     code = (
-        "import hooks.entry, hooks.harness, sys; hooks.harness.read(['--agent-id', 'b'], {}, '{}');"
+        "import nexus.hooks.entry, nexus.hooks.harness, sys; nexus.hooks.harness.read(['--agent-id', 'b'], {}, '{}');"
         "print(sorted({'shutil', 'tempfile'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
@@ -177,7 +178,7 @@ def test_it_stays_silent_without_what_only_writing_and_help_need() -> None:
 
 @pytest.mark.parametrize(
     ("event", "spared"),
-    [("PostToolUse", {"sqlite3", "datetime"}), ("PreToolUse", {"hashlib", "hooks.memory", "hooks.turn"})],
+    [("PostToolUse", {"sqlite3", "datetime"}), ("PreToolUse", {"hashlib", "nexus.hooks.memory", "nexus.hooks.turn"})],
 )
 def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
     harness: Harness, event: str, spared: set[str]
@@ -189,7 +190,7 @@ def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
     told = harness.hook("--agent-id", "builder", text=json.dumps(used), PYTHONPROFILEIMPORTTIME="1")
     imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
     assert (told.stdout, told.returncode) == ("", 0)
-    assert "hooks.points" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
+    assert "nexus.hooks.points" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
 
 
 def test_it_opens_the_session_behind_the_harness(harness: Harness) -> None:

@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooks import notice
+from nexus.hooks import notice
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import harness_events
-from core.harness_events import Happening, HarnessEvent, Said
-from hooks import clients, configuration, entry, points
-from hooks import harness as dialects
-from hooks.clients import HOOKED
+from nexus.core import harness_events
+from nexus.core.harness_events import Happening, HarnessEvent, Said
+from nexus.hooks import clients, configuration, entry, points
+from nexus.hooks import harness as dialects
+from nexus.hooks.clients import HOOKED
 from tests.hooks.harness import Harness
 
 
@@ -203,7 +203,7 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
 
 def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
     code = (
-        "import planning.harness_events, planning.turns, sys;"
+        "import nexus.planning.harness_events, nexus.planning.turns, sys;"
         "print([m for m in sys.modules if m.split('.')[0] in ('django', 'pydantic', 'mcp', 'yaml')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -211,7 +211,7 @@ def test_it_needs_nothing_but_the_standard_library_for_a_plan_either() -> None:
 
 
 def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    from planning.harness_events import handle
+    from nexus.planning.harness_events import handle
 
     assert handle in harness_events.HANDLERS
 

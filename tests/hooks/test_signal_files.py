@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from hooks import signal_files
+from nexus.hooks import signal_files
 from tests.conftest import Call
 
 HOME = settings.NEXUS.home

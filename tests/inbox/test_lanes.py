@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from core.clock import now
 from inbox.models import Delivery
 from inbox.selectors import lane_sizes
+from nexus.core.clock import now
 from tests.conftest import Call
 from tests.inbox.conftest import Clock, Post
 from tests.store import plans

@@ -10,10 +10,10 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, migrations, models, transaction
 from django.db.migrations.state import ProjectState
 
-from core.apps import database_objects
-from core.database import store
 from inbox.models import Message
 from inbox.search import search
+from nexus.core.apps import database_objects
+from nexus.core.database import store
 from tests.conftest import Call
 from tests.store import drop_trigger, triggers
 

@@ -11,7 +11,7 @@ import resource
 import sys
 from pathlib import Path
 
-from core.database import store
+from nexus.core.database import store
 
 NOBODY = 65534
 
@@ -75,7 +75,7 @@ def main(home: Path, trouble: str) -> None:
 
     django.setup()
     from coordination.toolset import run
-    from core.operations.caller import Caller
+    from nexus.core.operations.caller import Caller
 
     store().prepare()
     calls = (

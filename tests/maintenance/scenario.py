@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.database import store
+from nexus.core.database import store
 
 MESSAGES = 40
 
@@ -19,11 +19,11 @@ def main(home: Path) -> None:
 
     django.setup()
     from coordination.toolset import run
-    from core.operations import runner
-    from core.operations.caller import Caller
-    from files.toolset import FILES
-    from planning.toolset import PLANNING
-    from topics.toolset import TOPICS
+    from nexus.core.operations import runner
+    from nexus.core.operations.caller import Caller
+    from nexus.planning.toolset import PLANNING
+    from nexus.reservations.toolset import FILES
+    from nexus.topics.toolset import TOPICS
 
     def call(name: str, /, **arguments: Any) -> dict[str, Any]:
         envelope = run(Caller(transport="test"), name, arguments)
@@ -115,8 +115,8 @@ def main(home: Path) -> None:
 
 def _put_calls_aside() -> None:
     """A task that waits, and one that completed."""
-    from core.clock import now
     from mcp_bridge.models import Task, TaskStatus
+    from nexus.core.clock import now
 
     moment = now()
     call = {
@@ -133,9 +133,9 @@ def _put_calls_aside() -> None:
 
 def _fill_the_pool(project: str) -> None:
     """An agent with a child; of its turns one is done and one is being taken, and the child's waits."""
-    from control.members import Actor
-    from control.models import TurnStatus
-    from control.services import pool, turns
+    from nexus.control.members import Actor
+    from nexus.control.models import TurnStatus
+    from nexus.control.services import pool, turns
 
     ops = Actor("ops")
     for agent_id, parent in (("planner", None), ("helper", "planner")):

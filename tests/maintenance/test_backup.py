@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from core import progress
-from maintenance import store_file
+from nexus.core import progress
+from nexus.maintenance import store_file
 from tests.maintenance.conftest import Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from core import mounts, progress
-from core.apps import nexus_apps
-from core.clock import now
-from maintenance import file_checks, store_file
+from nexus.core import mounts, progress
+from nexus.core.apps import nexus_apps
+from nexus.core.clock import now
+from nexus.maintenance import file_checks, store_file
 from tests.maintenance.conftest import Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -68,7 +68,7 @@ def test_it_tells_at_which_check_a_long_one_is(home: Home, nexus: Nexus, monkeyp
 def test_a_quick_look_samples_the_newest_rows_and_compares_no_index(
     home: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maintenance.findings.SAMPLED", 2)
+    monkeypatch.setattr("nexus.maintenance.findings.SAMPLED", 2)
     home.sql(
         "DROP TRIGGER events_refuse_delete",
         "DELETE FROM events WHERE event_id = 7",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.database import store
-from core.operations.errors import Code, NexusError
+from nexus.core.database import store
+from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import start
 from tests.maintenance.conftest import Done, Home
 

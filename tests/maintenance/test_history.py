@@ -14,9 +14,9 @@ from django.db import transaction
 
 from coordination.models import Agent, Event, Session, Workspace
 from coordination.paths import workspace_id_of
-from core.database import store
-from core.operations.errors import NexusError
-from maintenance import history
+from nexus.core.database import store
+from nexus.core.operations.errors import NexusError
+from nexus.maintenance import history
 from tests.conftest import Call, examples
 from tests.maintenance.conftest import Done, Home
 

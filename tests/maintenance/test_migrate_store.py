@@ -122,7 +122,7 @@ def test_it_leaves_the_target_as_it_was_when_it_is_interrupted(home: Home, serve
         [
             sys.executable,
             "-c",
-            "import sys\nfrom core import progress\n"
+            "import sys\nfrom nexus.core import progress\n"
             "def interrupted(*_): raise KeyboardInterrupt\n"
             "progress.Bar.__call__ = interrupted\n"
             "from nexus_site.launch import main\nmain(['nexus', 'migrate-store', '--to', sys.argv[1]])",

@@ -10,10 +10,10 @@ import time_machine
 from django.db import DatabaseError
 
 from coordination.models import Event, Session
-from core.waiting import READERS, in_thread
-from core.work import work_forever
 from handoffs.models import Handoff
-from maintenance.reaper import REAPER
+from nexus.core.waiting import READERS, in_thread
+from nexus.core.work import work_forever
+from nexus.maintenance.reaper import REAPER
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 

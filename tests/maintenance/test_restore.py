@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from core.operations.errors import NexusError
-from maintenance import store_file
+from nexus.core.operations.errors import NexusError
+from nexus.maintenance import store_file
 from tests.maintenance.conftest import ROOT, Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file

@@ -15,14 +15,14 @@ from django.db.models import Model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.models import Entry, PoolAgent, PresetChoices, Turn
 from coordination.models import Agent, Artifact, Channel, Event, RetentionPass, Session, Workspace
 from coordination.services import audit
 from coordination.toolset import run
-from core.contributions import RetentionLane
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
-from maintenance import retention
+from nexus.control.models import Entry, PoolAgent, PresetChoices, Turn
+from nexus.core.contributions import RetentionLane
+from nexus.maintenance import retention
 from tests.conftest import OPERATOR, Call, examples
 from tests.store import steps
 
@@ -466,7 +466,7 @@ def busy_compaction(committed: None, monkeypatch: pytest.MonkeyPatch) -> list[in
         source.sqlite_errorcode = sqlite3.SQLITE_BUSY
         raise OperationalError("database is locked") from source
 
-    monkeypatch.setattr("core.database.sqlite.compact", compact)
+    monkeypatch.setattr("nexus.core.database.sqlite.compact", compact)
     return met
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from core.database import store
-from core.operations.errors import Code, NexusError
+from nexus.core.database import store
+from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.maintenance.conftest import ROOT, Home
 from tests.maintenance.test_doctor import DAMAGE

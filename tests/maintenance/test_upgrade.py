@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
-from core.apps import own_labels
-from nexus_site.launch import APPS
+from nexus.core.apps import own_labels
 from tests.maintenance.conftest import ROOT, Done, Home
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -255,7 +254,7 @@ def test_it_keeps_the_old_store_when_a_step_dies_half_way(home: Home, nexus: Nex
     before = (home.sql("SELECT * FROM message_deliveries"), home.sql("SELECT * FROM sqlite_master"))
     later = tmp_path / "later"  # the next version, with a step that dies
     skip = shutil.ignore_patterns("static", "locale")
-    for name in ("nexus_client", "dashboard", *APPS):
+    for name in ("nexus", "coordination", "inbox", "handoffs", "mcp_bridge", "nexus_site"):
         shutil.copytree(ROOT / name, later / name, ignore=skip)
     step = later / "coordination/migrations/0990_half.py"
     step.write_text(HALF.format(death=DEATHS[death], after=after))

@@ -11,9 +11,9 @@ from mcp.client.client import Client
 from mcp.client.extension import ClientExtension
 
 from coordination.toolset import run
-from core.operations import toolsets
-from core.operations.caller import Caller, of_its_own
 from mcp_bridge.server import build_server
+from nexus.core.operations import toolsets
+from nexus.core.operations.caller import Caller, of_its_own
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 

@@ -11,8 +11,8 @@ from django.db import OperationalError
 from sse_starlette.sse import EventSourceResponse
 
 from coordination.toolset import arun
-from core.operations.caller import Caller
 from mcp_bridge import http
+from nexus.core.operations.caller import Caller
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO
 

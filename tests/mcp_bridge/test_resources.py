@@ -16,10 +16,10 @@ from mcp.shared.subscriptions import ResourceUpdated
 
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun
-from core.operations.caller import Caller
-from core.operations.runner import check_credential
 from mcp_bridge import subscriptions
 from mcp_bridge.server import build_server
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import check_credential
 from tests.acceptance.hub import START_SECONDS
 from tests.mcp_bridge.conftest import Connect
 

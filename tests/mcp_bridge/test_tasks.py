@@ -31,21 +31,21 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
-from control.models import Question, Turn, TurnStatus
-from control.services import turns
-from control.toolset import CONTROL
 from coordination.models import Event
 from coordination.services.agents import hash_secret
 from coordination.toolset import arun, run
-from core.operations import deferred
-from core.operations.caller import Caller, of_its_own
-from core.operations.errors import NexusError
-from core.operations.registry import operations
-from core.operations.runner import arun as arun_of
-from core.waiting import READERS, WRITERS, in_thread
 from mcp_bridge import history, metrics, tasks
 from mcp_bridge.models import Task
 from mcp_bridge.server import build_server
+from nexus.control.models import Question, Turn, TurnStatus
+from nexus.control.services import turns
+from nexus.control.toolset import CONTROL
+from nexus.core.operations import deferred
+from nexus.core.operations.caller import Caller, of_its_own
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.registry import operations
+from nexus.core.operations.runner import arun as arun_of
+from nexus.core.waiting import READERS, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import OPERATOR, examples
 from tests.control import pool

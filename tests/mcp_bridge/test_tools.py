@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from mcp_types import Tool
 
 from coordination.toolset import COORDINATION
-from core.operations import toolsets
 from mcp_bridge import tools as described
 from mcp_bridge.choices import enabling
 from mcp_bridge.reading import instructions
 from mcp_bridge.tools import tools
+from nexus.core.operations import toolsets
 from tests.conftest import examples
 from tests.mcp_bridge.conftest import Connect
 from tests.mcp_bridge.toy import toys

@@ -19,14 +19,14 @@ from mcp_types import Implementation, ToolListChangedNotification
 
 from coordination.services.agents import hash_secret
 from coordination.toolset import COORDINATION, arun
-from core.operations import toolsets
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import Nothing
-from core.operations.registry import TOOLSETS, Toolset
 from mcp_bridge import choices
 from mcp_bridge.config import names
 from mcp_bridge.server import build_server
+from nexus.core.operations import toolsets
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import Nothing
+from nexus.core.operations.registry import TOOLSETS, Toolset
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
 from tests.mcp_bridge.conftest import Connect
@@ -242,14 +242,15 @@ CHOOSES = """
 import sys
 from nexus_site import launch
 launch._populate()
-from core import cli
-from core.operations import toolsets
+from nexus.core import cli
+from nexus.core.operations import toolsets
 from mcp_bridge import reading, server, stdio, tools
 def tools_of(choice):
     return reading.instructions(choice) and {tool.name for tool in tools.tools(choice)}
 assert "inbox_pull" in tools_of(toolsets.default())
-assert not {"topics.operations", "topics.services", "topics.resources", "django.http"} & set(sys.modules)
-assert "core.contributions" not in sys.modules and not [name for name in sys.modules if "administration" in name]
+late = {f"nexus.topics.{name}" for name in ("operations", "services", "resources")}
+assert not {*late, "django.http"} & set(sys.modules)
+assert "nexus.core.contributions" not in sys.modules and not [name for name in sys.modules if "administration" in name]
 toolsets.TOOLSETS["coordination"].find("retention_prune")
 choice = toolsets.choose(["topics"])
 assert reading.prompts(choice) and "sync" in tools_of(choice)
@@ -262,8 +263,8 @@ def test_a_process_loads_the_toolsets_that_it_chose(tmp_path: Path) -> None:
 
 
 LATE = """
-from core.operations.parameters import Nothing
-from core.operations.registry import TOOLSETS
+from nexus.core.operations.parameters import Nothing
+from nexus.core.operations.registry import TOOLSETS
 
 def first(p, caller): "First."
 TOOLSETS["late"].operation(Nothing)(first)

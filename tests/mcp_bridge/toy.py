@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import Params
-from core.operations.registry import TOOLSETS, Toolset
-from core.operations.replies import Body, Data, Outcome, Reply
-from core.operations.resources import Prompt, Reference
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.registry import TOOLSETS, Toolset
+from nexus.core.operations.replies import Body, Data, Outcome, Reply
+from nexus.core.operations.resources import Prompt, Reference
 
 
 class Ring(Params):

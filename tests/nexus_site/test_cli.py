@@ -17,12 +17,12 @@ from django.test import Client
 from coordination.models import AgentKey, Event
 from coordination.services import keys
 from coordination.toolset import run
-from core.apps import nexus_apps
-from core.cli import ago, columns, login, one_line, table
-from core.operations.caller import Caller
-from core.operations.errors import Code, NexusError
-from core.operations.registry import TOOLSETS
 from docs import make_reference, reference_pages
+from nexus.core.apps import nexus_apps
+from nexus.core.cli import ago, columns, login, one_line, table
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.registry import TOOLSETS
 from tests.conftest import Call
 from tests.keys import agent_of_key
 

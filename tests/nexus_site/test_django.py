@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from core.operations import runner
-from core.rest import operations
+from nexus.core.operations import runner
+from nexus.core.rest import operations
 from nexus_site.asgi import DJANGO_THREADS, Hub
 
 
@@ -67,7 +67,7 @@ async def test_a_login_calls_operations_too(hub: tuple[Counted, httpx.AsyncClien
     from django.contrib.auth.models import User
 
     await _in_thread(lambda: User.objects.create_superuser("olga", password="pw-pw-pw-1"))
-    monkeypatch.setattr("core.access.settings.NEXUS_TRUSTS_LOCAL", False)
+    monkeypatch.setattr("nexus.core.access.settings.NEXUS_TRUSTS_LOCAL", False)
     _, client = hub
     assert (await client.post("/api/v1/operations/agent_list", json={})).status_code == 401
     await client.get("/admin/login/")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.turns import Turn, turns
+from nexus.core.turns import Turn, turns
 from nexus_site.serving import garbage
 
 

@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 
 import inbox.metrics
 from coordination.toolset import run
-from core.database.sqlite.queue import WriterQueue
-from core.operations.caller import Caller
-from core.operations.runner import observers
+from nexus.core.database.sqlite.queue import WriterQueue
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.runner import observers
 from nexus_site.serving import health, metrics
 from tests.store import failing
 

@@ -8,7 +8,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.access import recognise_session
+from nexus.core.access import recognise_session
 from nexus_site.serving.intake import Intake, sender
 
 ONE_A_ROUND = 0.0  # seconds: each round parses one piece

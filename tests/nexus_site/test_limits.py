@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.config import CoreSettings
+from nexus.core.config import CoreSettings
 from nexus_site.serving import bounds
 from nexus_site.serving.bounds import MAX_BODY_BYTES, Bounded
 from tests.acceptance.hub import START_SECONDS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core import overview
-from core.cli import Group
+from nexus.core import overview
+from nexus.core.cli import Group
 from tests.acceptance.processes import nexus
 
 

@@ -11,9 +11,9 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.access import allowed_hosts, is_loopback
-from core.config import parse
-from core.operations.errors import NexusError
+from nexus.core.access import allowed_hosts, is_loopback
+from nexus.core.config import parse
+from nexus.core.operations.errors import NexusError
 from nexus_site.serving.proxies import BehindProxies
 
 Seen = Callable[..., dict[str, Any]]

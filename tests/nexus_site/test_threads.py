@@ -16,18 +16,18 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.backends import ModelBackend
 
-from control.models import PoolWorktree
-from control.rpc.endpoint import ENDPOINT
-from control.services import pool
-from control.toolset import CONTROL
-from control.worktrees import trees
-from control.worktrees.git import GitFailed
-from core import waiting
-from core.clock import now
-from core.operations import outside, runner
-from core.operations.caller import LOCAL_OPERATOR, Caller
-from dashboard import site
-from dashboard.throttle import FREE, Throttle
+from nexus.control.models import PoolWorktree
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.services import pool
+from nexus.control.toolset import CONTROL
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.git import GitFailed
+from nexus.core import waiting
+from nexus.core.clock import now
+from nexus.core.operations import outside, runner
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
+from nexus.dashboard import site
+from nexus.web.throttle import FREE, Throttle
 from nexus_site.asgi import DJANGO_THREADS, Hub
 from nexus_site.serving.django import Django
 from tests.control.pool import create

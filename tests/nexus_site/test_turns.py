@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import core.turns
-from control.rpc.endpoint import ENDPOINT
-from core import access
-from core.access import ConnectionInfo, caller_name, recognise_session
-from core.turns import SHARE, turns
+import nexus.core.turns
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.core import access
+from nexus.core.access import ConnectionInfo, caller_name, recognise_session
+from nexus.core.turns import SHARE, turns
 from nexus_site.asgi import hub
 from nexus_site.serving import metrics
 from nexus_site.serving.turns import InTurn
@@ -26,7 +26,7 @@ KEY = "nxs_" + "0123456789ab" * 4
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call lasts long enough to lose its place, however slow the machine is."""
-    monkeypatch.setattr(core.turns, "LAPSE_SECONDS", START_SECONDS)
+    monkeypatch.setattr(nexus.core.turns, "LAPSE_SECONDS", START_SECONDS)
 
 
 class Gate:

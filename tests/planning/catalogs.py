@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from planning.catalog.bundled import DIRECTORY
+from nexus.planning.catalog.bundled import DIRECTORY
 
 
 def copied(place: Path) -> Path:

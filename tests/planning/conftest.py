@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from core.operations import runner
-from core.operations.caller import Caller
-from planning.toolset import PLANNING
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.planning.toolset import PLANNING
 
 
 class Project:

@@ -7,11 +7,11 @@ from datetime import timedelta
 import time_machine
 from django.test import Client
 
-from core.apps import needs
-from core.clock import now
-from core.contributions import Need
 from inbox.picture import Picture
-from planning.models import Task
+from nexus.core.apps import needs
+from nexus.core.clock import now
+from nexus.core.contributions import Need
+from nexus.planning.models import Task
 from tests.conftest import Call, does
 from tests.planning.conftest import Project
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from core.operations import toolsets
 from mcp_bridge.reading import instructions
 from mcp_bridge.tools import tools
+from nexus.core.operations import toolsets
 
 BUDGET = 7_000  # characters
 

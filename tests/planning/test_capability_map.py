@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.operations.errors import NexusError
-from planning.catalog import bundled
-from planning.catalog.bundled import DIRECTORY
-from planning.catalog.capability_map import CLIENTS, blocks, disallowed, effective, tools
-from planning.catalog.loader import load
+from nexus.core.operations.errors import NexusError
+from nexus.planning.catalog import bundled
+from nexus.planning.catalog.bundled import DIRECTORY
+from nexus.planning.catalog.capability_map import CLIENTS, blocks, disallowed, effective, tools
+from nexus.planning.catalog.loader import load
 from tests.planning.catalogs import changed, copied
 
 OWN = load(DIRECTORY).manifest

@@ -15,10 +15,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.operations.errors import NexusError
-from planning.catalog import bundled, layout, manifest
-from planning.catalog.bundled import DIRECTORY
-from planning.catalog.loader import hash_of, load
+from nexus.core.operations.errors import NexusError
+from nexus.planning.catalog import bundled, layout, manifest
+from nexus.planning.catalog.bundled import DIRECTORY
+from nexus.planning.catalog.loader import hash_of, load
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT
 from tests.planning.catalogs import changed, copied
@@ -86,7 +86,7 @@ def test_its_manifest_is_stale_once_a_prompt_changes(catalog: Path) -> None:
 
 def test_hooks_read_the_same_catalog_with_the_standard_library_alone() -> None:
     script = (
-        "import sys\nfrom planning.catalog import bundled, capability_map, tags\n"
+        "import sys\nfrom nexus.planning.catalog import bundled, capability_map, tags\n"
         "assert capability_map.blocks('tester', 'claude-code', 'Edit')\n"
         "assert [one.tag for one in tags.find_tags('[plan] x', bundled.tags())] == ['plan']\n"
         "assert '# Plan' in bundled.skill_body('nx-plan')\n"

@@ -11,8 +11,8 @@ import pytest
 from django.core.management import call_command
 
 from coordination.models import Event
-from core.apps import as_commands
-from planning.graph import drawn, mermaid
+from nexus.core.apps import as_commands
+from nexus.planning.graph import drawn, mermaid
 from tests.planning.conftest import Project
 
 HOSTILE = 'rm "x"];\n\x1b[31m<b> `#1` \u202e漢'
@@ -215,7 +215,7 @@ def test_it_says_that_the_files_cannot_be_written(shell: Shell, monkeypatch: pyt
 
     shell.nexus.task()
     before = (shell.nexus.state / "tasks.json").read_bytes()
-    monkeypatch.setattr("planning.directory.os.fstatvfs", refused)
+    monkeypatch.setattr("nexus.planning.directory.os.fstatvfs", refused)
     told = shell("tasks", "update", "1", "completed")
     assert (told.code, told.err.startswith("[nexus] STATE_UNAVAILABLE: ")) == (1, True)
     assert (shell.nexus.state / "tasks.json").read_bytes() == before

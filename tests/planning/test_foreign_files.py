@@ -19,10 +19,10 @@ from django.db import connection
 
 from coordination.models import Agent, Event
 from coordination.toolset import run
-from core.database import write
-from core.waiting import with_store
-from planning import directory, documents, mirror, schemas
-from planning.models import Cycle, Issue, Task
+from nexus.core.database import write
+from nexus.core.waiting import with_store
+from nexus.planning import directory, documents, mirror, schemas
+from nexus.planning.models import Cycle, Issue, Task
 from tests.conftest import LOCAL, at_once
 from tests.core.waiting import LONG
 from tests.planning.conftest import Project
@@ -280,8 +280,8 @@ def test_a_line_is_added_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
 def test_it_starts_without_fcntl_and_says_what_is_not_locked(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['fcntl'] = None\n"
-        "from planning.directory import Directory\n"
-        "from core.operations.errors import NexusError\n"
+        "from nexus.planning.directory import Directory\n"
+        "from nexus.core.operations.errors import NexusError\n"
         f"with Directory({str(tmp_path)!r}) as one, one.locked():\n"
         f"  with Directory({str(tmp_path)!r}) as two:\n"
         "    try:\n"

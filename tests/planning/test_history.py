@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.apps import apps
 
-from planning.history import KINDS
-from planning.models import MirroredFile
+from nexus.planning.history import KINDS
+from nexus.planning.models import MirroredFile
 from tests.acceptance.processes import Raw, nexus
 from tests.conftest import Furnish
 

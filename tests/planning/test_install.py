@@ -17,18 +17,18 @@ from filelock import FileLock, Timeout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import files as core_files
-from core.config import CoreSettings
-from core.operations.errors import NexusError
-from hooks import clients
-from hooks.management.commands import hook
+from nexus.core import files as core_files
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import NexusError
+from nexus.hooks import clients
+from nexus.hooks.management.commands import hook
+from nexus.planning.catalog.bundled import DIRECTORY
+from nexus.planning.catalog.capability_map import CLIENTS, disallowed
+from nexus.planning.catalog.loader import hash_of, load
+from nexus.planning.install import files
+from nexus.planning.install import render as rendering
+from nexus.planning.install.render import Surroundings, render
 from nexus_site.management.commands.planning import LOCK
-from planning.catalog.bundled import DIRECTORY
-from planning.catalog.capability_map import CLIENTS, disallowed
-from planning.catalog.loader import hash_of, load
-from planning.install import files
-from planning.install import render as rendering
-from planning.install.render import Surroundings, render
 from tests.acceptance.processes import nexus
 from tests.planning.catalogs import changed, copied
 

@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 
 from coordination.services import workspaces
-from core.clock import now
-from core.database import write
-from planning import documents, schemas
-from planning.models import Cycle, Task
-from planning.services import cycles, tasks
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.planning import documents, schemas
+from nexus.planning.models import Cycle, Task
+from nexus.planning.services import cycles, tasks
 from tests.planning.conftest import Project
 
 LONG = 20_000  # characters

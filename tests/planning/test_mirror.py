@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from core.database import write
-from core.operations.errors import Code, NexusError
-from planning import directory, mirror
-from planning.models import Cycle, Plan, Task
-from planning.services import tasks
+from nexus.core.database import write
+from nexus.core.operations.errors import Code, NexusError
+from nexus.planning import directory, mirror
+from nexus.planning.models import Cycle, Plan, Task
+from nexus.planning.services import tasks
 from tests.conftest import at_once
 from tests.planning.conftest import Project
 
@@ -313,8 +313,8 @@ def test_it_says_that_a_project_cannot_be_written(nexus: Project) -> None:
         path.chmod(path.stat().st_mode | 0o055)
     program = (
         "import os\n"
-        "from planning.directory import Directory\n"
-        "from core.operations.errors import NexusError\n"
+        "from nexus.planning.directory import Directory\n"
+        "from nexus.core.operations.errors import NexusError\n"
         "os.setuid(65534)\n"
         f"d = Directory({str(nexus.root)!r})\n"
         "try:\n with d.locked(): pass\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from planning.debts import owed
-from planning.models import Task, TaskStatus
-from planning.waking import calling
+from nexus.planning.debts import owed
+from nexus.planning.models import Task, TaskStatus
+from nexus.planning.waking import calling
 from tests.planning.conftest import Project
 
 

@@ -10,8 +10,8 @@ from django.db import connection
 from coordination.models import Event
 from coordination.services.workspaces import locate
 from coordination.shared_md import SECTIONS
-from planning import monitoring, schemas, selectors, work
-from planning.models import Issue, Task
+from nexus.planning import monitoring, schemas, selectors, work
+from nexus.planning.models import Issue, Task
 from tests.planning.conftest import Project
 
 

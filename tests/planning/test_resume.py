@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.operations import runner
-from core.operations.caller import Caller
 from mcp_bridge.tools import tools
-from planning import edits, reuse, state
-from planning.edits import Edit
-from planning.resume import decide
-from planning.toolset import PLANNING
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.planning import edits, reuse, state
+from nexus.planning.edits import Edit
+from nexus.planning.resume import decide
+from nexus.planning.toolset import PLANNING
 from tests.planning.conftest import Project
 
 NAMES = ["e1", "e2", "t1"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planning.directory import MAX_BYTES
+from nexus.planning.directory import MAX_BYTES
 from tests.planning.conftest import Project
 
 AT = "2026-01-01T00:00:00.000Z"

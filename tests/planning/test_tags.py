@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.catalog import bundled
-from planning.catalog.tags import Found, find_tags
+from nexus.planning.catalog import bundled
+from nexus.planning.catalog.tags import Found, find_tags
 
 TAGS = bundled.tags()
 MARKS = ["[plan]", "[plan:auto]", "[plan:x]", "[m:gc]", "[m]", "[d]", "[rule:a-b]", "[rule:", "[", "]", ":", "("]

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning import schemas
+from nexus.planning import schemas
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 ENTRIES = st.dictionaries(

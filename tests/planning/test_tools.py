@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from planning import schemas
+from nexus.planning import schemas
 from tests.planning.conftest import Project
 
 NOW = "2026-01-01T00:00:00.000Z"

@@ -14,12 +14,12 @@ import time_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.harness_events import NOTHING, Happening, HarnessEvent, Said
-from core.operations.errors import NexusError
-from planning import brief, schemas, state, tracker
-from planning.directory import Directory
-from planning.errors import PlanningCode
-from planning.harness_events import handle
+from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said
+from nexus.core.operations.errors import NexusError
+from nexus.planning import brief, schemas, state, tracker
+from nexus.planning.directory import Directory
+from nexus.planning.errors import PlanningCode
+from nexus.planning.harness_events import handle
 from tests.conftest import examples
 from tests.planning.conftest import Project
 
@@ -564,7 +564,7 @@ def test_it_logs_tools_and_notes_edits(lead: Session) -> None:
 
 
 def test_it_keeps_the_newer_half_of_a_log_that_grew_too_long(lead: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planning.tracker.LONGEST_LOG", 1000)
+    monkeypatch.setattr("nexus.planning.tracker.LONGEST_LOG", 1000)
     for number in range(40):
         lead.say(AFTER, tool=f"T{number}")
     tools = [entry["tool"] for entry in lead.log()]

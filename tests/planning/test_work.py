@@ -16,7 +16,7 @@ from time_machine import Traveller
 
 from coordination.toolset import arun
 from handoffs import selectors
-from planning import mirror
+from nexus.planning import mirror
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG
 from tests.planning.conftest import Project

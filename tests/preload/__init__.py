@@ -43,7 +43,7 @@ def forget() -> None:
     from django.db.utils import ConnectionHandler
     from django.utils.functional import empty
 
-    from core.logs import redact_logs
+    from nexus.core.logs import redact_logs
     from nexus_site import launch
 
     for name in ("nexus_site.settings", "nexus_site.settings_agent"):

@@ -5,6 +5,7 @@ from tests.preload import nexus
 nexus(
     "runmcp",
     """
-    core.database.sqlite.backend.base maintenance.retention maintenance.store_file mcp_bridge.server mcp_bridge.stdio
+    nexus.core.database.sqlite.backend.base nexus.maintenance.retention nexus.maintenance.store_file
+    mcp_bridge.server mcp_bridge.stdio
     """,
 )

@@ -5,10 +5,13 @@ from tests.preload import nexus
 nexus(
     "serve",
     """
-    control.rpc.endpoint control.websocket control.worker.alone control.worker.supervision coordination.log.websocket
-    core.attention core.database.sqlite.backend.base dashboard.login dashboard.middleware dashboard.pages.home
-    django.contrib.messages.storage.fallback hooks.worker maintenance.reaper maintenance.store_file mcp_bridge.http
+    nexus.control.rpc.endpoint nexus.control.websocket nexus.control.worker.alone
+    nexus.control.worker.supervision coordination.log.websocket
+    nexus.core.attention nexus.core.database.sqlite.backend.base
+    nexus.web.login nexus.web.middleware nexus.dashboard.pages.home
+    django.contrib.messages.storage.fallback nexus.hooks.worker nexus.maintenance.reaper
+    nexus.maintenance.store_file mcp_bridge.http
     nexus_site.serving.metrics nexus_site.serving.proxies nexus_site.serving.static_files nexus_site.serving.turns
-    nexus_site.urls topics.embedding.worker
+    nexus_site.urls nexus.topics.embedding.worker
     """,
 )

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from core.operations import runner
-from core.operations.caller import Caller
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.topics.toolset import TOPICS
 from tests.hooks.harness import Harness
-from topics.toolset import TOPICS
 
 _connections = count()
 

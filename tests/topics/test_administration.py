@@ -21,13 +21,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
-from maintenance import retention
-from maintenance.findings import FileExamination
+from nexus.maintenance import retention
+from nexus.maintenance.findings import FileExamination
+from nexus.topics import history, metrics
+from nexus.topics.models import Peer, Topic, TopicMessage
+from nexus.topics.toolset import TOPICS
 from tests.conftest import at_once
 from tests.topics.conftest import Client
-from topics import history, metrics
-from topics.models import Peer, Topic, TopicMessage
-from topics.toolset import TOPICS
 
 
 @pytest.fixture

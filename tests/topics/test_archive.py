@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
-from core.operations.errors import NexusError
+from nexus.core.operations.errors import NexusError
+from nexus.topics import administration, agent_bus, archive, connections
+from nexus.topics.errors import TopicCode
+from nexus.topics.models import Peer, Topic, TopicMessage
 from tests.conftest import examples
 from tests.topics.conftest import Client, texts
-from topics import administration, agent_bus, archive, connections
-from topics.errors import TopicCode
-from topics.models import Peer, Topic, TopicMessage
 
 FORMS = [archive.to_json, archive.to_markdown]
 WRITTEN = [".", "<!-- nexus-message {} -->\n\n", "-->", "\r\n", "\x0b", "\u2028", "# a", "\ue000", "<!-- nexus-topic"]

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
-from core.operations import runner
+from nexus.core.operations import runner
+from nexus.topics.models import Peer, Topic, TopicMessage
+from nexus.topics.toolset import TOPICS
 from tests.conftest import examples
 from tests.topics.conftest import Client
-from topics.models import Peer, Topic, TopicMessage
-from topics.toolset import TOPICS
 
 DEEP: dict[str, Any] = {}
 for _ in range(70):

@@ -12,16 +12,16 @@ from hypothesis import given
 
 from coordination.models import Event
 from coordination.toolset import run
-from hooks import signal_files
-from hooks.glance import glance
-from hooks.news import concerned
+from nexus.hooks import signal_files
+from nexus.hooks.glance import glance
+from nexus.hooks.news import concerned
+from nexus.topics import glances as sql  # registers it, as the start of a hook does
+from nexus.topics import naming, news
+from nexus.topics.models import TopicMessage
 from tests.acceptance.processes import Raw, nexus
 from tests.conftest import LOCAL
 from tests.hooks.harness import Harness
 from tests.topics.conftest import Client
-from topics import glances as sql  # registers it, as the start of a hook does
-from topics import naming, news
-from topics.models import TopicMessage
 
 HOME = settings.NEXUS.home
 

@@ -18,12 +18,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from core.operations import runner
+from nexus.core.operations import runner
+from nexus.topics import connections
+from nexus.topics.models import Peer, TopicMessage
+from nexus.topics.toolset import TOPICS
 from tests.conftest import examples
 from tests.topics.conftest import Client
-from topics import connections
-from topics.models import Peer, TopicMessage
-from topics.toolset import TOPICS
 
 NAMES = ("ann", "bob", "cleo")
 names = st.sampled_from(NAMES)

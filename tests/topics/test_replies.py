@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from core.operations import runner
-from core.operations.errors import Code, NexusError
-from core.operations.replies import Outcome
 from mcp_bridge.tools import wire
+from nexus.core.operations import runner
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.replies import Outcome
+from nexus.topics.replies import REPLY
+from nexus.topics.toolset import TOPICS
 from tests.topics.conftest import Client
-from topics.replies import REPLY
-from topics.toolset import TOPICS
 
 
 def text(client: Client, tool: str, **arguments: Any) -> str:

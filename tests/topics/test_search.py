@@ -12,10 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nexus.topics import search
+from nexus.topics.models import Topic, TopicMessage
 from tests.conftest import examples
 from tests.topics.conftest import Client
-from topics import search
-from topics.models import Topic, TopicMessage
 
 
 def found(client: Client, query: str, **more: Any) -> list[str]:
@@ -115,7 +115,7 @@ def test_it_finds_the_same_in_a_small_topic_as_in_a_large_one(ann: Client, topic
         ann.say(other, "the cache of foo-bar", "été café")
     in_small = search.find(query, topic_id=topic, mode="fts", limit=10)
     for few, short in ((4, 1_000), (5, 10)):
-        with mock.patch("topics.search.fts5.FEW", few), mock.patch("topics.search.fts5.SHORT", short):
+        with mock.patch("nexus.topics.search.fts5.FEW", few), mock.patch("nexus.topics.search.fts5.SHORT", short):
             assert search.find(query, topic_id=topic, mode="fts", limit=10) == in_small
 
 

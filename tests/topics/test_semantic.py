@@ -29,22 +29,22 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.clock import now
-from core.config import parse
-from core.operations import runner
-from core.operations.errors import NexusError
-from core.work import work_forever, work_once
-from maintenance.findings import FileExamination
+from nexus.core.clock import now
+from nexus.core.config import parse
+from nexus.core.operations import runner
+from nexus.core.operations.errors import NexusError
+from nexus.core.work import work_forever, work_once
+from nexus.maintenance.findings import FileExamination
+from nexus.topics import archive, history, metrics, search
+from nexus.topics.embedding import encoder, index, remote, source, vectors, worker
+from nexus.topics.embedding.unavailable import Unavailable
+from nexus.topics.embedding.worker import EMBEDDING
+from nexus.topics.models import Embedding, Topic, TopicMessage
+from nexus.topics.toolset import TOPICS
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
 from tests.topics.conftest import Client
-from topics import archive, history, metrics, search
-from topics.embedding import encoder, index, remote, source, vectors, worker
-from topics.embedding.unavailable import Unavailable
-from topics.embedding.worker import EMBEDDING
-from topics.models import Embedding, Topic, TopicMessage
-from topics.toolset import TOPICS
 
 Configure = Callable[..., None]
 
@@ -360,7 +360,7 @@ def test_without_the_extra_it_says_how_to_get_it(
 ) -> None:
     for missing in ("numpy", "safetensors.numpy", "tokenizers"):
         monkeypatch.setitem(sys.modules, missing, None)
-    for module in ("topics.embedding.encoder", "topics.embedding.vectors"):
+    for module in ("nexus.topics.embedding.encoder", "nexus.topics.embedding.vectors"):
         monkeypatch.delitem(sys.modules, module)
     ann.say(topic, "the car is broken")
     assert "nexus-hub[semantic]" in ann.refused("messages_search", query="car", mode="semantic")["message"]

@@ -12,9 +12,9 @@ import pytest
 import time_machine
 
 from coordination.models import Event
+from nexus.topics.models import Peer, Topic, TopicMessage
 from tests.conftest import at_once
 from tests.topics.conftest import Client, texts
-from topics.models import Peer, Topic, TopicMessage
 
 
 def test_it_sends_and_receives_in_one_call(ann: Client, bob: Client, topic: str) -> None:
@@ -245,8 +245,8 @@ def test_one_of_two_who_take_a_name_at_once_gets_it() -> None:
     clients = [Client() for _ in range(6)]
 
     def join(client: Client) -> str:
-        from core.operations import runner
-        from topics.toolset import TOPICS
+        from nexus.core.operations import runner
+        from nexus.topics.toolset import TOPICS
 
         body = runner.run(TOPICS, client.caller, "topic_join", {"topic_id": topic, "agent_name": "ann"})
         return body["error"]["code"] if "error" in body else "ok"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from core.operations.toolsets import choose
 from mcp_bridge import reading
 from mcp_bridge.tools import tools
-from topics.toolset import TOPICS
+from nexus.core.operations.toolsets import choose
+from nexus.topics.toolset import TOPICS
 
 SURFACE = {
     "ping": "",

@@ -9,9 +9,9 @@ import pytest
 import time_machine
 
 from coordination.models import Event
-from core.version import package_version
+from nexus.core.version import package_version
+from nexus.topics.models import Peer, Topic
 from tests.topics.conftest import Client
-from topics.models import Peer, Topic
 
 
 def test_it_tells_its_versions(ann: Client) -> None:

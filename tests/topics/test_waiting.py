@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from coordination.log.selectors import interest_in
-from core import waiting
-from core.operations import runner
+from nexus.core import waiting
+from nexus.core.operations import runner
+from nexus.topics import services
+from nexus.topics.models import Peer, TopicMessage
+from nexus.topics.toolset import TOPICS
 from tests.core.waiting import LONG, parked
 from tests.store import failing
 from tests.topics.conftest import Client, texts
-from topics import services
-from topics.models import Peer, TopicMessage
-from topics.toolset import TOPICS
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -204,7 +204,7 @@ async def test_a_wait_that_meets_a_busy_store_at_its_end_is_answered_all_the_sam
 ) -> None:
     """An error would have the client send its outbox a second time."""
     ann, bob, topic = room
-    monkeypatch.setattr("core.operations.runner.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", lambda seconds: None)
     waits = poll(bob, topic, outbox=[{"content_markdown": "once"}])
     await parked()
     really, failures = services.sync, iter(range(runner.ATTEMPTS + 1))
@@ -244,7 +244,7 @@ async def test_a_message_asks_no_wait_of_another_topic(
     def noted(stream: str, name: str, value: str, admits: Any) -> waiting.Interest:
         return interest_in(stream, name, value, lambda event: asked.append(value) or admits(event))  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr("topics.operations.reading.interest_in", noted)
+    monkeypatch.setattr("nexus.topics.operations.reading.interest_in", noted)
     here, there = poll(bob, topic), poll(bob, other)
     await parked(2)
     await in_thread(ann.say, topic, "hello")

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, NOTHING, ago, positive, size
-from core.verbs import Verb, VerbsCommand, named
+from nexus.core.cli import EXIT_CODES, NOTHING, ago, positive, size
+from nexus.core.verbs import Verb, VerbsCommand, named
 
 
 class Command(VerbsCommand):

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, OperatorCommand, positive
+from nexus.core.cli import EXIT_CODES, OperatorCommand, positive
 
 COLUMNS = ("count", "median", "p90", "p99", "max")
 

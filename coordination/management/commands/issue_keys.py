@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 from django.db import DatabaseError
 
 from coordination import selectors
-from core.cli import EXIT_CODES, Group, OperatorCommand
-from core.database import write
-from core.operations.replies import Data
-from core.operations.runner import documented
+from nexus.core.cli import EXIT_CODES, Group, OperatorCommand
+from nexus.core.database import write
+from nexus.core.operations.replies import Data
+from nexus.core.operations.runner import documented
 
 
 class Command(OperatorCommand):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.cli import EXIT_CODES, NOTHING, Group, ago
-from core.verbs import Verb, VerbsCommand, named
+from nexus.core.cli import EXIT_CODES, NOTHING, Group, ago
+from nexus.core.verbs import Verb, VerbsCommand, named
 
 OPERATOR = named("operator", "The operator's login.")
 

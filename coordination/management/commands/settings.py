@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, spelled
-from core.operations.replies import Data
-from core.verbs import Verb, VerbsCommand, named
+from nexus.core.cli import EXIT_CODES, spelled
+from nexus.core.operations.replies import Data
+from nexus.core.verbs import Verb, VerbsCommand, named
 
 
 class Command(VerbsCommand):

@@ -22,10 +22,10 @@ from coordination.log.tail import CursorFile, Watch, as_json, as_text, follow
 from coordination.lookups import agent_exists
 from coordination.models import Event
 from coordination.services import workspaces
-from core.cli import NexusCommand, add_project_root, one_line
-from core.database import store
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import whole_number
+from nexus.core.cli import NexusCommand, add_project_root, one_line
+from nexus.core.database import store
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import whole_number
 
 STDOUT = 1
 

@@ -11,9 +11,9 @@ from django.core.management.base import CommandParser
 from coordination.models import Workspace
 from coordination.rows import workspace_row
 from coordination.services import workspaces
-from core.cli import EXIT_CODES, NOTHING, add_page, ago
-from core.operations.errors import not_found
-from core.verbs import Verb, VerbsCommand
+from nexus.core.cli import EXIT_CODES, NOTHING, add_page, ago
+from nexus.core.operations.errors import not_found
+from nexus.core.verbs import Verb, VerbsCommand
 
 SHORTEST = 6  # digits of a workspace_id that may stand for the whole
 

@@ -10,11 +10,11 @@ from django.core.management.base import CommandParser
 
 from coordination.routing import in_words
 from coordination.target_options import add_target, target_of
-from core.cli import EXIT_CODES, NOTHING, add_project_root, ago, positive, text_of
-from core.operations.caller import OPERATOR_AGENT
-from core.operations.replies import Data
-from core.verbs import Verb, VerbsCommand, named, several
 from handoffs.models import HandoffStatus
+from nexus.core.cli import EXIT_CODES, NOTHING, add_project_root, ago, positive, text_of
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.replies import Data
+from nexus.core.verbs import Verb, VerbsCommand, named, several
 
 HANDOFF = named("handoff", "The handoff_id.")
 HANDOFFS = several("handoff", "A handoff_id, of `nexus handoffs`.")

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, NOTHING, ago, positive
-from core.verbs import Verb, VerbsCommand, several
+from nexus.core.cli import EXIT_CODES, NOTHING, ago, positive
+from nexus.core.verbs import Verb, VerbsCommand, several
 
 LETTERS = several("letter", "A delivery_id, of `nexus dead-letters`.")
 

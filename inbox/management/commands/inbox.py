@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago, one_line
-from core.operations.caller import OPERATOR_AGENT
-from core.operations.replies import Data
+from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, ago, one_line
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.replies import Data
 
 
 class Command(OperatorCommand):

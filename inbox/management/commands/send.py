@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.target_options import add_target, target_of
-from core.cli import EXIT_CODES, NOTHING, OperatorCommand, add_project_root, text_of
-from core.operations.caller import OPERATOR_AGENT
+from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, add_project_root, text_of
+from nexus.core.operations.caller import OPERATOR_AGENT
 
 
 class Command(OperatorCommand):

@@ -14,15 +14,15 @@ from typing import Any
 
 from django.conf import settings
 
-from core.apps import nexus_apps
-from core.cli import Group, NexusCommand
-from core.database import store
-from core.operations.caller import Caller, of_process
-from core.operations.toolsets import Choice
 from mcp_bridge import choices, lean_sdk
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
+from nexus.core.apps import nexus_apps
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.database import store
+from nexus.core.operations.caller import Caller, of_process
+from nexus.core.operations.toolsets import Choice
 
 
 class Command(NexusCommand):

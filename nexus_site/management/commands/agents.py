@@ -11,12 +11,12 @@ from django.core.management.base import CommandParser
 from coordination import presence, routing
 from coordination.models import Agent, AgentKey
 from coordination.services import workspaces
-from core.cli import EXIT_CODES, NOTHING, add_page, ago
-from core.clock import iso, now
-from core.operations.errors import invalid
-from core.operations.replies import Data
-from core.verbs import Verb, VerbsCommand, named
 from inbox.monitoring import Inbox, inboxes
+from nexus.core.cli import EXIT_CODES, NOTHING, add_page, ago
+from nexus.core.clock import iso, now
+from nexus.core.operations.errors import invalid
+from nexus.core.operations.replies import Data
+from nexus.core.verbs import Verb, VerbsCommand, named
 
 AGENT = named("agent", "The agent's id.")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import Group, NexusCommand, positive
-from core.config import CoreSettings
-from core.instance import running
-from core.operations.errors import Code, NexusError
+from nexus.core.cli import Group, NexusCommand, positive
+from nexus.core.config import CoreSettings
+from nexus.core.instance import running
+from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
 from nexus_site.demo import pool, summary, team
 from nexus_site.demo.agent import Agent, joined

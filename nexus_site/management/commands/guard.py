@@ -11,16 +11,16 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from core.cli import EXIT_CODES, Group
-from core.config import CoreSettings, without_password
-from core.database import store
-from core.operations.errors import invalid
-from core.processes import in_foreground
-from core.verbs import Verb, VerbsCommand
-from files.config import GuardSettings
-from files.guard import check, hooks
-from files.operations.common import MOST_IDS, MOST_PATHS
-from hooks.setup import settings_flags, tell_of_password
+from nexus.core.cli import EXIT_CODES, Group
+from nexus.core.config import CoreSettings, without_password
+from nexus.core.database import store
+from nexus.core.operations.errors import invalid
+from nexus.core.processes import in_foreground
+from nexus.core.verbs import Verb, VerbsCommand
+from nexus.hooks.setup import settings_flags, tell_of_password
+from nexus.reservations.config import GuardSettings
+from nexus.reservations.guard import check, hooks
+from nexus.reservations.operations.common import MOST_IDS, MOST_PATHS
 
 
 class Command(VerbsCommand):

@@ -14,22 +14,22 @@ from typing import Any
 from django.core.management.base import CommandParser
 from filelock import FileLock
 
-from core.cli import EXIT_CODES, Group, add_project_root
-from core.config import CoreSettings, flag
-from core.logs import redact
-from core.operations.errors import Code, NexusError, invalid
-from core.operations.registry import TOOLSETS
-from core.verbs import Verb, VerbsCommand
-from hooks import clients, configuration
-from hooks.harness import PLANNING
-from hooks.setup import EDITS, GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
-from hooks.signal_files import private_directory
-from planning.catalog.bundled import DIRECTORY
-from planning.catalog.capability_map import disallowed
-from planning.catalog.loader import Catalog, load
-from planning.install import files
-from planning.install.files import Change, Plan
-from planning.install.render import CLIENTS, Surroundings, render
+from nexus.core.cli import EXIT_CODES, Group, add_project_root
+from nexus.core.config import CoreSettings, flag
+from nexus.core.logs import redact
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.verbs import Verb, VerbsCommand
+from nexus.hooks import clients, configuration
+from nexus.hooks.harness import PLANNING
+from nexus.hooks.setup import EDITS, GATE, add_setup_options, program, project, settings_flags, tell_of_password, write
+from nexus.hooks.signal_files import private_directory
+from nexus.planning.catalog.bundled import DIRECTORY
+from nexus.planning.catalog.capability_map import disallowed
+from nexus.planning.catalog.loader import Catalog, load
+from nexus.planning.install import files
+from nexus.planning.install.files import Change, Plan
+from nexus.planning.install.render import CLIENTS, Surroundings, render
 
 LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = (

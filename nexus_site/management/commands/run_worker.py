@@ -10,10 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from core import waiting
-from core.cli import Group, NexusCommand
-from core.database import store
-from core.operations.errors import Code, NexusError
+from nexus.core import waiting
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.database import store
+from nexus.core.operations.errors import Code, NexusError
 
 
 class Command(NexusCommand):

@@ -16,16 +16,16 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from coordination.services import operators, workspaces
-from core import waiting
-from core.access import allowed_hosts, is_loopback, runs_others_programs
-from core.apps import nexus_apps
-from core.cli import Group, NexusCommand
-from core.config import CoreSettings
-from core.contributions import Address
-from core.database import store
-from core.instance import local_url, only_server
-from core.operations.errors import Code, NexusError
-from core.operations.parameters import whole_number
+from nexus.core import waiting
+from nexus.core.access import allowed_hosts, is_loopback, runs_others_programs
+from nexus.core.apps import nexus_apps
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.config import CoreSettings
+from nexus.core.contributions import Address
+from nexus.core.database import store
+from nexus.core.instance import local_url, only_server
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import whole_number
 from nexus_site.serving.ports import listener_of
 
 LOOPBACK = "127.0.0.1"

@@ -11,16 +11,16 @@ from typing import Any
 from coordination import presence
 from coordination.log.selectors import newest_event_id
 from coordination.models import Workspace
-from core.apps import needs
-from core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, size
-from core.clock import iso, now
-from core.config import CoreSettings
-from core.contributions import Found, NeedKind
-from core.database import store
-from core.instance import running
 from handoffs.models import LIVE, Handoff
 from inbox.monitoring import Inbox
 from inbox.picture import Picture
+from nexus.core.apps import needs
+from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, size
+from nexus.core.clock import iso, now
+from nexus.core.config import CoreSettings
+from nexus.core.contributions import Found, NeedKind
+from nexus.core.database import store
+from nexus.core.instance import running
 
 ATTENTION = 4  # exit code: something needs a person
 WIDEST = 160  # characters of the one thing that a line tells of

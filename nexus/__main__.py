@@ -1,0 +1,5 @@
+"""`python -m nexus` is the `nexus` command."""
+
+from nexus_site.launch import main
+
+main()

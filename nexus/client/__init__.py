@@ -1,0 +1,87 @@
+"""The public Python API of a hub's pool: find a server, its token, and call it. Knows nothing of Django."""
+
+from nexus.client.client import NexusClient
+from nexus.client.detection import DetectionResult, detect_server, wait_for_server
+from nexus.client.discovery import (
+    AuthStatus,
+    DiscoveredServer,
+    discover_servers,
+    discover_token_ports,
+    parse_port_spec,
+    probe_server,
+)
+from nexus.client.errors import CallFailed, ClientError, NoAnswer, NotAuthorized, NotReached
+from nexus.client.http import BIND_HOST
+from nexus.client.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    SERVER_ERROR,
+    InvalidParamsError,
+    InvalidRequestError,
+    ParseError,
+    Request,
+    Response,
+    make_error_response,
+    make_success_response,
+    parse_request,
+    parse_response,
+    serialize_request,
+    serialize_response,
+)
+from nexus.client.stream import Told
+from nexus.client.tokens import (
+    API_KEY_PREFIX,
+    DEFAULT_PORT,
+    ServerTokenManager,
+    UnsafeToken,
+    discover_rpc_token,
+    generate_api_key,
+    validate_api_key,
+)
+
+__all__ = [
+    "API_KEY_PREFIX",
+    "BIND_HOST",
+    "DEFAULT_PORT",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "SERVER_ERROR",
+    "AuthStatus",
+    "CallFailed",
+    "ClientError",
+    "DetectionResult",
+    "DiscoveredServer",
+    "InvalidParamsError",
+    "InvalidRequestError",
+    "NexusClient",
+    "NoAnswer",
+    "NotAuthorized",
+    "NotReached",
+    "ParseError",
+    "Request",
+    "Response",
+    "ServerTokenManager",
+    "Told",
+    "UnsafeToken",
+    "detect_server",
+    "discover_rpc_token",
+    "discover_servers",
+    "discover_token_ports",
+    "generate_api_key",
+    "make_error_response",
+    "make_success_response",
+    "parse_port_spec",
+    "parse_request",
+    "parse_response",
+    "probe_server",
+    "serialize_request",
+    "serialize_response",
+    "validate_api_key",
+    "wait_for_server",
+]

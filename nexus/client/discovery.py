@@ -1,0 +1,139 @@
+"""Which servers run on this machine, and which of them take our token."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nexus.client.detection import DetectionResult, Sight, look
+from nexus.client.http import BIND_HOST, url_of
+from nexus.client.tokens import DEFAULT_PORT, UnsafeToken, home_directory, read_token, token_name
+
+PROBE_SECONDS = 0.5
+MOST_AT_ONCE = 50
+LAST_PORT = 65_535
+TOKEN_FILE = re.compile(r"rpc-([1-9][0-9]{0,4})\.token")
+PART = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+
+
+class AuthStatus(Enum):
+    """What a server says to our token."""
+
+    OK = "ok"  # it takes it
+    REQUIRED = "required"  # it wants one, and there is none
+    INVALID_TOKEN = "invalid_token"  # it is another run's  # noqa: S105
+    DISABLED = "disabled"  # it wants none
+
+
+@dataclass(frozen=True)
+class DiscoveredServer:
+    """What is on a port; `auth` and `agents` (rows of list_agents) are a server's, as far as it answered."""
+
+    host: str
+    port: int
+    base_url: str
+    detection: DetectionResult
+    auth: AuthStatus | None
+    agents: list[dict[str, Any]] | None
+    token_path: Path | None
+    token_present: bool
+    error: str | None
+
+
+def parse_port_spec(spec: str) -> list[int]:
+    """Ports as `8765,9000-9005` lists them, each once. Raises ValueError for what is no such list."""
+    ports: dict[int, None] = {}
+    for part in spec.split(","):
+        found = PART.fullmatch(part.strip())
+        if found is None:
+            raise ValueError(f"{part.strip()[:40]!r} is no port and no range of them, such as 8765 or 9000-9005.")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not 1 <= first <= last <= LAST_PORT:
+            raise ValueError(f"{part.strip()!r}: ports go from 1 to {LAST_PORT}, the lower one first.")
+        ports.update(dict.fromkeys(range(first, last + 1)))
+    return list(ports)
+
+
+def discover_token_ports(nexus_dir: Path | None = None) -> dict[int, Path]:
+    """The token files of a home, by their port; they may be of servers that were killed."""
+    home = home_directory(nexus_dir)
+    ports: dict[int, Path] = {}
+    for path in sorted(home.glob("rpc*.token")):
+        if path.name == token_name(DEFAULT_PORT):
+            ports.setdefault(DEFAULT_PORT, path)
+        elif (found := TOKEN_FILE.fullmatch(path.name)) and int(found[1]) <= LAST_PORT:
+            ports[int(found[1])] = path
+    return dict(sorted(ports.items()))
+
+
+async def probe_server(
+    port: int,
+    host: str = BIND_HOST,
+    timeout: float = PROBE_SECONDS,
+    token_path: Path | None = None,
+    nexus_dir: Path | None = None,
+) -> DiscoveredServer:
+    """What is on a port, and whether it takes the token of that file, or else of the port's file in the home.
+
+    The token is shown to nobody that does not ask for one as a server does.
+    """
+    path = token_path or discover_token_ports(nexus_dir).get(port)
+    sight, token, error = await look(port, host, timeout), None, None
+    if sight.status == 401 and path is not None:
+        try:
+            token = await asyncio.to_thread(read_token, path)
+        except UnsafeToken as unsafe:
+            error = str(unsafe)
+        if token is not None:
+            sight = await look(port, host, timeout, token)
+    return DiscoveredServer(
+        host=host,
+        port=port,
+        base_url=url_of(host, port),
+        detection=sight.result,
+        auth=_auth(sight, token),
+        agents=_agents(sight),
+        token_path=path,
+        token_present=token is not None,
+        error=error or sight.error,
+    )
+
+
+async def discover_servers(
+    ports: Iterable[int],
+    host: str = BIND_HOST,
+    timeout: float = PROBE_SECONDS,
+    max_concurrency: int = MOST_AT_ONCE,
+    nexus_dir: Path | None = None,
+) -> list[DiscoveredServer]:
+    """Probe ports, so many at once, with the tokens of a home; what is on each that is not free, in their order."""
+    places = asyncio.Semaphore(max_concurrency)
+
+    async def probe(port: int) -> DiscoveredServer:
+        async with places:
+            return await probe_server(port, host, timeout, nexus_dir=nexus_dir)
+
+    found = await asyncio.gather(*(probe(port) for port in dict.fromkeys(ports)))
+    return [server for server in found if server.detection is not DetectionResult.NO_SERVER]
+
+
+def _auth(sight: Sight, token: str | None) -> AuthStatus | None:
+    match sight.status:
+        case 401:
+            return AuthStatus.REQUIRED
+        case 403:
+            return AuthStatus.INVALID_TOKEN
+        case 200:
+            return AuthStatus.DISABLED if token is None else AuthStatus.OK
+    return None
+
+
+def _agents(sight: Sight) -> list[dict[str, Any]] | None:
+    result = sight.response.result if sight.response else None
+    agents = result.get("agents") if isinstance(result, dict) else None
+    return agents if isinstance(agents, list) else None

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nexus.core.apps import NexusAppConfig
+from nexus.core.operations import runner
+from nexus.core.operations.errors import Code, NexusError
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import (
+        Action,
+        Address,
+        Bell,
+        DoctorCheck,
+        Endpoint,
+        Figure,
+        ImpossibleState,
+        NeedKind,
+        RetentionLane,
+        Sentence,
+        Thing,
+    )
+    from nexus.core.operations.caller import Caller
+    from nexus.core.operations.registry import Operation
+
+
+def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> None:
+    from nexus.control.config import ControlSettings
+
+    if ControlSettings.current().control:  # else there is no pool, and nothing of it is loaded
+        from nexus.control import ceilings
+
+        ceilings.check(caller, operation, params)
+
+
+class ControlConfig(NexusAppConfig):
+    name = "nexus.control"
+
+    def ready(self) -> None:
+        from coordination import overlong
+        from nexus.control.models import Question
+        from nexus.core.clock import now
+
+        import_module("nexus.control.toolset")  # which names what declares its operations
+        runner.checks.append(_check_ceiling)
+        overlong.register(
+            "questions",
+            lambda: Question.objects.waiting(now()),
+            "asked_at",
+            lambda: overlong.AHEAD_SECONDS,
+            ends="expires_at",
+        )
+
+    def check_settings(self) -> None:
+        from nexus.control.config import ControlSettings
+
+        if ControlSettings.current().rpc_port and not ControlSettings.current().control:
+            raise NexusError(Code.CONFIG_ERROR, "--rpc-port is the pool's: give --control with it.")
+
+    def streams(self) -> Mapping[str, str]:
+        from nexus.control.models import STREAM
+
+        return {STREAM: "the pool: its agents, their turns, and what agents ask people"}
+
+    def event_types(self) -> Sequence[str]:
+        return [
+            *(f"pool.{what}" for what in "created ended shutdown_asked end_asked compacted held resumed".split()),
+            *(f"worktree.{what}" for what in "made merged conflicted kept discarded".split()),
+            *(f"turn.{what}" for what in "queued started said cancel_asked".split()),
+            *(f"turn.{what}" for what in "done cancelled failed interrupted".split()),
+            *(f"question.{what}" for what in "asked answered expired withdrawn allowed_again always_ended".split()),
+        ]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from nexus.control.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from nexus.control.sentences import THINGS
+
+        return THINGS
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from nexus.control.retention import LANES
+
+        return LANES
+
+    def needs(self) -> Sequence[NeedKind]:
+        from nexus.control import attention
+        from nexus.control.waking import attention as waking
+        from nexus.control.worktrees import attention as worktrees
+
+        return (*attention.KINDS, *waking.KINDS, *worktrees.KINDS)
+
+    def bells(self) -> Sequence[Bell]:
+        from nexus.control.attention import BELL
+
+        return (BELL,)
+
+    def actions(self) -> Sequence[Action]:
+        from nexus.control import attention
+        from nexus.control.waking import attention as waking
+
+        return (*attention.ACTIONS, *waking.ACTIONS)
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "pool_list_questions": "nexus questions",
+            "pool_get_question": "nexus questions show",
+            "pool_allow": "nexus questions allow",
+            "pool_allow_always": "nexus questions allow --always",
+            "pool_refuse": "nexus questions refuse",
+            "pool_answer": "nexus questions answer",
+            "pool_ask_again": "nexus questions ask-again",
+        }
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        from nexus.control import history, leftovers
+        from nexus.control.runners import checks as runners
+        from nexus.control.worktrees import checks as worktrees
+
+        return (*history.CHECKS, *runners.CHECKS, *worktrees.CHECKS, *leftovers.CHECKS)
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from nexus.control.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def metrics(self) -> Iterable[Any]:
+        from nexus.control.config import ControlSettings
+
+        if not ControlSettings.current().control:
+            return ()
+        from nexus.control.metrics import collect
+
+        return collect()
+
+    def figures(self) -> Sequence[Figure]:
+        from nexus.control.config import ControlSettings
+
+        if not ControlSettings.current().control:
+            return ()
+        from nexus.control.figures import FIGURES
+
+        return FIGURES
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {
+            "pool_agents": "created_at",
+            "pool_turns": "queued_at",
+            "pool_entries": "created_at",
+            "pool_questions": "asked_at",
+            "pool_worktrees": "created_at",
+        }
+
+    def operators_token(self) -> str | None:
+        from nexus.control.rpc.endpoint import ENDPOINT
+
+        return ENDPOINT.token
+
+    def runs_others_programs(self) -> bool:
+        from nexus.control.config import ControlSettings
+
+        if not ControlSettings.current().control:
+            return False
+        from nexus.control.trust import programs_may_run
+
+        return programs_may_run()
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        from nexus.client.jsonrpc import serialize_response
+        from nexus.control.rpc.endpoint import ENDPOINT
+        from nexus.control.rpc.methods import error_response
+        from nexus.core.contributions import Endpoint
+
+        return (Endpoint(ENDPOINT.serves, ENDPOINT, lambda error: serialize_response(error_response(None, error))),)
+
+    def addresses(self) -> Sequence[Address]:
+        from nexus.control.config import ControlSettings
+        from nexus.control.rpc.endpoint import ENDPOINT
+        from nexus.core.contributions import Address
+
+        if not (settings := ControlSettings.current()).control:
+            return ()
+        own = [Address("JSON-RPC", "/rpc", settings.rpc_port, ENDPOINT.alone)] if settings.rpc_port else []
+        return [Address("JSON-RPC", "/rpc"), *own]
+
+    def remarks(self) -> Mapping[str, str]:
+        from nexus.control.config import ControlSettings
+        from nexus.control.runners.configuration import in_words, runners
+        from nexus.control.worker.supervision import token_of_run
+
+        if not ControlSettings.current().control:
+            return {}
+        return {"Token": str(token_of_run().token_path), "Runners": in_words(runners())}
+
+    def openapi_paths(self) -> Mapping[str, Any]:
+        from nexus.control.rpc.stream import openapi
+
+        return openapi()
+
+    def websocket_routes(self) -> Sequence[Any]:
+        from nexus.control.websocket import routes
+
+        return routes
+
+    def on_serve(self) -> None:
+        from nexus.control.worker.supervision import admit
+
+        admit()
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from nexus.control.expiry import EXPIRY
+        from nexus.control.worker.supervision import supervise
+        from nexus.core.work import work_forever
+
+        return (supervise, partial(work_forever, EXPIRY))

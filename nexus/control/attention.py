@@ -1,0 +1,129 @@
+"""What agents ask the people, and what a person can say there and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from django.db.models.functions import Length
+
+from inbox.picture import Picture
+from nexus.control.models import Question, QuestionKind, QuestionStatus
+from nexus.core.clock import now
+from nexus.core.contributions import Action, Bell, Found, Need, NeedKind
+
+WHOLE = 500  # characters that are read at a glance; with more, a question is answered where all of it is shown
+
+
+def _asked(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
+    def find(picture: Picture, each: int) -> Found:
+        rows = Question.objects.waiting(picture.moment).filter(kind=kind).order_by("expires_at")
+        if kind == QuestionKind.PERMISSION:
+            sized = rows.annotate(size=Length("detail") + Length("subject"))
+            rows = sized.filter(size__gt=WHOLE) if long else sized.filter(size__lte=WHOLE)
+        count = rows.count()
+        return Found(count, [_need(row) for row in rows[:each]] if count else [])
+
+    return find
+
+
+def _need(question: Question) -> Need:
+    said = question.detail
+    if question.kind == QuestionKind.PERMISSION and question.subject != question.title:
+        said = f"{said} – “always” holds for: {question.subject}"
+    cut = f"{said[:WHOLE]}… ({len(said) - WHOLE} characters more)" if len(said) > 2 * WHOLE else said
+    return Need(f"{question.agent_id} asks: {question.title}", cut, question.pk, until=question.expires_at)
+
+
+def of_question(question: Question, moment: datetime) -> Sequence[str]:
+    """The actions that a question admits now."""
+    if question.always:
+        return ("pool_ask_again",)
+    if question.status != QuestionStatus.ASKED or question.expires_at <= moment:
+        return ()
+    return VERDICTS if question.kind == QuestionKind.PERMISSION else WORDS
+
+
+def at_a_glance(question: Question) -> Sequence[Action]:
+    """What can be said to a question that waits, beside it; nothing where it has to be read whole first."""
+    long = len(question.detail) + len(question.subject) > WHOLE
+    if question.kind == QuestionKind.PERMISSION and long:
+        return ()
+    named = {action.operation: action for action in ACTIONS}
+    return [named[operation] for operation in of_question(question, now())]
+
+
+VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
+WORDS = ("pool_answer", "pool_refuse")
+KINDS = (
+    NeedKind(
+        "permissions",
+        "Agents ask for permission",
+        "front_hand",
+        4,
+        _asked(QuestionKind.PERMISSION),
+        bad=True,
+        page="question",
+        look="Read",
+        actions=VERDICTS,
+        command="nexus questions",
+    ),
+    NeedKind(
+        "long-permissions",
+        "Agents ask for permission: read it whole",
+        "front_hand",
+        5,
+        _asked(QuestionKind.PERMISSION, long=True),
+        bad=True,
+        page="question",
+        look="Read and answer",
+        command="nexus questions",
+    ),
+    NeedKind(
+        "questions",
+        "Agents ask you",
+        "live_help",
+        6,
+        _asked(QuestionKind.QUESTION),
+        bad=True,
+        page="question",
+        look="Read",
+        actions=WORDS,
+        command="nexus questions",
+    ),
+)
+
+BELL = Bell(
+    lambda moment: Question.objects.waiting(moment).count(),
+    ("question.asked", "question.answered", "question.expired", "question.withdrawn"),
+)
+
+
+def _titles(question_ids: Sequence[str]) -> dict[str, str]:
+    return dict(Question.objects.filter(pk__in=question_ids).values_list("pk", "title"))
+
+
+def _verdict(
+    operation: str, label: str, done: str, asks: Mapping[str, str] = {}, *, undo: str = ""
+) -> Action:  # never changed
+    return Action(
+        operation,
+        label,
+        done,
+        ("question", "questions"),
+        lambda question_id: {"question_id": question_id},
+        _titles,
+        asks,
+        needed=list(asks),
+        undo=undo,
+        toolset="control",
+    )
+
+
+ACTIONS = (
+    _verdict("pool_allow", "Allow once", "allowed, this once"),
+    _verdict("pool_allow_always", "Allow always", "allowed, now and always for this agent", undo="pool_ask_again"),
+    _verdict("pool_refuse", "Refuse", "refused"),
+    _verdict("pool_answer", "Answer…", "answered", {"words": "Your answer (a permission is not given with it)"}),
+    _verdict("pool_ask_again", "Ask again from now on", "taken back: the agent has to ask again"),
+)

@@ -1,0 +1,47 @@
+"""What an agent of the pool may do on the bus, whatever it calls it through: the hub itself reaches further."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from coordination.models import Workspace
+from nexus.control import rules
+from nexus.control.members import refused
+from nexus.control.models import PoolAgent
+from nexus.control.rules import Preset
+from nexus.control.toolset import CONTROL
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.registry import Operation
+
+PROJECT = "project_root"  # the parameter by which operations lead to a directory
+EVERYONES = frozenset((*rules.TOOLSETS[Preset.WORKER], CONTROL.name))  # of the pool's own, its operations judge
+
+TURN = "pool"  # the transport of a turn's own calls, whose connection is `pool:` and its agent's key
+_is_living = Select(lambda: PoolAgent.objects.living().filter(pk=Slot("pk")).values_list("pk"))
+_living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_id")).values_list("preset", "cwd"))
+
+
+def check(caller: Caller, operation: Operation[Any], params: Any) -> None:
+    """Raises NOT_PERMITTED where an agent of the pool uses a toolset that its preset does not have, or names a
+    directory that is neither at or below its own, nor a project already: it makes none elsewhere, and learns of no
+    directory whether it is there. Nor does a turn act whose agent has ended: its name may be another's by now."""
+    if caller.transport == TURN and not _is_living(pk=(caller.connection or "").removeprefix(f"{TURN}:")):
+        raise refused("member", f"This agent has ended; who is called {caller.agent_id!r} from now on is another.")
+    toolset, named = operation.toolset.name, getattr(params, PROJECT, None)
+    if caller.agent_id is None or (named is None and toolset in EVERYONES):
+        return
+    for preset, cwd in _living(agent_id=caller.agent_id):
+        if toolset not in EVERYONES and toolset not in rules.TOOLSETS[Preset(preset)]:
+            raise refused("toolsets", f"An agent with the preset {preset} does not have the toolset {toolset}.")
+        if named is not None and not _may_name(cwd, os.path.realpath(named)):
+            raise refused(
+                "cwd",
+                f"{PROJECT} must lie at or below this agent's directory, {cwd}, or be a project already; "
+                f"{named[:200]} is neither.",
+            )
+
+
+def _may_name(cwd: str, project: str) -> bool:
+    return rules.within(project, (cwd,)) or Workspace.objects.filter(root_realpath=project).exists()

@@ -1,0 +1,28 @@
+"""The codes of this app."""
+
+from __future__ import annotations
+
+from nexus.core.operations.errors import ErrorCode
+
+
+class ControlCode(ErrorCode):
+    """Why the pool cannot do what it is asked."""
+
+    NOT_PERMITTED = (
+        "NOT_PERMITTED",
+        403,
+        "The caller's place in the pool, or its ceiling, does not allow this; details.rule names which rule.",
+    )
+    POOL_OFF = "POOL_OFF", 409, "No pool runs: start the server with --control."
+    POOL_FULL = "POOL_FULL", 429, "There are as many agents, or waiting turns, as the settings allow."
+    WORKTREE_REFUSED = (
+        "WORKTREE_REFUSED",
+        409,
+        "git, or what the worktree holds, does not allow this; nothing was changed, and the message says why.",
+    )
+    TURN_FAILED = "TURN_FAILED", 502, "The agent's runner did not finish the turn; details.why says how it ended."
+    TURN_INTERRUPTED = (
+        "TURN_INTERRUPTED",
+        503,
+        "The server or its worker ended in the middle of the turn. The agent is there again: send it anew.",
+    )

@@ -1,0 +1,100 @@
+"""What is measured of the pool: how long turns wait and take, what they cost, and how long people are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from nexus.control.models import OVER, Question, QuestionStatus, Turn
+from nexus.core.contributions import Figure, Sample
+from nexus.core.database.functions import Lasted
+
+VERDICTS = tuple(status.value for status in QuestionStatus if status != QuestionStatus.ASKED)
+BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
+
+
+def _ended(since: datetime, until: datetime, agent_id: str | None) -> QuerySet[Turn]:
+    """The turns that were begun, and ended within the window, the newest first: by their index."""
+    rows = Turn.objects.filter(ended_at__gte=since, ended_at__lt=until, started_at__isnull=False)
+    if agent_id is not None:
+        rows = rows.filter(agent__agent_id=agent_id)
+    return rows.order_by("-ended_at")
+
+
+def _waited(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    """From when a turn was sent, or its agent woken, until a worker took it."""
+    rows: Any = _ended(since, until, agent_id)
+    told = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[:limit]
+    return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in told]
+
+
+def _took(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    rows: Any = _ended(since, until, agent_id)
+    told = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in told]
+
+
+def _used(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    rows: Any = _ended(since, until, agent_id)
+    told = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[:limit]
+    samples = (
+        Sample(f"{pk}:{kind}", agent, kind, tokens)
+        for pk, agent, *used in told
+        for kind, tokens in zip(("input", "output"), used, strict=True)
+    )
+    return list(samples)[:limit]
+
+
+def _answered(since: datetime, until: datetime, limit: int, agent_id: str | None) -> list[Sample]:
+    rows: Any = Question.objects.filter(ended_at__gte=since, ended_at__lt=until).order_by("-ended_at")
+    if agent_id is not None:
+        rows = rows.filter(agent_id=agent_id)
+    told = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[:limit]
+    return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in told]
+
+
+def _seconds(length: float) -> float:
+    return max(0.0, round(length, 3))
+
+
+FIGURES: Sequence[Figure] = (
+    Figure(
+        "pool_turn_wait_seconds",
+        "Turns of the pool until they begin",
+        "From when a message is sent to an agent of the pool, or something wakes it, until its turn begins.",
+        "seconds",
+        ("sent", "woken"),
+        (0.1, 0.5, *BOUNDS),
+        _waited,
+    ),
+    Figure(
+        "pool_turn_seconds",
+        "Turns of the pool",
+        "From when a turn begins until it ends, by how it ended.",
+        "seconds",
+        tuple(status.value for status in OVER),
+        BOUNDS,
+        _took,
+    ),
+    Figure(
+        "pool_turn_tokens",
+        "Tokens of a turn",
+        "What a turn sent to its model, and got from it, as its runner tells.",
+        "tokens",
+        ("input", "output"),
+        (0, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+        _used,
+    ),
+    Figure(
+        "pool_question_seconds",
+        "Questions to people",
+        "From when an agent asks a person until that is answered, or over, by what came of it.",
+        "seconds",
+        VERDICTS,
+        BOUNDS,
+        _answered,
+    ),
+)

@@ -1,0 +1,213 @@
+"""Following an agent live: the one loop behind its server-sent events and its WebSocket (docs/how-to/run-a-pool.md).
+
+The transcript is the buffer: a follower reads page after page from its place in it and parks on the waiter at its end.
+One that is slow, or was away, reads on from its place; nothing is kept for it. What the agent is just writing is told
+in between, from the server's memory alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from coordination.log.selectors import interest_in
+from nexus.control.drafts import DRAFTS, Piece
+from nexus.control.members import actor_of, check_authority
+from nexus.control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
+from nexus.control.operations.common import must_run
+from nexus.control.services import transcript
+from nexus.core.clock import iso
+from nexus.core.database import unless_busy
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import invalid, not_found
+from nexus.core.operations.parameters import whole_number
+from nexus.core.waiting import READERS, Parked, in_thread, waiter
+
+PAGE = 100  # entries read at once
+HEARTBEAT_SECONDS = 15  # of silence, then the client is told that the connection lives
+LOOK_SECONDS = 1  # between two looks into the store, at most, while an agent writes: a key may have died
+AGAIN_SECONDS = 1  # after which a store is read again that could not be read
+PLACE = re.compile(r"(?:(pool_\w{1,100}):)?([0-9]{1,10})", re.ASCII)
+
+
+class EntryTold(TypedDict):
+    position: int
+    role: str
+    content: str
+    tool_call_id: str | None
+    meta: Any
+    request_id: str | None
+    tokens: int
+    created_at: str
+
+
+class LastTurn(TypedDict):
+    request_id: str
+    status: str
+    why: str | None
+    halted: bool
+    input_tokens: int
+    output_tokens: int
+
+
+class State(TypedDict):
+    """What an agent is at, beside what it said."""
+
+    running: str | None  # its turn's request_id
+    waiting: int
+    last: LastTurn | None
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a follower is: behind how many entries of which agent's transcript."""
+
+    agent: PoolAgent
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.agent.pk}:{self.after}"
+
+
+def place(agent_id: str, given: str | None) -> Place:
+    """The place that a client names, `AGENT:NUMBER` as it was told or a number alone; without one the beginning.
+
+    A name is given out again: with its place a client goes on in the transcript that it began. Raises
+    VALIDATION_ERROR, and NOT_FOUND where no agent had this name.
+    """
+    found = PLACE.fullmatch(given or "0")
+    if found is None or whole_number(found[2]) is None:
+        raise invalid("after, or Last-Event-ID, must be the id of a message of this stream or a number.", field="after")
+    bearers = PoolAgent.objects.filter(agent_id=agent_id)
+    if found[1]:
+        bearers = bearers.filter(pk=found[1])
+    agent = bearers.order_by("-pool_agent_id").first()
+    if agent is None:
+        raise not_found("pool agent", agent_id[:200])
+    return Place(agent, int(found[2]))
+
+
+def may_follow(caller: Caller, agent: PoolAgent) -> None:
+    """Raises NOT_PERMITTED for who may not look into the agent, POOL_OFF."""
+    must_run()
+    check_authority(actor_of(caller), agent, "look into")
+
+
+def is_over(place: Place) -> bool:
+    """Whether nothing is to come any more behind a place."""
+    rest = Entry.objects.filter(agent=place.agent, position__gte=place.after)
+    return state_of(place.agent)["ended"] and not rest.exists()
+
+
+class Follower:
+    """One client's place. `identify` is asked with every page: a key may have died, or a parent ended, meanwhile."""
+
+    def __init__(self, identify: Callable[[], Caller], place: Place) -> None:
+        self.identify = identify
+        self.place = place
+        self.told: State | None = None
+        self._is_news = self._is_written = False  # what it is woken for: the store has more, or the agent wrote
+
+    async def follow(self) -> AsyncGenerator[Entry | State | Piece | None, None]:
+        """Yield each entry in order, the state whenever it has changed and everything said before it was told, what the
+        agent is just writing in pieces, and None after a silence.
+
+        A piece is of the entry that comes next: any entry, and a state in which its turn runs no more, replaces what
+        pieces told. `place` is behind what was yielded before the current item: a client resumes there. Ends with the
+        agent, once all that it said is told, and when the server goes down. Raises NexusError when the caller may no
+        longer follow.
+        """
+        loop = asyncio.get_running_loop()
+        async with waiter().park(interest_in(STREAM, "pool_agent_id", self.place.agent.pk, self._note)) as parked:
+            with DRAFTS.listened(self.place.agent.pk, partial(self._hear, parked)) as listener:
+                while not waiter().closing:
+                    self._is_news, looked = False, loop.time()
+                    look = None
+                    with unless_busy():
+                        look = await in_thread(READERS, self._look)
+                    if look is None:
+                        yield None
+                        await parked.wait(AGAIN_SECONDS)
+                        continue
+                    state, entries, is_all = look
+                    for entry in entries:
+                        yield entry
+                        self.place = Place(self.place.agent, entry.position + 1)
+                    if not is_all:
+                        continue
+                    if state != self.told:
+                        self.told = state
+                        yield state
+                    if state["ended"]:
+                        return
+                    while not waiter().closing:
+                        self._is_written = False
+                        if (piece := listener.next(state["running"], self.place.after)) is not None:
+                            yield piece
+                        if not await parked.wait(HEARTBEAT_SECONDS):
+                            yield None
+                        if self._is_news or not self._is_written or loop.time() >= looked + LOOK_SECONDS:
+                            break
+
+    def _note(self, event: Any) -> bool:
+        self._is_news = True
+        return True
+
+    def _hear(self, parked: Parked) -> None:
+        self._is_written = True
+        parked.wake()
+
+    def _look(self) -> tuple[State, list[Entry], bool]:
+        """The state, then a page of the entries, and whether these are all: what a state knows of was said by then, and
+        is told before it."""
+        may_follow(self.identify(), self.place.agent)
+        state = state_of(self.place.agent)
+        rows = Entry.objects.filter(agent=self.place.agent, position__gte=self.place.after).select_related("turn")
+        return state, *transcript.page(rows.defer("turn__content", "turn__answer").order_by("position"), PAGE)
+
+
+def state_of(agent: PoolAgent) -> State:
+    """What an agent is at now: read by index, however many turns it took."""
+    ended = not PoolAgent.objects.living().filter(pk=agent.pk).exists()
+    turns = Turn.objects.filter(agent=agent)
+    open_ones = list(turns.open().values_list("status", "request_id"))
+    last = turns.ended().defer("content", "answer").order_by("-ended_at", "-turn_id").first()
+    running = next((request_id for status, request_id in open_ones if status == TurnStatus.RUNNING), None)
+    return {
+        "running": running,
+        "waiting": sum(status == TurnStatus.QUEUED for status, _ in open_ones),
+        "last": _last(last) if last else None,
+        "ended": ended and running is None,
+    }
+
+
+def _last(turn: Turn) -> LastTurn:
+    return {
+        "request_id": turn.request_id,
+        "status": turn.status,
+        "why": turn.why,
+        "halted": turn.halted,
+        "input_tokens": turn.input_tokens,
+        "output_tokens": turn.output_tokens,
+    }
+
+
+def entry_told(entry: Entry) -> EntryTold:
+    """The shape of an entry on a stream."""
+    return {
+        "position": entry.position,
+        "role": entry.role,
+        "content": entry.content,
+        "tool_call_id": entry.tool_call_id,
+        "meta": entry.meta,
+        "request_id": entry.turn.request_id if entry.turn else None,
+        "tokens": entry.tokens,
+        "created_at": iso(entry.created_at),
+    }

@@ -1,0 +1,80 @@
+"""What the pool keeps in the home beside its rows: a HOME for each agent that worked in the sandbox, and logs of what
+went between models and agents. A HOME goes when its agent has ended, a log when no agent of its name is known any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nexus.control.models import PoolAgent
+from nexus.control.runners.confinement import HOMES
+from nexus.control.runners.repositories import remove_placeholders
+from nexus.control.runners.traffic import DIRECTORY as LOGS
+from nexus.core.config import CoreSettings
+from nexus.core.contributions import DoctorCheck, Finding
+
+
+def clear() -> None:
+    """Remove what is left of agents that are no more; what cannot be removed stays, and `nexus doctor` tells of it."""
+    home = CoreSettings.current().home
+    there = [*_entries(home / HOMES), *_entries(home / LOGS)]  # first: who is made from here on is not among them
+    living = PoolAgent.objects.living().values_list("pk", flat=True)
+    known = PoolAgent.objects.values_list("agent_id", flat=True).distinct()
+    _remove(_left(home, there, set(living), set(known)))
+    written = PoolAgent.objects.values_list("ended_at", "write_paths")
+    paths = {path for ended_at, each in written if ended_at is not None for path in each}
+    remove_placeholders(paths - {path for ended_at, each in written if ended_at is None for path in each})
+
+
+def _left(home: Path, there: Iterable[Path], living: Collection[str], known: Collection[str]) -> list[Path]:
+    """Of what is there, the HOMEs of no agent that lives, and the logs of no agent that is known."""
+
+    def is_left(path: Path) -> bool:
+        if path.parent == home / HOMES:
+            return path.name not in living
+        return path.name.removesuffix(".1").removesuffix(".jsonl") not in known
+
+    return [path for path in there if is_left(path)]
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _check(examination: Any) -> Iterator[Finding]:
+    """Of agents that ended or are forgotten, nothing is left in the home."""
+    if "pool_agents" not in examination.tables():
+        return
+    home = Path(examination.path)
+    rows = examination.rows("SELECT pool_agent_id, agent_id, ended_at FROM pool_agents")
+    living, known = {key for key, _, ended in rows if ended is None}, {name for _, name, _ in rows}
+    left = _left(home, [*_entries(home / HOMES), *_entries(home / LOGS)], living, known)
+    if left:
+        yield Finding(
+            f"{len(left)} directories and logs in {home} are left of agents of the pool that are no more, such as "
+            f"{left[0]}.",
+            "A server with a pool removes them by itself, once an hour.",
+            partial(_remove, left),
+            "they were removed",
+            note=True,
+        )
+
+
+CHECKS = (DoctorCheck("pool leftovers", _check),)

@@ -1,0 +1,342 @@
+"""`nexus rpc`: a server's pool from a terminal and from scripts, over its JSON-RPC."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nexus.client import (
+    BIND_HOST,
+    DEFAULT_PORT,
+    ClientError,
+    DetectionResult,
+    NexusClient,
+    NotReached,
+    Told,
+    detect_server,
+    discover_servers,
+    discover_token_ports,
+)
+from nexus.control.config import ControlSettings
+from nexus.control.naming import is_valid
+from nexus.control.rpc.arguments import (
+    EXIT_CODES,
+    RpcParser,
+    RpcVerbParser,
+    add_agent,
+    add_create,
+    add_logs,
+    add_messages,
+    add_ports,
+    add_request,
+    add_send,
+    nothing,
+    verb,
+)
+from nexus.control.runners import sandbox
+from nexus.control.runners.configuration import problem, runners
+from nexus.core.cli import one_line, text_of
+from nexus.core.config import CoreSettings
+from nexus.core.instance import running
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.verbs import Verb, VerbsCommand
+
+LONGEST_ERROR = 2_000  # characters
+
+
+class Command(VerbsCommand):
+    parser_class = RpcParser
+    verb_parser_class = RpcVerbParser
+    prints_json = True
+    help = "Create agents in a server's pool, send them work, watch and end them. Without a verb it lists them."
+    examples = f"""examples:
+  nexus serve --control --rpc-port
+  nexus rpc create writer --cwd ~/project --write-path ~/project/notes
+  nexus rpc send writer "Summarise what is in docs."
+  nexus rpc messages writer --follow
+  nexus rpc destroy writer
+
+server:
+  --port says which one, or else the newest token in --home; {DEFAULT_PORT} where there is none.
+  NEXUS_RPC_TOKEN holds the token where its file cannot be read.
+
+{EXIT_CODES}"""
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            verb("list", "List the agents.", self.list, nothing, "nexus rpc list"),
+            verb("create", "Create an agent.", self.create, add_create,
+                 "nexus rpc create worker-1 --preset trusted --cwd ~/project",
+                 'nexus rpc create .scout --message "Read README.md." --timeout 60'),
+            verb("destroy", "End an agent.", self.destroy, add_agent, "nexus rpc destroy worker-1"),
+            verb("send", "Send an agent a message, and print its answer.", self.send, add_send,
+                 'nexus rpc send worker-1 "Hello!"',
+                 "git diff | nexus rpc send worker-1 - --request-id review-7 --timeout 600"),
+            verb("cancel", "Stop a message's turn.", self.cancel, add_request, "nexus rpc cancel worker-1 review-7"),
+            verb("status", "Show what an agent's context is like, and takes.", self.status, add_agent,
+                 "nexus rpc status worker-1"),
+            verb("messages", "Show an agent's transcript, or follow it.", self.messages, add_messages,
+                 "nexus rpc messages worker-1 --limit 20", "nexus rpc messages worker-1 --follow"),
+            verb("logs", "Show what went between an agent and its model's provider.", self.logs, add_logs,
+                 "nexus rpc logs worker-1 --limit 50"),
+            verb("compact", "Make room in an agent's context.", self.compact, add_agent,
+                 "nexus rpc compact worker-1"),
+            verb("runners", "List the runners of this home's runners.toml.", self.runners, nothing,
+                 "nexus rpc runners"),
+            verb("detect", "Tell what is on the port; exit code 1 where it is no server.", self.detect, nothing,
+                 "nexus rpc detect --port 8765"),
+            verb("discover", "Find servers: of this home's tokens, or on ports.", self.discover, add_ports,
+                 "nexus rpc discover", "nexus rpc discover --ports 8000,8765-8780"),
+            verb("shutdown", "End the server.", self.shutdown, nothing, "nexus rpc shutdown"),
+        )  # fmt: skip
+
+    def run(self, **options: Any) -> None:
+        try:
+            sys.exit(self.act(options))
+        except (ClientError, NexusError) as error:
+            told = _without_pool(options) if isinstance(error, NotReached) else ""
+            self.stderr.write(f"Error: {told or one_line(_spelled(error), LONGEST_ERROR)}")
+            sys.exit(1)
+
+    def list(self, options: Mapping[str, Any]) -> int:
+        """The agents of the pool."""
+
+        async def listed(client: NexusClient) -> dict[str, Any]:
+            return {"agents": await client.list_agents()}
+
+        return self._ask(options, listed)
+
+    def create(self, options: Mapping[str, Any]) -> int:
+        """A new agent."""
+        message = None if options["message"] is None else text_of(options["message"])
+        seconds = None if message is None else options["timeout"]
+
+        async def created(client: NexusClient) -> dict[str, Any]:
+            made = await client.create_agent(
+                options["agent_id"],
+                preset=options["preset"],
+                cwd=options["cwd"],
+                allowed_write_paths=options["write_path"] or None,
+                model=options["model"],
+                disable_tools=options["disable_tool"] or None,
+                parent_agent_id=options["parent"],
+                wake_on=options["wake_on"] or None,
+                wake_tokens=options["wake_tokens"],
+                worktree=options["worktree"],
+                initial_message=message,
+                wait_for_initial_response=seconds is not None,
+                timeout=seconds or 0,
+            )
+            if seconds is not None and "response" not in made:
+                raise _unanswered(seconds, made["initial_request_id"], f"{made['agent_id']} is there. ")
+            return made
+
+        return self._ask(options, created)
+
+    def destroy(self, options: Mapping[str, Any]) -> int:
+        """Ended; exit code 1 where there was none."""
+        return self._ask(options, lambda client: client.destroy_agent(options["agent_id"]), done="success")
+
+    def send(self, options: Mapping[str, Any]) -> int:
+        """The answer to a message."""
+        content = text_of(options["content"])
+
+        async def sent(client: NexusClient) -> dict[str, Any]:
+            answer = await client.for_agent(options["agent_id"]).send(
+                content, options["request_id"], timeout=options["timeout"]
+            )
+            if "status" in answer:
+                raise _unanswered(options["timeout"], answer["request_id"])
+            return answer
+
+        return self._ask(options, sent)
+
+    def cancel(self, options: Mapping[str, Any]) -> int:
+        """Stopped; exit code 1 where there was nothing to stop."""
+        return self._ask(
+            options,
+            lambda client: client.for_agent(options["agent_id"]).cancel(options["request_id"]),
+            done="cancelled",
+        )
+
+    def status(self, options: Mapping[str, Any]) -> int:
+        """What an agent's context is like."""
+
+        async def asked(client: NexusClient) -> dict[str, Any]:
+            agent = client.for_agent(options["agent_id"])
+            tokens, context = await asyncio.gather(agent.get_tokens(), agent.get_context())
+            return {"agent_id": options["agent_id"], "tokens": tokens, "context": context}
+
+        return self._ask(options, asked)
+
+    def messages(self, options: Mapping[str, Any]) -> int:
+        """The newest messages; with --follow each that comes, one a line, until the agent ends."""
+
+        async def newest(client: NexusClient) -> dict[str, Any]:
+            agent = client.for_agent(options["agent_id"])
+            total = (await agent.get_messages(limit=1))["total"]
+            first = max(total - options["limit"], 0)
+            page = await agent.get_messages(first, options["limit"])
+            messages = page["messages"]
+            while page["messages"] and first + len(messages) < total:  # long ones come in several pages
+                page = await agent.get_messages(first + len(messages), options["limit"])
+                messages += page["messages"]
+            return {**page, "offset": first, "messages": messages}
+
+        return asyncio.run(self._follow(options)) if options["follow"] else self._ask(options, newest)
+
+    async def _follow(self, options: Mapping[str, Any]) -> int:
+        entries: deque[Told] = deque(maxlen=options["limit"])  # that are not printed yet
+        begun = False
+        async with _client(options) as client:
+            async for told in client.for_agent(options["agent_id"]).stream():
+                begun = begun or told.event == "state"  # which comes after all that was said by then
+                if told.event == "entry":
+                    entries.append(told)
+                while begun and entries:
+                    self.stdout.write(json.dumps(entries.popleft().data))
+                    self.stdout.flush()
+        return 0
+
+    def logs(self, options: Mapping[str, Any]) -> int:
+        """The newest lines of an agent's log in this home. Raises ClientError where there is none."""
+        from nexus.control.runners.traffic import DIRECTORY
+
+        agent_id = options["agent_id"]
+        path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
+        try:
+            if not is_valid(agent_id):
+                raise FileNotFoundError
+            with path.open(encoding="utf-8", errors="replace") as file:
+                lines = deque(file, options["limit"])
+        except FileNotFoundError:
+            raise ClientError(f"{agent_id!r} has no log in this home: no model was asked for it yet.") from None
+        except OSError as error:
+            raise ClientError(f"{path} cannot be read: {error.strerror}.") from None
+        return self._print({"agent_id": agent_id, "path": path, "lines": [_parsed(line) for line in lines]})
+
+    def compact(self, options: Mapping[str, Any]) -> int:
+        """How much room was made."""
+        return self._ask(options, lambda client: client.for_agent(options["agent_id"]).compact())
+
+    def runners(self, options: Mapping[str, Any]) -> int:
+        """The runners that a server of this home would start with. Raises CONFIG_ERROR where their file is wrong."""
+        if wrong := problem():
+            raise NexusError(Code.CONFIG_ERROR, wrong)
+        known = runners()
+        rows = [
+            {**runner.model_dump(exclude={"script"}), "sandbox": sandbox.in_words(runner)}
+            for runner in known.by_name.values()
+        ]
+        return self._print({"default": known.default, "runners": rows})
+
+    def detect(self, options: Mapping[str, Any]) -> int:
+        """What is on the port."""
+        port, host = _server(options)
+        result = asyncio.run(detect_server(port, host))
+        self._print({"port": port, "result": result})
+        if result is DetectionResult.NEXUS_SERVER:
+            return 0
+        raise NotReached(f"No server with a pool answers on port {port}.")
+
+    def discover(self, options: Mapping[str, Any]) -> int:
+        """The servers that are found; exit code 1 where there are none."""
+        home = CoreSettings.current().home
+        ports = options["ports"] or {*discover_token_ports(home), _port(options)}
+        found = asyncio.run(discover_servers(sorted(ports), timeout=options["timeout"], nexus_dir=home))
+        servers = [asdict(server) for server in found if server.detection is DetectionResult.NEXUS_SERVER]
+        self._print({"servers": servers})
+        if not servers:
+            raise ClientError("No server was found.")
+        return 0
+
+    def shutdown(self, options: Mapping[str, Any]) -> int:
+        """The server is asked to end."""
+        return self._ask(options, lambda client: client.shutdown_server(), done="success")
+
+    def _ask(
+        self,
+        options: Mapping[str, Any],
+        call: Callable[[NexusClient], Awaitable[Mapping[str, Any]]],
+        *,
+        done: str | None = None,
+    ) -> int:
+        """Print what a call comes to; exit code 1 where its field `done` says that nothing was. Raises ClientError."""
+
+        async def asked() -> Mapping[str, Any]:
+            async with _client(options) as client:
+                return await call(client)
+
+        result = asyncio.run(asked())
+        self._print(result)
+        return 0 if done is None or result[done] else 1
+
+    def _print(self, data: Mapping[str, Any]) -> int:
+        self.stdout.write(json.dumps(data, indent=2, default=_plain))
+        return 0
+
+
+def _unanswered(seconds: float, request_id: str, made: str = "") -> ClientError:
+    return ClientError(
+        f"{made}No answer came within {seconds:g} s, or before the server ended. Send the same text with --request-id "
+        f"{request_id} to wait on, or cancel it."
+    )
+
+
+def _port(options: Mapping[str, Any]) -> int:
+    """The port of the server that is meant."""
+    if given := options["port"] or ControlSettings.current().rpc_port:
+        return int(given)
+    files = discover_token_ports(CoreSettings.current().home)
+    return max(files, key=lambda port: _written(files[port]), default=DEFAULT_PORT)
+
+
+def _server(options: Mapping[str, Any]) -> tuple[int, str]:
+    """The port and the address of the server that is meant: this home's may listen elsewhere than others."""
+    port, holder = _port(options), running(CoreSettings.current().home)
+    return port, holder.address if holder and holder.port == port else BIND_HOST
+
+
+def _client(options: Mapping[str, Any]) -> NexusClient:
+    return NexusClient(*_server(options), nexus_dir=CoreSettings.current().home)
+
+
+def _without_pool(options: Mapping[str, Any]) -> str:
+    """What to do where the server that is meant is this home's, and runs no pool; empty where that is not so."""
+    home = CoreSettings.current().home
+    holder = running(home)
+    if holder is None or options["port"] not in (None, holder.port) or discover_token_ports(home):
+        return ""
+    return (
+        f"The hub of this home, process {holder.pid} on {holder.host}:{holder.port}, runs no pool: stop it, and start "
+        "it again with `nexus serve --control`."
+    )
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # its server has just ended
+        return 0
+
+
+def _spelled(error: ClientError | NexusError) -> str:
+    return f"{error.code}: {error.message}" if isinstance(error, NexusError) else str(error)
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:  # it is just being written
+        return line
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else str(value)

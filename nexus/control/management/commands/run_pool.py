@@ -1,0 +1,68 @@
+"""`nexus run-pool`: the pool's worker, as the server starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from nexus.control.runners.configuration import runners
+from nexus.control.worker.keeper import GRACE_SECONDS
+from nexus.control.worker.telling import to_hub
+from nexus.control.worker.work import Worker
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.database import store
+from nexus.core.guardian import kill_all
+from nexus.core.operations.errors import Code, NexusError
+
+LIFE_SECONDS = 0.25  # between two signs of life
+
+
+class Command(NexusCommand):
+    group = Group.HUB
+    help = "Take the turns of the pool's agents. The server starts this by itself, with --control."
+    examples = """examples:
+  nexus serve --control
+
+exit codes: 0 the server ended, or asked it to; 1 it could not start; stderr has the code"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--since", required=True, help="When the server started.")
+
+    def run(self, **options: Any) -> None:
+        """Work until the server is gone. Raises CONFIG_ERROR where no server started this, and for wrong runners."""
+        if not stat.S_ISSOCK(os.fstat(0).st_mode):
+            raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --control.")
+        runners()  # from here on it goes on with them, whatever becomes of their file
+        store().prepare()
+        asyncio.run(_work(datetime.fromisoformat(options["since"])))
+        kill_all(GRACE_SECONDS)
+        os._exit(0)
+
+
+async def _work(since: datetime) -> None:
+    worker = Worker(since, await to_hub())
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    loop.add_signal_handler(signal.SIGINT, worker.stop, True)
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=os.dup(0)))
+
+    async def live() -> None:
+        while True:
+            writer.write(b".")
+            await asyncio.sleep(LIFE_SECONDS)
+
+    async def follow() -> None:
+        await reader.read()
+        worker.stop(at_once=True)  # the keeper is gone
+
+    beside = [loop.create_task(live()), loop.create_task(follow())]
+    await worker.work()
+    for task in beside:
+        task.cancel()

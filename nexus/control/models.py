@@ -1,0 +1,373 @@
+"""The pool: its agents and their lineage, the turns that they take, and what was said in them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import models
+from django.db.models import Q
+
+from coordination.models import ID_LENGTH, not_empty, one_of
+from nexus.control.naming import LONGEST
+from nexus.control.rules import Permissions, Preset
+
+STREAM = "pool"  # of the log
+PATH_LENGTH = 4096
+TITLE_LENGTH = 255  # of a question
+
+
+class PresetChoices(models.TextChoices):
+    WORKER = Preset.WORKER
+    SANDBOXED = Preset.SANDBOXED
+    TRUSTED = Preset.TRUSTED
+
+
+class HeldChoices(models.TextChoices):
+    """Which bound keeps an agent from being woken."""
+
+    DEPTH = "depth"
+    RATE = "rate"
+    BUDGET = "budget"
+
+
+class PoolAgentQuerySet(models.QuerySet["PoolAgent"]):
+    def living(self) -> PoolAgentQuerySet:
+        """Those that have not ended."""
+        return self.filter(ended_at=None)
+
+
+class PoolAgent(models.Model):
+    """An agent that Nexus runs; one that ended is history, and its name is free again."""
+
+    pool_agent_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    agent_id = models.CharField(max_length=LONGEST + 1)  # of its identity on the bus, too
+    parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="children")
+    depth = models.PositiveSmallIntegerField()
+    preset = models.CharField(max_length=16, choices=PresetChoices)
+    cwd = models.CharField(max_length=PATH_LENGTH)
+    write_paths = models.JSONField(default=list)
+    disabled_tools = models.JSONField(default=list)
+    runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
+    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.waking.kinds`
+    wake_tokens = models.PositiveBigIntegerField(null=True)  # that its woken turns take in a day; null: the setting
+    held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # it is not woken, which was told
+    held_at = models.DateTimeField(null=True)
+    resumed_at = models.DateTimeField(null=True)  # a person looked at it: chains and spending count from here
+    is_temporary = models.BooleanField()
+    should_shutdown = models.BooleanField(default=False)
+    last_iterations = models.PositiveIntegerField(default=0)  # of its latest turn
+    halted = models.BooleanField(default=False)  # whether that turn was ended by the limit on iterations
+    entries_made = models.PositiveIntegerField(default=0)  # of its transcript: the next one's position
+    entries_known = models.PositiveIntegerField(default=0)  # of those, what was not compacted away
+    created_by = models.CharField(max_length=ID_LENGTH)  # an agent, or an operator
+    created_at = models.DateTimeField()
+    last_action_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    objects = PoolAgentQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pool_agents"
+        indexes = [
+            models.Index(fields=["agent_id"], name="pool_agents_by_name"),
+            models.Index(fields=["ended_at"], name="pool_agents_ended", condition=Q(ended_at__isnull=False)),
+        ]
+        constraints = [
+            *not_empty("pool_agents", "pool_agent_id", "agent_id", "cwd", "runner"),
+            one_of("pool_agents", "preset", PresetChoices),
+            models.CheckConstraint(
+                condition=Q(held_why=None) | Q(held_why__in=HeldChoices.values), name="pool_agents_held_why_known"
+            ),
+            models.UniqueConstraint(fields=["agent_id"], condition=Q(ended_at=None), name="pool_agents_living_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.agent_id
+
+    @property
+    def permissions(self) -> Permissions:
+        """What it may do."""
+        return Permissions(
+            Preset(self.preset), self.cwd, tuple(self.write_paths), frozenset(self.disabled_tools), self.depth
+        )
+
+
+class WorktreeState(models.TextChoices):
+    """What became of a work tree."""
+
+    OPEN = "open"
+    KEPT = "kept"  # a person wants it there, whoever made it
+    DISCARDED = "discarded"  # with its branch
+
+
+class PoolWorktree(models.Model):
+    """A branch and a work tree of an agent's own, below the home."""
+
+    worktree_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    agent = models.OneToOneField(PoolAgent, on_delete=models.CASCADE, related_name="worktree")
+    path = models.CharField(max_length=PATH_LENGTH)
+    git_dir = models.CharField(max_length=PATH_LENGTH)
+    branch = models.CharField(max_length=ID_LENGTH)
+    base = models.CharField(max_length=64)  # the commit that it began at
+    origin = models.CharField(max_length=PATH_LENGTH)  # the work tree that it was made from, and merges into
+    origin_git_dir = models.CharField(max_length=PATH_LENGTH)
+    borrowed = models.JSONField(default=list)  # the directories of git's objects that it borrows from
+    state = models.CharField(max_length=16, choices=WorktreeState, default=WorktreeState.OPEN)
+    created_at = models.DateTimeField()
+    merged_at = models.DateTimeField(null=True)  # last
+
+    class Meta:
+        db_table = "pool_worktrees"
+        constraints = [
+            *not_empty("pool_worktrees", "worktree_id", "path", "git_dir", "branch", "base", "origin"),
+            one_of("pool_worktrees", "state", WorktreeState),
+        ]
+
+    def __str__(self) -> str:
+        return self.branch
+
+
+class TurnStatus(models.TextChoices):
+    """How far a turn is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"  # its runner could not finish it
+    INTERRUPTED = "interrupted"  # the server or its worker ended in the middle
+
+
+OVER = tuple(status for status in TurnStatus if status not in (TurnStatus.QUEUED, TurnStatus.RUNNING))
+
+
+class TurnQuerySet(models.QuerySet["Turn"]):
+    def open(self) -> TurnQuerySet:
+        """Those that have not ended."""
+        return self.filter(ended_at=None)
+
+    def queued(self) -> TurnQuerySet:
+        """Those that wait to be taken: by the index of the open ones."""
+        return self.open().filter(status=TurnStatus.QUEUED)
+
+    def ended(self) -> TurnQuerySet:
+        """Those that have."""
+        return self.exclude(ended_at=None)
+
+
+class Turn(models.Model):
+    """A message to an agent, and what came of it. The row is the intent: a worker takes it, and settles it once."""
+
+    turn_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, related_name="turns", db_index=False)
+    request_id = models.CharField(max_length=ID_LENGTH)  # the sender's name for it
+    content = models.TextField()
+    source = models.CharField(max_length=ID_LENGTH)  # what it came through: rpc, mail, …
+    source_agent_id = models.CharField(max_length=ID_LENGTH, null=True)  # who sent it, where an agent did
+    depth = models.PositiveIntegerField(default=0)  # of the chain of turns that woke one another; 0: it was sent
+    status = models.CharField(max_length=16, choices=TurnStatus)
+    queued_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    answer = models.TextField(null=True)
+    why = models.TextField(null=True)  # it failed, for people
+    iterations = models.PositiveIntegerField(default=0)
+    halted = models.BooleanField(default=False)  # by the limit on iterations
+    input_tokens = models.PositiveBigIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+
+    objects = TurnQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pool_turns"
+        indexes = [
+            models.Index(fields=["agent", "turn_id"], name="pool_turns_open", condition=Q(ended_at=None)),
+            models.Index(
+                fields=["ended_at", "started_at", "agent", "status"],
+                name="pool_turns_when",
+                condition=Q(ended_at__isnull=False),
+            ),
+            models.Index(  # the last is found, and what they cost is summed up, from it alone
+                fields=["agent", "ended_at", "depth", "input_tokens", "output_tokens"], name="pool_turns_spent"
+            ),
+        ]
+        constraints = [
+            *not_empty("pool_turns", "turn_id", "request_id"),
+            one_of("pool_turns", "status", TurnStatus),
+            models.CheckConstraint(
+                condition=(
+                    Q(status=TurnStatus.QUEUED, ended_at=None)
+                    | Q(status=TurnStatus.RUNNING, started_at__isnull=False, ended_at=None)
+                    | (~Q(status__in=(TurnStatus.QUEUED, TurnStatus.RUNNING)) & Q(ended_at__isnull=False))
+                ),
+                name="pool_turns_times_fit",
+            ),
+            models.UniqueConstraint(fields=["agent", "request_id"], name="pool_turns_named_once"),
+            models.UniqueConstraint(
+                fields=["agent"], condition=Q(status=TurnStatus.RUNNING), name="pool_turns_one_at_a_time"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.request_id
+
+    @property
+    def took(self) -> timedelta | None:
+        """From its begin to its end; None where it has not had both."""
+        return self.ended_at - self.started_at if self.started_at and self.ended_at else None
+
+
+class Wake(models.Model):
+    """One thing that woke an agent, and the turn that it began."""
+
+    wake_id = models.BigAutoField(primary_key=True)
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="wakes")
+    kind = models.CharField(max_length=16)  # mail, or of `nexus.core.contributions.WakeKind`
+    item = models.CharField(max_length=ID_LENGTH)  # its id
+    sender = models.CharField(max_length=ID_LENGTH, null=True)
+
+    class Meta:
+        db_table = "pool_wakes"
+        indexes = [models.Index(fields=["kind", "item"], name="pool_wakes_of_item")]
+        constraints = [*not_empty("pool_wakes", "kind", "item")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.item}"
+
+
+class QuestionKind(models.TextChoices):
+    """What a person is asked."""
+
+    PERMISSION = "permission"  # may this be done?
+    QUESTION = "question"  # it is answered in words
+
+
+class QuestionStatus(models.TextChoices):
+    """How far a question is."""
+
+    ASKED = "asked"
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    ANSWERED = "answered"  # in words
+    EXPIRED = "expired"  # nobody answered in time: that is a refusal
+    WITHDRAWN = "withdrawn"  # who asked it waits no more
+
+
+class QuestionQuerySet(models.QuerySet["Question"]):
+    def open(self) -> QuestionQuerySet:
+        """Those that nobody has answered, their time over or not."""
+        return self.filter(status=QuestionStatus.ASKED)
+
+    def waiting(self, moment: datetime) -> QuestionQuerySet:
+        """Those that can be answered."""
+        return self.open().filter(expires_at__gt=moment)
+
+    def due(self, moment: datetime) -> QuestionQuerySet:
+        """Those whose time is over, which is not recorded yet."""
+        return self.open().filter(expires_at__lte=moment)
+
+    def of(self, agent_id: str, pool_agent: PoolAgent | None) -> QuestionQuerySet:
+        """Those of an asker; an agent of the pool has none of a predecessor of its name."""
+        return self.filter(agent_id=agent_id, pool_agent=pool_agent)
+
+
+class Question(models.Model):
+    """What an agent, of the pool or not, asks the people; answered once."""
+
+    question_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    agent_id = models.CharField(max_length=ID_LENGTH)  # who asks
+    pool_agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, null=True, related_name="questions")
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="questions")
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # the asker's name for it
+    kind = models.CharField(max_length=16, choices=QuestionKind)
+    title = models.CharField(max_length=TITLE_LENGTH)
+    detail = models.TextField(blank=True)  # what a person has to know to answer
+    subject = models.TextField(blank=True)  # what "allow always" holds for
+    status = models.CharField(max_length=16, choices=QuestionStatus, default=QuestionStatus.ASKED)
+    always = models.BooleanField(default=False)  # allowed for all later questions of the asker about this subject
+    words = models.TextField(null=True)  # an answer, or why it was refused
+    answered_by = models.CharField(max_length=ID_LENGTH, null=True)  # an operator
+    asked_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    objects = QuestionQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pool_questions"
+        indexes = [
+            models.Index(fields=["expires_at"], name="pool_questions_open", condition=Q(status=QuestionStatus.ASKED)),
+            models.Index(fields=["agent_id"], name="pool_questions_always", condition=Q(always=True)),
+            models.Index(fields=["ended_at"], name="pool_questions_ended", condition=Q(ended_at__isnull=False)),
+        ]
+        constraints = [
+            *not_empty("pool_questions", "question_id", "agent_id", "title"),
+            one_of("pool_questions", "kind", QuestionKind),
+            one_of("pool_questions", "status", QuestionStatus),
+            models.UniqueConstraint(
+                fields=["pool_agent", "client_id"],
+                condition=Q(pool_agent__isnull=False),
+                name="pool_questions_once_in_pool",
+            ),
+            models.UniqueConstraint(
+                fields=["agent_id", "client_id"], condition=Q(pool_agent=None), name="pool_questions_once_outside"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the asker may go on: it was allowed, or its question has an answer."""
+        answered = self.kind == QuestionKind.QUESTION and self.status == QuestionStatus.ANSWERED
+        return answered or self.status == QuestionStatus.ALLOWED
+
+
+class Role(models.TextChoices):
+    """Who says an entry of a transcript."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class EntryQuerySet(models.QuerySet["Entry"]):
+    def in_context(self) -> EntryQuerySet:
+        """What the agent still knows: not what was compacted away."""
+        return self.filter(compacted_at=None).order_by("position")
+
+
+class Entry(models.Model):
+    """One message of an agent's transcript. Append-only, but that compaction takes it out of the context."""
+
+    entry_id = models.BigAutoField(primary_key=True)
+    agent = models.ForeignKey(PoolAgent, on_delete=models.CASCADE, related_name="entries", db_index=False)
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, null=True, related_name="entries")
+    position = models.PositiveIntegerField()  # in the agent's transcript, from 0
+    role = models.CharField(max_length=16, choices=Role)
+    content = models.TextField(blank=True)
+    tool_call_id = models.CharField(max_length=ID_LENGTH, null=True)  # of the call that a tool answers
+    meta = models.JSONField(null=True)  # such as the calls that an assistant makes, and who sent it
+    tokens = models.PositiveIntegerField()  # estimated, where the runner does not tell
+    created_at = models.DateTimeField()
+    compacted_at = models.DateTimeField(null=True)
+
+    objects = EntryQuerySet.as_manager()
+
+    class Meta:
+        db_table = "pool_entries"
+        indexes = [
+            models.Index(  # what is known is counted from it alone, however much was compacted away
+                fields=["agent", "compacted_at", "position", "role", "tokens"], name="pool_entries_known"
+            ),
+        ]
+        constraints = [
+            one_of("pool_entries", "role", Role),
+            models.UniqueConstraint(fields=["agent", "position"], name="pool_entries_in_order"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.content[:60]}"

@@ -1,0 +1,238 @@
+"""The reads behind the operators' pages of the pool: bounded, however many agents there are and whatever they said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models.functions import Left, Length
+
+from inbox.lanes import MAX_ATTEMPTS
+from inbox.models import Delivery, DeliveryStatus
+from nexus.control import wording
+from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
+from nexus.control.waking.kinds import MAIL
+from nexus.core.clock import now
+
+GLIMPSE = 160  # characters of what a turn was asked
+EXCERPT = 4_000  # characters of an entry that a page shows before it is asked for the whole
+CALLED = 50  # entries before a page among which the calls are looked for that its results answer
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the pool is at."""
+
+    agents: int
+    held: int  # of them, that a bound keeps from being woken
+    running: int  # turns
+    waiting: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """An agent of the pool in a list."""
+
+    agent: PoolAgent
+    level: int  # below the topmost of its line that lives
+    turn: Turn | None  # that it is at, with `glimpse` of what it was asked
+    waiting: int  # turns
+    asks: int  # questions that wait for people
+    context: int  # tokens that its context takes
+    spent: int  # tokens of all its turns
+
+    @property
+    def permissions(self) -> list[str]:
+        """What it may, in words."""
+        return wording.in_words(self.agent.permissions)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a transcript, oldest first, and whether there is more on either side."""
+
+    entries: list[Entry]
+    earlier: bool = False
+    later: bool = False
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What an agent's turns came to."""
+
+    turns: int
+    input_tokens: int
+    output_tokens: int
+
+
+def counts() -> Counts:
+    """How many agents live, and how many turns run and wait."""
+    turns = dict(Turn.objects.open().order_by().values_list("status").annotate(Count("pk")))
+    agents = PoolAgent.objects.living().aggregate(agents=Count("pk"), held=Count("held_why"))
+    return Counts(**agents, running=turns.get(TurnStatus.RUNNING, 0), waiting=turns.get(TurnStatus.QUEUED, 0))
+
+
+def living(words: str, *, offset: int, limit: int) -> list[Member]:
+    """Living agents, each behind its parent; with words, those that have them in their name, runner or directory."""
+    known = named(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
+    lined_up = list(_lined_up(known))[offset : offset + limit]
+    return _members([pk for pk, _ in lined_up], dict(lined_up))
+
+
+def ended(words: str, *, offset: int, limit: int) -> list[Member]:
+    """Agents that ended, the latest first."""
+    rows = named(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
+    keys = list(rows.values_list("pk", flat=True)[offset : offset + limit])
+    return _members(keys, dict.fromkeys(keys, 0))
+
+
+def named(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
+    """Those of the agents whose name, runner or directory holds the words; all where there are none."""
+    if not words:
+        return rows
+    return rows.filter(Q(agent_id__icontains=words) | Q(runner__icontains=words) | Q(cwd__icontains=words))
+
+
+def _lined_up(known: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, int]]:
+    """Each agent with its level, right behind its parent; one whose parent is not among them stands at the top."""
+    parents = dict(known)
+    below: dict[str | None, list[str]] = defaultdict(list)
+    for pk, parent in parents.items():
+        below[parent if parent in parents else None].append(pk)
+    waiting = [(pk, 0) for pk in reversed(below[None])]
+    while waiting:
+        pk, level = waiting.pop()
+        yield pk, level
+        waiting += [(child, level + 1) for child in reversed(below[pk])]
+
+
+def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
+    agents = PoolAgent.objects.select_related("parent").in_bulk(keys)
+    said = Entry.objects.in_context().order_by().filter(agent__in=keys).values_list("agent").annotate(Sum("tokens"))
+    spent = Turn.objects.ended().order_by().filter(agent__in=keys).values_list("agent")
+    tokens, used = dict(said), dict(spent.annotate(tokens=Sum(F("input_tokens") + F("output_tokens"))))
+    waiting = dict(Turn.objects.queued().filter(agent__in=keys).order_by().values_list("agent").annotate(Count("pk")))
+    asked = Question.objects.waiting(now()).order_by().filter(pool_agent__in=keys).values_list("pool_agent")
+    asks = dict(asked.annotate(Count("pk")))
+    running = {turn.agent_id: turn for turn in glimpses(Turn.objects.filter(agent__in=keys, status=TurnStatus.RUNNING))}
+    return [
+        Member(
+            agents[pk],
+            levels[pk],
+            running.get(pk),
+            waiting.get(pk, 0),
+            asks.get(pk, 0),
+            tokens.get(pk, 0),
+            used.get(pk, 0),
+        )
+        for pk in keys
+        if pk in agents
+    ]
+
+
+def glimpses(turns: QuerySet[Turn]) -> QuerySet[Turn]:
+    """Turns with a `glimpse` of what they were asked, and without the long texts."""
+    return turns.defer("content", "answer").annotate(glimpse=Left("content", GLIMPSE))
+
+
+def open_turns(agent: PoolAgent, limit: int) -> list[Turn]:
+    """The turns of an agent that have not ended, in the order in which they are taken."""
+    return list(glimpses(Turn.objects.open().filter(agent=agent)).order_by("turn_id")[:limit])
+
+
+def ended_turns(agent: PoolAgent, limit: int) -> list[Turn]:
+    """The turns of an agent that ended, the latest first."""
+    return list(glimpses(Turn.objects.ended().filter(agent=agent)).order_by("-ended_at", "-turn_id")[:limit])
+
+
+def spent(agent: PoolAgent) -> Spent:
+    """What all turns of an agent came to that ended."""
+    found = (
+        Turn.objects.ended()
+        .filter(agent=agent)
+        .aggregate(
+            turns=Count("*"), input_tokens=Sum("input_tokens", default=0), output_tokens=Sum("output_tokens", default=0)
+        )
+    )
+    return Spent(**found)
+
+
+def asked(agent: PoolAgent, limit: int) -> list[Question]:
+    """What an agent asks the people and waits for, what ends first first."""
+    return list(Question.objects.waiting(now()).filter(pool_agent=agent).order_by("expires_at")[:limit])
+
+
+def allowed_always(agent: PoolAgent, limit: int) -> list[Question]:
+    """What a person allowed an agent always, the newest first."""
+    return list(Question.objects.filter(pool_agent=agent, always=True).order_by("-question_id")[:limit])
+
+
+def dead_letters(agent: PoolAgent) -> int:
+    """How many messages began so many turns of an agent, none of which ended well, that they come no more."""
+    return Delivery.objects.of(agent.agent_id).filter(status=DeliveryStatus.PARKED).count()
+
+
+def given_up(agent: PoolAgent, limit: int) -> list[tuple[str, str]]:
+    """The same of what has no lease: its kind and id."""
+    well = Count("turn", filter=Q(turn__status=TurnStatus.DONE))
+    tried = Wake.objects.filter(turn__agent=agent).exclude(kind=MAIL).values_list("kind", "item")
+    never = tried.annotate(turns=Count("turn"), well=well).filter(turns__gte=MAX_ATTEMPTS, well=0)
+    return list(never.order_by("kind", "item").values_list("kind", "item")[:limit])
+
+
+def is_running(agent: PoolAgent) -> bool:
+    """Whether an agent is at a turn."""
+    return Turn.objects.filter(agent=agent, status=TurnStatus.RUNNING).exists()
+
+
+def running(limit: int) -> list[tuple[str, str, str]]:
+    """Of the turns that are being taken, the agent's name, its id in the pool, and a glimpse of what it was asked;
+    one for each agent."""
+    turns: Any = Turn.objects.open().filter(status=TurnStatus.RUNNING).order_by()
+    return list(turns.values_list("agent__agent_id", "agent_id", Left("content", GLIMPSE))[:limit])
+
+
+def part(agent: PoolAgent, *, before: int | None, limit: int) -> Part:
+    """The newest entries of a transcript, or those before a position."""
+    entries = _excerpts(agent)
+    if before is not None:
+        entries = entries.filter(position__lt=before)
+    rows = list(entries.order_by("-position")[: limit + 1])
+    later = before is not None and Entry.objects.filter(agent=agent, position__gte=before).exists()
+    return Part(rows[limit - 1 :: -1] if len(rows) > limit else rows[::-1], len(rows) > limit, later)
+
+
+def newer(agent: PoolAgent, *, after: int, limit: int) -> list[Entry]:
+    """The entries behind the first `after` of a transcript, oldest first."""
+    return list(_excerpts(agent).filter(position__gte=after).order_by("position")[:limit])
+
+
+def _excerpts(agent: PoolAgent) -> QuerySet[Entry]:
+    rows = Entry.objects.filter(agent=agent).select_related("turn").defer("content", "turn__content", "turn__answer")
+    return rows.annotate(excerpt=Left("content", EXCERPT), length=Length("content"))
+
+
+def calls(agent: PoolAgent, shown: Sequence[Entry]) -> dict[str, str]:
+    """By its id, the name of each call of a tool that the results among some entries may answer."""
+    if not any(entry.role == Role.TOOL for entry in shown):
+        return {}
+    said = Entry.objects.filter(agent=agent, role=Role.ASSISTANT, position__lte=shown[-1].position)
+    metas = said.filter(position__gte=shown[0].position - CALLED).values_list("meta", flat=True)
+    return {call["id"]: call["name"] for meta in metas for call in tool_calls(meta)}
+
+
+def tool_calls(meta: object) -> list[dict[str, Any]]:
+    """The calls that an entry makes: id, name and arguments each; what a runner left out is empty."""
+    listed = meta.get("tool_calls") if isinstance(meta, dict) else None
+    found = [call for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
+    return [
+        {
+            "id": str(call.get("id", "")),
+            "name": str(call.get("name") or "a tool"),
+            "arguments": call.get("arguments", {}),
+        }
+        for call in found
+    ]

@@ -1,0 +1,234 @@
+"""One agent of the pool: it is sent work, asked, cancelled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.log.selectors import interest_in
+from nexus.control import selectors
+from nexus.control.errors import ControlCode
+from nexus.control.members import actor_of, check_authority, get
+from nexus.control.models import STREAM, PoolAgent, Turn, TurnStatus
+from nexus.control.operations.common import IN_POOL, AgentId, RequestId
+from nexus.control.rows import ContextRow, PoolMessageRow, TokensRow, message_row
+from nexus.control.services import pool, transcript, turns
+from nexus.control.toolset import operation
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import MAX_INTEGER, Label, Params
+from nexus.core.operations.registry import Wait
+from nexus.core.operations.replies import Data
+from nexus.core.waiting import Interest
+
+SECONDS, MOST_SECONDS = 300, 86_400  # a send waits for its answer
+PAGE, MOST_MESSAGES = 200, 2_000
+
+COMMON = (Code.VALIDATION_ERROR, Code.NOT_FOUND, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED)
+
+
+class Answer(TypedDict):
+    request_id: str
+    content: NotRequired[str]
+    halted_at_iteration_limit: NotRequired[bool]
+    cancelled: NotRequired[bool]
+    status: NotRequired[Annotated[str, Field(description="queued or running: the time was over first.")]]
+
+
+class OfAgent(Params):
+    agent_id: AgentId
+
+
+class Send(OfAgent):
+    content: Annotated[str, Field(min_length=1)]
+    request_id: RequestId | None = None
+    source: Annotated[Label, Field(min_length=1, description="What it comes through.")] = "rpc"
+    source_agent_id: Annotated[
+        Label | None, Field(min_length=1, description="Who says it; you, when you are in the pool.")
+    ] = None
+    timeout_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="0: queue it, and do not wait.")] = (
+        SECONDS
+    )
+    on_disconnect: Annotated[Literal["leave", "cancel"], Field(description="What becomes of it when you go away.")] = (
+        "leave"
+    )
+
+
+def answer(agent_id: str, request_id: str) -> Answer | None:
+    """What came of a turn; None while it goes on. Raises TURN_FAILED and TURN_INTERRUPTED."""
+    turn = selectors.turn(agent_id, request_id)
+    return None if turn is None or turn.ended_at is None else _answer(turn)
+
+
+def _answer(turn: Turn) -> Answer:
+    details = {"agent_id": turn.agent.agent_id, "request_id": turn.request_id, "why": turn.why}
+    match turn.status:
+        case TurnStatus.DONE:
+            return {
+                "content": turn.answer or "",
+                "request_id": turn.request_id,
+                "halted_at_iteration_limit": turn.halted,
+            }
+        case TurnStatus.CANCELLED:
+            return {"cancelled": True, "request_id": turn.request_id}
+        case TurnStatus.INTERRUPTED:
+            raise NexusError(
+                ControlCode.TURN_INTERRUPTED, f"The turn was interrupted: {turn.why}. Send it anew.", details
+            )
+        case _:
+            raise NexusError(ControlCode.TURN_FAILED, f"The turn failed: {turn.why}.", details)
+
+
+def end_of(agent_id: str, request_id: str) -> Interest:
+    """The event that ends this turn."""
+
+    def admits(event: Any) -> bool:
+        return event.type in turns.ENDS and event.payload.get("agent_id") == agent_id
+
+    return interest_in(STREAM, "request_id", request_id, admits)
+
+
+def _state(turn: Turn) -> Answer:
+    return _answer(turn) if turn.ended_at is not None else {"request_id": turn.request_id, "status": turn.status}
+
+
+def _look(p: Send, caller: Caller) -> Answer:
+    turn = selectors.turn(p.agent_id, p.request_id or "")
+    if turn is None:
+        raise NexusError(ControlCode.TURN_FAILED, "The agent, and its turns, are gone.", {"agent_id": p.agent_id})
+    return _state(turn)
+
+
+def _abandoned(p: Send, caller: Caller, data: Data) -> None:
+    if p.on_disconnect == "cancel":
+        turns.cancel(actor_of(caller), p.agent_id, data["request_id"])
+
+
+@operation(
+    Send,
+    *COMMON,
+    Code.CONTENT_TOO_LARGE,
+    ControlCode.POOL_FULL,
+    ControlCode.TURN_FAILED,
+    ControlCode.TURN_INTERRUPTED,
+    guards=(IN_POOL,),
+    wait=Wait[Send](
+        timeout=lambda p: p.timeout_seconds,
+        resume=lambda p, data: p.model_copy(update={"request_id": data["request_id"]}),
+        interested=lambda p: end_of(p.agent_id, p.request_id or ""),
+        look=_look,
+        done=lambda data: "status" not in data,
+        expired=lambda p, data: data,
+        abandoned=_abandoned,
+        capped=False,
+        deferrable=True,
+    ),
+)
+def pool_send(p: Send, caller: Caller) -> Answer:
+    """Send a message to an agent and wait for its answer. When the time is over first, the turn goes on: send the same
+    request_id and content again to wait on."""
+    turn = turns.send(
+        actor_of(caller),
+        p.agent_id,
+        content=p.content,
+        request_id=p.request_id,
+        source=p.source,
+        source_agent_id=p.source_agent_id,
+    )
+    return _state(turn)
+
+
+class Cancel(OfAgent):
+    request_id: RequestId
+
+
+class Cancelled(TypedDict):
+    cancelled: bool
+    request_id: str
+    reason: NotRequired[str]
+
+
+@operation(Cancel, *COMMON, guards=(IN_POOL,), idempotent=True)
+def pool_cancel(p: Cancel, caller: Caller) -> Cancelled:
+    """Stop a turn that waits or runs; whoever waits for its answer is told."""
+    turn = turns.cancel(actor_of(caller), p.agent_id, p.request_id)
+    if turn is None:
+        return {"cancelled": False, "request_id": p.request_id, "reason": "not_found_or_completed"}
+    return {"cancelled": True, "request_id": p.request_id}
+
+
+def _seen(caller: Caller, agent_id: str) -> PoolAgent:
+    agent = get(agent_id)
+    check_authority(actor_of(caller), agent, "look into")
+    return agent
+
+
+@operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
+def pool_get_tokens(p: OfAgent, caller: Caller) -> TokensRow:
+    """How many tokens its context takes, by part, and how many are left."""
+    return selectors.tokens(_seen(caller, p.agent_id))
+
+
+@operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
+def pool_get_context(p: OfAgent, caller: Caller) -> ContextRow:
+    """How long its context is, and how its last turn went."""
+    return selectors.context(_seen(caller, p.agent_id))
+
+
+class GetMessages(OfAgent):
+    offset: Annotated[int, Field(ge=0, le=MAX_INTEGER)] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST_MESSAGES)] = PAGE
+
+
+class PoolMessages(TypedDict):
+    agent_id: str
+    total: int
+    offset: int
+    limit: int
+    messages: list[PoolMessageRow]
+
+
+@operation(GetMessages, *COMMON, guards=(IN_POOL,), read_only=True)
+def pool_get_messages(p: GetMessages, caller: Caller) -> PoolMessages:
+    """What the agent knows: its messages, with the tool calls that it made; fewer than limit where they are long."""
+    total, entries = selectors.messages(_seen(caller, p.agent_id), p.offset, p.limit)
+    rows = [message_row(entry, p.offset + number) for number, entry in enumerate(entries)]
+    return {"agent_id": p.agent_id, "total": total, "offset": p.offset, "limit": p.limit, "messages": rows}
+
+
+class Compact(OfAgent):
+    force: Annotated[bool, Field(description="false: only when the context is nearly full.")] = True
+
+
+class ContextCompacted(TypedDict):
+    compacted: bool
+    tokens_before: NotRequired[int]
+    tokens_after: NotRequired[int]
+    tokens_saved: NotRequired[int]
+    reason: NotRequired[str]
+
+
+@operation(Compact, *COMMON, guards=(IN_POOL,))
+def pool_compact(p: Compact, caller: Caller) -> ContextCompacted:
+    """Fold what was said before the last turns into a summary."""
+    agent = _seen(caller, p.agent_id)
+    if not p.force and not selectors.is_nearly_full(agent):
+        return {"compacted": False, "reason": "nothing_to_compact"}
+    done = transcript.compact(agent, actor_of(caller).name, selectors.runner_of(agent).available_tokens)
+    if done is None:
+        return {"compacted": False, "reason": "nothing_to_compact"}
+    before, after = done
+    return {"compacted": True, "tokens_before": before, "tokens_after": after, "tokens_saved": before - after}
+
+
+class ShutDown(TypedDict):
+    success: bool
+
+
+@operation(OfAgent, *COMMON, guards=(IN_POOL,), idempotent=True)
+def pool_shutdown(p: OfAgent, caller: Caller) -> ShutDown:
+    """Mark an agent as done: it still answers, and when all are done, the server ends."""
+    pool.shut_down(actor_of(caller), p.agent_id)
+    return {"success": True}

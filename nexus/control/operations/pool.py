@@ -1,0 +1,211 @@
+"""The pool as a whole: agents are created, listed and ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from nexus.control import selectors, wording
+from nexus.control.errors import ControlCode
+from nexus.control.members import actor_of
+from nexus.control.models import PoolAgent, Turn
+from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
+from nexus.control.operations.common import IN_POOL, AgentId
+from nexus.control.rows import PoolAgentRow
+from nexus.control.rules import DEFAULT
+from nexus.control.runners import sandbox
+from nexus.control.runners.configuration import runners
+from nexus.control.services import pool, server
+from nexus.control.toolset import operation
+from nexus.control.waking import kinds
+from nexus.control.worktrees import services as worktrees
+from nexus.control.worktrees.trees import Tree
+from nexus.core.database import write
+from nexus.core.domain import domain
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Nothing, Outside, Params
+from nexus.core.operations.registry import OPERATORS_ONLY, Wait
+from nexus.core.operations.replies import Data
+from nexus.core.waiting import Interest
+
+GIVEN_PATH, MOST_PATHS, MOST_TOOLS = 4096, 100, 100
+GivenPath = Annotated[str, Field(min_length=1, max_length=GIVEN_PATH)]
+MOUNTED = Outside(touch=lambda path: Path(path).is_dir(), silent=Code.VALIDATION_ERROR)
+ALL_MOUNTED = Outside(touch=lambda paths: [Path(path).is_dir() for path in paths], silent=Code.VALIDATION_ERROR)
+
+
+class CreateAgent(Params):
+    agent_id: Annotated[str | None, Field(max_length=255, description="With a leading dot: ends with the server.")] = (
+        None
+    )
+    preset: Annotated[str | None, Field(max_length=255, description=f"worker, sandboxed or trusted; {DEFAULT}.")] = None
+    cwd: Annotated[GivenPath | None, Field(description="Its directory; else its parent's."), MOUNTED] = None
+    allowed_write_paths: Annotated[list[GivenPath] | None, Field(max_length=MOST_PATHS), ALL_MOUNTED] = None
+    model: Annotated[Id | None, Field(description="A runner of runners.toml.")] = None
+    disable_tools: Annotated[list[Id] | None, Field(max_length=MOST_TOOLS)] = None
+    parent_agent_id: Annotated[Id | None, Field(description="Whose ceiling holds; yours when you are in the pool.")] = (
+        None
+    )
+    wake_on: Annotated[
+        list[Id] | None, Field(max_length=MOST_TOOLS, description="What begins a turn: mail, handoff, task, topic.")
+    ] = None
+    worktree: Annotated[bool, Field(description="A git worktree of its own, with a branch, as its directory.")] = False
+    wake_tokens: Annotated[
+        int | None, Field(ge=0, le=MAX_INTEGER, description="Its woken turns take in a day at most.")
+    ] = None
+    initial_message: Annotated[str | None, Field(min_length=1, description="Begins its first turn.")] = None
+    wait_for_initial_response: bool = False
+    timeout_seconds: Annotated[
+        float, Field(ge=0, le=MOST_SECONDS, description="So long for that; then the turn goes on.")
+    ] = MOST_SECONDS
+
+
+class Created(TypedDict):
+    agent_id: str
+    url: str
+    warning: NotRequired[Annotated[str, Field(description="What it means that a write path names a .git.")]]
+    initial_request_id: NotRequired[str]
+    initial_status: NotRequired[str]
+    response: NotRequired[Answer]
+
+
+class Resumed(CreateAgent):
+    """The call while it waits: it knows what it made."""
+
+    request_id: str
+    warning: str
+
+
+def _resumed(p: CreateAgent, data: Data) -> CreateAgent:
+    made = {"agent_id": data["agent_id"], "request_id": data["initial_request_id"]}
+    made["warning"] = data.get("warning", "")
+    return Resumed.model_construct(**{**p.__dict__, **made})
+
+
+def _look(p: CreateAgent, caller: Caller) -> Created:
+    """What was made, and its answer once there is one."""
+    assert isinstance(p, Resumed)
+    response = answer(p.agent_id or "", p.request_id)
+    if response is None:
+        return _created(p.agent_id or "", p.request_id, p.warning)
+    return {**_created(p.agent_id or "", None, p.warning), "response": response}
+
+
+def _created(agent_id: str, request_id: str | None, warning: str) -> Created:
+    created: Created = {"agent_id": agent_id, "url": f"/agent/{agent_id}"}
+    if warning:
+        created["warning"] = warning
+    if request_id is not None:
+        created["initial_request_id"], created["initial_status"] = request_id, "queued"
+    return created
+
+
+def _ends(p: CreateAgent) -> Interest:
+    assert isinstance(p, Resumed)
+    return end_of(p.agent_id or "", p.request_id)
+
+
+@operation(
+    CreateAgent,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    Code.CONTENT_TOO_LARGE,
+    ControlCode.POOL_OFF,
+    ControlCode.NOT_PERMITTED,
+    ControlCode.POOL_FULL,
+    ControlCode.WORKTREE_REFUSED,
+    guards=(IN_POOL,),
+    slow=lambda p: p.worktree,
+    runs_program=True,
+    own_transaction=True,  # git is called outside of it
+    wait=Wait[CreateAgent](
+        timeout=lambda p: p.timeout_seconds if p.wait_for_initial_response and p.initial_message is not None else 0,
+        resume=_resumed,
+        interested=_ends,
+        look=_look,
+        done=lambda data: "response" in data,
+        expired=lambda p, data: data,
+        capped=False,
+    ),
+)
+def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
+    """Create an agent in the pool, with a permission preset, below its parent's ceiling."""
+    runner = runners().named(p.model)
+    sandbox.check(runner)
+    kinds.check(p.wake_on or [])
+    order = pool.Order(
+        agent_id=p.agent_id,
+        preset=p.preset,
+        cwd=p.cwd,
+        write_paths=p.allowed_write_paths,
+        disabled_tools=p.disable_tools or (),
+        runner=runner.name,
+        parent_agent_id=p.parent_agent_id,
+        wake_on=p.wake_on or (),
+        wake_tokens=p.wake_tokens,
+        worktree=p.worktree,
+        asked_in=caller.cwd,
+    )
+
+    def made(order: pool.Order, tree: Tree | None) -> tuple[PoolAgent, Turn | None]:
+        with write(), domain().acting(caller.operator, "pool_create_agent") as about:
+            agent, turn = pool.create(actor_of(caller), order, message=p.initial_message, tree=tree)
+            about["agent_id"] = agent.agent_id
+        return agent, turn
+
+    agent, turn = worktrees.create(actor_of(caller), order, made)
+    return _created(agent.agent_id, turn.request_id if turn else None, wording.git_warning(agent.permissions))
+
+
+class DestroyAgent(Params):
+    agent_id: AgentId
+
+
+class Destroyed(TypedDict):
+    success: bool
+    agent_id: str
+
+
+@operation(
+    DestroyAgent,
+    Code.VALIDATION_ERROR,
+    ControlCode.POOL_OFF,
+    ControlCode.NOT_PERMITTED,
+    guards=(IN_POOL,),
+    destructive=True,
+    idempotent=True,
+)
+def pool_destroy_agent(p: DestroyAgent, caller: Caller) -> Destroyed:
+    """End an agent of the pool and cancel what it is at; success is false when there is none of this name."""
+    return {"success": pool.destroy(actor_of(caller), p.agent_id), "agent_id": p.agent_id}
+
+
+class Listed(TypedDict):
+    agents: list[PoolAgentRow]
+
+
+@operation(Nothing, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED, guards=(IN_POOL,), read_only=True)
+def pool_list_agents(p: Nothing, caller: Caller) -> Listed:
+    """Every agent of the pool: what it may, whose child it is, what it is at."""
+    actor_of(caller)
+    return {"agents": selectors.agents()}
+
+
+class Stopped(TypedDict):
+    success: bool
+    message: str
+
+
+@operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
+def pool_shutdown_server(p: Nothing, caller: Caller) -> Stopped:
+    """End the server: turns that are taken get `pool_stop_seconds`, temporary agents end."""
+    server.check_there()
+    server.ask_to_end(actor_of(caller).name)
+    return {
+        "success": True,
+        "message": "The server ends once the turns that are taken have ended, or their time is over.",
+    }

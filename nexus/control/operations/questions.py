@@ -1,0 +1,190 @@
+"""People in the loop: agents ask, operators answer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.errors import CoordinationCode
+from coordination.guards import in_session
+from coordination.lookups import require_agent
+from coordination.parameters import ClientId, SessionId, SessionSecret
+from nexus.control import rules, selectors
+from nexus.control.asking import end_of
+from nexus.control.operations.agents import MOST_SECONDS
+from nexus.control.rows import ASKED, QuestionRow, question_row
+from nexus.control.services import questions
+from nexus.control.services.questions import Verdict
+from nexus.control.toolset import operation
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code, invalid
+from nexus.core.operations.parameters import Id, Limit, Params
+from nexus.core.operations.registry import OPERATORS_ONLY, Wait
+from nexus.core.operations.replies import Data
+from nexus.core.waiting import Interest
+
+SECONDS = 300  # a call waits for the answer
+LISTED, MOST_LISTED = 50, 500
+OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
+
+
+class AskOperator(Params):
+    agent_id: Annotated[Id, Field(description="You.")]
+    title: Annotated[Id, Field(description="What you ask, in a line.")]
+    detail: Annotated[str, Field(description="What a person must know to answer.")] = ""
+    kind: Annotated[
+        Literal["question", "permission"], Field(description="question: answered in words; permission: may you?")
+    ] = "question"
+    subject: Annotated[str, Field(description="What 'allow always' then holds for; else the title.")] = ""
+    client_id: ClientId = None
+    timeout_seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, description="0: ask, and do not wait.")] = SECONDS
+    session_id: SessionId = None
+    session_secret: SessionSecret = None
+
+
+class Asked(AskOperator):
+    """The call while it waits: it knows its question."""
+
+    question_id: str
+    expires_at: datetime
+
+
+def _opens_a_tool(subject: str) -> bool:
+    """Whether "allow always" for this subject would open a tool, which Nexus asks about itself, with what it does."""
+    tool, _, place = subject.strip().partition(" ")
+    return tool in rules.TOOLS and place.strip()[:1] in ("", "/")
+
+
+def _resumed(p: AskOperator, data: Data) -> AskOperator:
+    known = {"question_id": data["question_id"], "expires_at": datetime.fromisoformat(data["expires_at"])}
+    return Asked.model_construct(**{**p.__dict__, **known})
+
+
+def _look(p: AskOperator, caller: Caller) -> QuestionRow:
+    assert isinstance(p, Asked)
+    return question_row(questions.get(p.question_id))
+
+
+def _ends(p: AskOperator) -> Interest:
+    assert isinstance(p, Asked)
+    return end_of(p.question_id)
+
+
+def _expires_at(p: AskOperator) -> datetime:
+    assert isinstance(p, Asked)
+    return p.expires_at
+
+
+def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
+    return question_row(questions.expire(performed["question_id"]))
+
+
+@operation(
+    AskOperator,
+    *OF_ONE,
+    Code.NOT_OWNER,
+    Code.CONTENT_TOO_LARGE,
+    CoordinationCode.QUOTA_EXCEEDED,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    wait=Wait[AskOperator](
+        timeout=lambda p: p.timeout_seconds,
+        resume=_resumed,
+        interested=_ends,
+        look=_look,
+        done=lambda data: data["status"] != ASKED,
+        finish=_finish,
+        expired=lambda p, data: data,
+        next_change=_expires_at,
+        capped=False,
+        deferrable=True,
+    ),
+)
+def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
+    """Ask a person and wait for the answer: words, or whether you may. When the time is over first, status is still
+    asked: call again with the same client_id to wait on. Nobody's answer is a refusal."""
+    require_agent(p.agent_id)
+    if p.kind == "permission" and _opens_a_tool(p.subject or p.title):
+        raise invalid("This is what Nexus itself asks people about; choose another subject.", field="subject")
+    question = questions.ask(
+        agent_id=p.agent_id,
+        kind=p.kind,
+        title=p.title,
+        detail=p.detail,
+        subject=p.subject,
+        client_id=p.client_id,
+    )
+    return question_row(question)
+
+
+class OfQuestion(Params):
+    question_id: Id
+
+
+class WithWords(OfQuestion):
+    words: Annotated[str, Field(min_length=1, description="The answer; the agent gets it as it is.")]
+
+
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_allow(p: OfQuestion, caller: Caller) -> QuestionRow:
+    """Allow what an agent asks for, this once."""
+    return _answered(p, caller, Verdict.ALLOW)
+
+
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_allow_always(p: OfQuestion, caller: Caller) -> QuestionRow:
+    """Allow what an agent asks for, and whatever it asks from now on about the same subject."""
+    return _answered(p, caller, Verdict.ALWAYS)
+
+
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_refuse(p: OfQuestion, caller: Caller) -> QuestionRow:
+    """Refuse what an agent asks for."""
+    return _answered(p, caller, Verdict.REFUSE)
+
+
+@operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
+    """Answer an agent in words. A permission is not given with them: the agent is told what to do instead."""
+    return _answered(p, caller, Verdict.WORDS, p.words)
+
+
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
+    """Take back that something is allowed always: the agent has to ask again."""
+    return question_row(questions.ask_again(question_id=p.question_id, operator=operator_behind(caller)))
+
+
+@operation(OfQuestion, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
+    """A question, with all that its asker says."""
+    return question_row(questions.get(p.question_id))
+
+
+class ListQuestions(Params):
+    which: Annotated[
+        Literal["asked", "ended", "always"], Field(description="always: what is allowed until it is taken back.")
+    ] = "asked"
+    agent_id: Annotated[Id | None, Field(description="Of this agent only.")] = None
+    limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
+
+
+class Questions(TypedDict):
+    questions: list[QuestionRow]
+
+
+@operation(ListQuestions, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
+    """What agents ask the people: those that wait, the oldest first, or those of old, the newest first."""
+    found = selectors.questions(p.which, p.agent_id, min(p.limit, MOST_LISTED))
+    return {"questions": [question_row(question) for question in found]}
+
+
+def _answered(p: OfQuestion, caller: Caller, verdict: Verdict, words: str | None = None) -> QuestionRow:
+    answered = questions.answer(
+        question_id=p.question_id, verdict=verdict, words=words, operator=operator_behind(caller)
+    )
+    return question_row(answered)

@@ -1,0 +1,95 @@
+"""Work trees of agents: looked at by those above them, and merged, kept or discarded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from nexus.control.errors import ControlCode
+from nexus.control.members import actor_of
+from nexus.control.models import PoolWorktree
+from nexus.control.operations.agents import COMMON, OfAgent
+from nexus.control.operations.common import IN_POOL
+from nexus.control.toolset import operation
+from nexus.control.worktrees import services
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.parameters import Id
+
+REFUSALS = (*COMMON, ControlCode.WORKTREE_REFUSED)
+
+
+class OfWorktree(OfAgent):
+    worktree_id: Annotated[Id | None, Field(description="Which, of several of that name; else the last.")] = None
+
+
+class WorktreeRow(TypedDict):
+    worktree_id: str
+    agent_id: str
+    path: str
+    branch: str
+    base: Annotated[str, Field(description="The commit that it began at.")]
+    origin: Annotated[str, Field(description="Where it merges into.")]
+    state: str
+
+
+class WorktreeDiff(WorktreeRow):
+    files: list[str]
+    diff: str
+    truncated: bool
+
+
+@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, read_only=True)
+def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
+    """What an agent changed in its worktree since it began, committed or not."""
+    row, difference = services.difference(actor_of(caller), p.agent_id, p.worktree_id)
+    return {**_row(row), "files": difference.files, "diff": difference.diff, "truncated": difference.cut}
+
+
+class Merged(WorktreeRow):
+    merged: bool
+    commit: str | None
+    conflicts: Annotated[list[str], Field(description="Files; with any, nothing was merged.")]
+
+
+@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, own_transaction=True)
+def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
+    """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
+    row, merge = services.merge(actor_of(caller), p.agent_id, p.worktree_id)
+    return {
+        **_row(row),
+        "merged": merge.commit is not None,
+        "commit": merge.commit,
+        "conflicts": merge.conflicts,
+    }
+
+
+@operation(
+    OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, own_transaction=True, idempotent=True
+)
+def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
+    """Commit what an agent left in its worktree on its branch, and leave both there."""
+    return _row(services.keep(actor_of(caller), p.agent_id, p.worktree_id))
+
+
+class Discard(OfWorktree):
+    changes_too: Annotated[bool, Field(description="Although it holds what was not merged.")] = False
+
+
+@operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, own_transaction=True, destructive=True)
+def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
+    """Remove the worktree and the branch of an agent that ended; files that the repository ignores go with it."""
+    return _row(services.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too))
+
+
+def _row(row: PoolWorktree) -> WorktreeRow:
+    return {
+        "worktree_id": row.pk,
+        "agent_id": row.agent.agent_id,
+        "path": row.path,
+        "branch": row.branch,
+        "base": row.base,
+        "origin": row.origin,
+        "state": row.state,
+    }

@@ -1,0 +1,291 @@
+"""The runner `acp`: an agent that speaks the Agent Client Protocol, as a process of its own for each turn.
+
+A turn's process ends with the turn: nothing idles, and nothing is left. What was said before comes back with the
+agent's own session where it can load one, else as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from acp import PROTOCOL_VERSION, RequestError, text_block
+from acp.core import ClientSideConnection
+from acp.schema import (
+    ClientCapabilities,
+    FileSystemCapabilities,
+    Implementation,
+    McpServerStdio,
+    PromptResponse,
+)
+from pydantic import ValidationError
+
+from nexus.control import rules
+from nexus.control.models import Entry, Role, TurnStatus
+from nexus.control.runners import bus, confinement, new_repositories, processes, sandbox
+from nexus.control.runners.acp_client import PoolClient, storable
+from nexus.control.runners.acp_transport import BoundedLines
+from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.configuration import Acp
+from nexus.control.runners.secrets import Secrets
+from nexus.control.runners.terminals import Terminals
+from nexus.control.services.transcript import BYTES_A_TOKEN
+from nexus.control.services.turns import Closing, Ended
+from nexus.core.config import CoreSettings
+from nexus.core.instance import running as running_server
+from nexus.core.waiting import OUTSIDE, in_thread
+
+START_SECONDS = 60  # to answer `initialize`, and to open a session
+CANCEL_SECONDS = 0.1  # to end a turn that is cancelled, before it is killed
+HALT_SECONDS = 5  # to end a turn that has made all the calls it may
+LEAVE_SECONDS = 2  # to end by itself, when the turn is over
+SESSION = "acp_session"  # in what an entry says about itself
+QUOTED = 500  # characters of what a process said, in a turn's why
+SHORTEST_SECRET = 6  # characters: what is shorter is a word, and not struck wherever it stands
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the processes of a turn run: how their command lines are made, and what they find in their environment."""
+
+    runner: Acp
+    scene: Scene
+    is_confined: bool
+    home: str  # their HOME
+    scratch: str  # with the socket of the bus
+
+    def confined(self, command: Sequence[str], cwd: str) -> list[str]:
+        """The command line, in the sandbox where there is one. Raises RunnerFailed."""
+        if not self.is_confined:
+            return list(command)
+        return confinement.confined(
+            command, self.runner, self.scene.agent, cwd=cwd, reading=[self.scratch, str(bus.RELAY)]
+        )
+
+
+async def take(runner: Acp, scene: Scene) -> Ended:
+    """Take a turn. Raises RunnerFailed, and NOT_PERMITTED where a sandbox is required and there is none."""
+    state = await in_thread(OUTSIDE, sandbox.state)
+    sandbox.check(runner)
+    home = await in_thread(OUTSIDE, partial(confinement.home_of, scene.agent)) if state.works else str(Path.home())
+    async with bus.key_of(scene.agent.agent_id) as key:
+        with tempfile.TemporaryDirectory(prefix="nexus-", ignore_cleanup_errors=True) as scratch:
+            given = (os.environ.get(name, "") for name in runner.env_from)
+            secrets = Secrets(key, *(value for value in given if len(value) >= SHORTEST_SECRET))
+            place = Place(runner, _hiding(secrets, scene), state.works, home, scratch)
+            try:
+                async with new_repositories.watched(scene.agent):
+                    ended = await _take(place, key)
+            except RunnerFailed as failed:
+                raise RunnerFailed(storable(secrets.struck(str(failed)))) from None
+            return _hidden(secrets, ended)
+
+
+async def _take(place: Place, key: str) -> Ended:
+    runner, scene = place.runner, place.scene
+    cwd = scene.agent.cwd
+    own = {"HOME": place.home}
+    env = {**processes.environment(*runner.env_from), **own, **_reach(key, place)}
+    command = await in_thread(OUTSIDE, partial(place.confined, runner.command, cwd))
+    terminals = Terminals(place.confined, {**processes.environment(), **own})
+    async with (
+        bus.served(place.scratch, key) as server,
+        processes.running(command, cwd=cwd, env=env, scratch=place.scratch, grace=LEAVE_SECONDS) as program,
+    ):
+        try:
+            return await _converse(place, PoolClient(scene, terminals, runner.max_iterations), program, server)
+        finally:
+            await terminals.end()
+
+
+async def _converse(place: Place, client: PoolClient, program: processes.Running, server: bus.Bus) -> Ended:
+    transport = BoundedLines(program.stdout, program.stdin, client.settled)
+    connection = ClientSideConnection(cast(Any, client), transport)  # it has what we offer, not all there is
+    try:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                session_id, prompt = await _session(place, client, connection, server)
+        except TimeoutError:
+            raise RunnerFailed(f"{_name(place)} did not open a session within {START_SECONDS} s") from None
+        response = await _prompted(connection, session_id, prompt, client, program)
+    except (RequestError, ConnectionError, ValidationError) as error:
+        await client.finish()
+        raise RunnerFailed(await _why(error, place, transport, program)) from None
+    finally:
+        await connection.close()
+    closing = await client.close()
+    return replace(_ended(response, client), closing=closing)
+
+
+async def _session(
+    place: Place, client: PoolClient, connection: ClientSideConnection, server: bus.Bus
+) -> tuple[str, str]:
+    """The session's id, and what to say in it: with what was said before, where the agent does not know it."""
+    scene = place.scene
+    offered = await connection.initialize(
+        PROTOCOL_VERSION,
+        ClientCapabilities(
+            fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
+            terminal=rules.may_use(scene.agent.permissions, "run"),
+        ),
+        Implementation(name="nexus", title="Nexus", version="1"),
+    )
+    if offered.protocol_version != PROTOCOL_VERSION:
+        raise RunnerFailed(
+            f"{_name(place)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
+        )
+    servers: list[Any] = [McpServerStdio(name="nexus", command=server.command, args=list(server.args), env=[])]
+    loads = offered.agent_capabilities is not None and offered.agent_capabilities.load_session
+    known = await _known_session(scene.history()) if loads else None
+    if known is not None:
+        client.is_listening = False
+        try:
+            await connection.load_session(scene.agent.cwd, known, servers)
+            client.meta = {SESSION: known}
+            return known, scene.turn.content
+        except RequestError:
+            pass  # it forgot; a new one is told what was said
+        finally:
+            await client.settled()
+            client.is_listening = True
+    session = await connection.new_session(scene.agent.cwd, mcp_servers=servers)
+    client.meta = {SESSION: client.secrets.cut(session.session_id, QUOTED)}
+    most = (place.runner.context_tokens - place.runner.reply_tokens) * BYTES_A_TOKEN // 2
+    return session.session_id, await _told(scene.history(), most)
+
+
+async def _prompted(
+    connection: ClientSideConnection, session_id: str, prompt: str, client: PoolClient, program: processes.Running
+) -> PromptResponse | None:
+    """What the agent answers to the prompt; None where it made more calls than it may, and was stopped."""
+    prompting = asyncio.create_task(connection.prompt(session_id, [text_block(prompt)]))
+    halting = asyncio.create_task(client.halted.wait())
+    try:
+        await asyncio.wait((prompting, halting), return_when="FIRST_COMPLETED")
+        if not client.halted.is_set():
+            return await prompting
+        await _stop(connection, session_id, prompting, HALT_SECONDS)
+        return None
+    except asyncio.CancelledError:
+        await _stop(connection, session_id, prompting, CANCEL_SECONDS)
+        program.kill()
+        await client.finish()
+        raise
+    finally:
+        for task in (prompting, halting):
+            task.cancel()
+        await asyncio.gather(prompting, halting, return_exceptions=True)
+
+
+async def _stop(connection: ClientSideConnection, session_id: str, prompting: asyncio.Task[Any], grace: float) -> None:
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(grace):
+            await connection.cancel(session_id)
+            await asyncio.wait((prompting,))
+
+
+def _ended(response: PromptResponse | None, client: PoolClient) -> Ended:
+    ended = Ended(TurnStatus.DONE, client.answer, iterations=len(client.calls) + 1)
+    if response is None:
+        return replace(ended, halted=True)
+    if response.usage is not None:
+        ended = replace(ended, input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens)
+    match response.stop_reason:
+        case "max_turn_requests":
+            return replace(ended, halted=True)
+        case "max_tokens":
+            return replace(ended, why="its model's limit on tokens cut the answer off")
+        case "refusal":
+            return replace(ended, status=TurnStatus.FAILED, why="the agent refuses to go on")
+        case "cancelled":
+            return replace(ended, status=TurnStatus.CANCELLED)
+        case _:
+            return ended
+
+
+async def _known_session(history: AsyncIterator[Entry]) -> str | None:
+    """The agent's own session of an earlier turn; none from before a compaction that was asked for, which it would
+    undo."""
+    async for entry in history:
+        meta = entry.meta or {}
+        if "summary_of" in meta and "unasked" not in meta:
+            return None
+        if SESSION in meta:
+            return str(meta[SESSION])
+    return None
+
+
+async def _told(history: AsyncIterator[Entry], most: int) -> str:
+    """A turn's message, after what was said before it, of which the last `most` characters are kept."""
+    content, said, length = (await anext(history)).content, list[str](), 0
+    async for entry in history:
+        if entry.role != Role.TOOL and entry.content:
+            said.append(f"{entry.role}: {entry.content}")
+            length += len(said[-1])
+        if length >= most:
+            break
+    if not said:
+        return content
+    before = "\n\n".join(reversed(said))[-most:]
+    return f"What was said so far:\n\n{before}\n\nNow:\n\n{content}"
+
+
+def _reach(key: str, place: Place) -> dict[str, str]:
+    """How the agent's own commands reach the bus. The home itself is not in the sandbox."""
+    settings = CoreSettings.current()
+    reach = {"NEXUS_API_KEY": key}
+    if not place.is_confined:
+        reach["NEXUS_HOME"] = str(settings.home)
+    if holder := running_server(settings.home):
+        reach["NEXUS_URL"] = holder.url
+    return reach
+
+
+def _name(place: Place) -> str:
+    return f"{Path(place.runner.command[0]).name!r}"
+
+
+async def _why(error: Exception, place: Place, transport: BoundedLines, program: processes.Running) -> str:
+    """Why a conversation broke off, for people."""
+    name, secrets = _name(place), place.scene.draft.secrets
+    if transport.failed is not None:
+        return f"{name} was stopped: {transport.failed}"
+    if isinstance(error, RequestError):
+        hint = "; name what it signs in with in env_from" if error.code == -32_000 else ""
+        return f"{name} answered with an error: {secrets.cut(str(error), QUOTED)}{hint}"
+    if isinstance(error, ValidationError):
+        return f"{name} answered what the protocol does not know"
+    code = await program.end(grace=LEAVE_SECONDS)
+    said = secrets.struck(program.stderr.text.strip())[-QUOTED:]
+    how = "was not found, or may not be run" if code == 127 else f"ended in the middle of the turn (exit code {code})"
+    return f"{name} {how}" + (f"; it said: {said}" if said else "")
+
+
+def _hiding(secrets: Secrets, scene: Scene) -> Scene:
+    """A scene that tells and stores none of them."""
+
+    async def say(
+        role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
+    ) -> None:
+        await scene.say(role, secrets.struck(content), tool_call_id=tool_call_id, meta=secrets.struck_of(meta))
+
+    async def ask(kind: str, title: str, detail: str, *, subject: str) -> Decision:
+        title, detail, subject = map(secrets.struck, (title, detail, subject))
+        return await scene.ask(kind, title, detail, subject=subject)
+
+    scene.draft.secrets = secrets
+    return replace(scene, say=say, ask=ask)
+
+
+def _hidden(secrets: Secrets, ended: Ended) -> Ended:
+    """How a turn ended, which tells none of them."""
+    said = ended.closing
+    closing = None if said is None else Closing(secrets.struck(said.content), secrets.struck_of(said.meta))
+    return replace(ended, answer=secrets.struck(ended.answer or ""), closing=closing)

@@ -1,0 +1,291 @@
+"""What an agent process asks of us, under its permissions, and what it tells, into the transcript."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from acp import RequestError
+from acp.schema import (
+    AgentMessageChunk,
+    AgentPlanUpdate,
+    AllowedOutcome,
+    CreateTerminalResponse,
+    DeniedOutcome,
+    EnvVariable,
+    PermissionOption,
+    ReadTextFileResponse,
+    RequestPermissionResponse,
+    TerminalExitStatus,
+    TerminalOutputResponse,
+    ToolCallProgress,
+    ToolCallStart,
+    ToolCallUpdate,
+    WaitForTerminalExitResponse,
+    WriteTextFileResponse,
+)
+
+from nexus.control import rules
+from nexus.control.models import Role
+from nexus.control.runners.acp_permissions import USES, Verdict, judge
+from nexus.control.runners.base import RunnerFailed, Scene
+from nexus.control.runners.terminals import Terminals
+from nexus.control.services.turns import Closing
+from nexus.control.tools import files
+from nexus.control.tools.places import ToolFailed, check_tool, on_disk, readable
+
+T = TypeVar("T")
+
+LONGEST_TEXT = 1_000_000  # characters of an entry; what is longer, is cut
+LONGEST_DETAIL = 20_000  # of a call's arguments, and of what a person is shown
+NOT_TOLD = "(the agent did not tell what came of it)"
+REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
+FAILED = -32_002
+
+
+class PoolClient:
+    """The client of one turn: its permissions decide, its transcript grows."""
+
+    def __init__(self, scene: Scene, terminals: Terminals, most_calls: int) -> None:
+        self.scene, self.terminals, self.most_calls = scene, terminals, most_calls
+        self.permissions, self.secrets = scene.agent.permissions, scene.draft.secrets
+        self.granted: tuple[str, ...] = ()  # where a person lets it write in this turn
+        self.answer = ""  # the last that it said
+        self.calls: dict[str, str] = {}  # tool calls: the agent's id for each, and ours
+        self.halted = asyncio.Event()  # it has made more calls than it may
+        self.is_listening = True  # a session that is loaded tells again what was said before
+        self.meta: dict[str, Any] = {}  # of what it says
+        self._said: list[str] = []
+        self._length = 0
+        self._unanswered: set[str] = set()
+        self._plan: list[dict[str, str]] = []
+        self._storing = asyncio.Lock()  # entries stand in the order in which they came
+
+    async def settled(self) -> None:
+        """Return when what came so far is in the transcript."""
+        await asyncio.sleep(0)  # what just came starts to be worked off
+        async with self._storing:
+            pass
+
+    async def close(self) -> Closing | None:
+        """`finish`, but where its last words would be the last entry, they are given back for the turn's end."""
+        async with self._storing:
+            if self._unanswered:
+                await self._finish()
+            said = self._said_last()
+            return None if said is None else Closing(said, self.meta)
+
+    async def finish(self) -> None:
+        """The turn is over: what was only begun is told as such."""
+        async with self._storing:
+            await self._finish()
+
+    async def _finish(self) -> None:
+        await self._flush()
+        for call_id in sorted(self._unanswered):
+            await self.scene.say(Role.TOOL, NOT_TOLD, tool_call_id=call_id)
+        self._unanswered.clear()
+
+    # What it tells.
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        if not self.is_listening:
+            return
+        async with self._storing:
+            if isinstance(update, AgentMessageChunk):
+                self._append(getattr(update.content, "text", None) or f"[{update.content.type}]")
+            elif isinstance(update, ToolCallStart | ToolCallProgress):
+                await self._tool_call(update)
+            elif isinstance(update, AgentPlanUpdate):
+                await self._planned(update)
+
+    def _append(self, text: str) -> None:
+        kept = text[: max(LONGEST_TEXT - self._length, 0)]
+        self._said.append(kept)
+        self._length += len(kept)
+        self.scene.draft.add(storable(kept))
+
+    async def _flush(self) -> None:
+        if (text := self._said_last()) is not None:
+            await self.scene.say(Role.ASSISTANT, text, meta=self.meta)
+
+    def _said_last(self) -> str | None:
+        """What it said since the last entry, for the next one; None where that is nothing."""
+        text = storable("".join(self._said))
+        if self._length == LONGEST_TEXT:  # what was cut off may have gone on with a secret
+            text = text[: self.secrets.settled(text)]
+        self._said, self._length = [], 0
+        if not text.strip():
+            return None
+        self.answer = text
+        return text
+
+    async def _tool_call(self, update: ToolCallStart | ToolCallProgress) -> None:
+        if update.tool_call_id not in self.calls:
+            await self._begin(update)
+        call_id = self.calls[update.tool_call_id]
+        if update.status in ("completed", "failed") and call_id in self._unanswered:
+            self._unanswered.discard(call_id)
+            result = storable(self.secrets.cut(_result_of(update), LONGEST_TEXT))
+            await self.scene.say(Role.TOOL, result, tool_call_id=call_id, meta={"status": update.status, **self.meta})
+
+    async def _begin(self, update: ToolCallStart | ToolCallProgress) -> None:
+        await self._flush()
+        call_id = self.calls[update.tool_call_id] = f"{self.scene.turn.pk}-{len(self.calls)}"
+        self._unanswered.add(call_id)
+        arguments = update.raw_input
+        if arguments is None:
+            arguments = {"locations": [location.path for location in update.locations or []]}
+        call = {
+            "id": call_id,
+            "name": storable(self.secrets.cut(update.title or update.kind or "tool", 1_000)),
+            "kind": update.kind or "other",
+            "arguments": storable_json(self.secrets.struck_of(arguments)),
+        }
+        await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call], **self.meta})
+        if len(self.calls) > self.most_calls:
+            self.halted.set()
+
+    async def _planned(self, update: AgentPlanUpdate) -> None:
+        plan = [
+            {
+                "content": storable(self.secrets.cut(entry.content, LONGEST_DETAIL)),
+                "status": entry.status,
+                "priority": entry.priority,
+            }
+            for entry in update.entries[:100]
+        ]
+        if plan != self._plan:
+            self._plan = plan
+            await self._flush()
+            await self.scene.say(Role.ASSISTANT, "", meta={"plan": plan, **self.meta})
+
+    # What it asks for.
+
+    async def request_permission(
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
+    ) -> RequestPermissionResponse:
+        judged = await _done(on_disk(partial(judge, self.permissions, tool_call)))
+        allowed = judged.verdict is Verdict.ALLOWED
+        if judged.verdict is Verdict.ASKED:
+            title = storable(self.secrets.cut(tool_call.title or tool_call.kind or "a tool", 500))
+            detail = storable(self.secrets.cut(_shown(tool_call, judged.places), LONGEST_DETAIL))
+            decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(tool_call)))
+            allowed = decision.allowed
+            if allowed and USES.get(tool_call.kind or "") in rules.WRITING:
+                self.granted = (*self.granted, *judged.places)
+        wanted = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
+        chosen = next((option for kind in wanted for option in options if option.kind == kind), None)
+        if chosen is None:
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=chosen.option_id))
+
+    async def read_text_file(
+        self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any
+    ) -> ReadTextFileResponse:
+        read = partial(files.read_text, self.permissions, path, line=1 if line is None else line, limit=limit)
+        return ReadTextFileResponse(content=await _done(on_disk(read)))
+
+    async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> WriteTextFileResponse:
+        permissions = replace(self.permissions, write_paths=(*self.permissions.write_paths, *self.granted))
+        await _done(on_disk(partial(files.write_text, permissions, path, content)))
+        return WriteTextFileResponse()
+
+    async def create_terminal(
+        self,
+        session_id: str,
+        command: str,
+        args: list[str] | None = None,
+        env: list[EnvVariable] | None = None,
+        cwd: str | None = None,
+        output_byte_limit: int | None = None,
+        **_: Any,
+    ) -> CreateTerminalResponse:
+        async def started() -> str:
+            check_tool(self.permissions, "run")
+            at = await on_disk(partial(readable, self.permissions, cwd or self.permissions.cwd))
+            variables = {variable.name: variable.value for variable in env or []}
+            return await self.terminals.create([command, *(args or [])], at, variables, output_byte_limit)
+
+        return CreateTerminalResponse(terminal_id=await _done(started()))
+
+    async def terminal_output(self, session_id: str, terminal_id: str, **_: Any) -> TerminalOutputResponse:
+        terminal = self.terminals.get(terminal_id)
+        code = terminal.exit_code
+        return TerminalOutputResponse(
+            output=storable(terminal.output.text),
+            truncated=terminal.output.is_cut,
+            exit_status=None if code is None else _exit_status(code),
+        )
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **_: Any) -> WaitForTerminalExitResponse:
+        status = _exit_status(await self.terminals.get(terminal_id).ended())
+        return WaitForTerminalExitResponse(exit_code=status.exit_code, signal=status.signal)
+
+    async def kill_terminal(self, session_id: str, terminal_id: str, **_: Any) -> None:
+        await self.terminals.get(terminal_id).end()
+
+    async def release_terminal(self, session_id: str, terminal_id: str, **_: Any) -> None:
+        await self.terminals.release(terminal_id)
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        raise RequestError.method_not_found(method)
+
+
+async def _done(asked: Awaitable[T]) -> T:
+    """Raises RequestError, which the agent is answered with."""
+    try:
+        return await asked
+    except ToolFailed as failed:
+        rule = getattr(failed, "rule", None)
+        raise RequestError(REFUSED if rule else FAILED, str(failed), {"rule": rule} if rule else None) from None
+    except RunnerFailed as failed:
+        raise RequestError(FAILED, str(failed)) from None
+
+
+def _exit_status(code: int) -> TerminalExitStatus:
+    if code > 128:
+        return TerminalExitStatus(exit_code=None, signal=str(code - 128))
+    return TerminalExitStatus(exit_code=code, signal=None)
+
+
+def _result_of(update: ToolCallStart | ToolCallProgress) -> str:
+    """What a call came to, as text."""
+    parts = []
+    for block in update.content or []:
+        if block.type == "content":
+            parts.append(getattr(block.content, "text", None) or f"[{block.content.type}]")
+        elif block.type == "diff":
+            parts.append(f"{block.path}:\n{block.new_text}")
+    if not parts and update.raw_output is not None:
+        raw = update.raw_output
+        parts.append(raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False))
+    return "\n".join(parts)
+
+
+def _shown(call: ToolCallUpdate, places: Sequence[str]) -> str:
+    """A call, as a person is shown it who is to decide: with the real paths that it is about."""
+    given = "" if call.raw_input is None else json.dumps(call.raw_input, ensure_ascii=False, indent=2)
+    changes = [f"{block.path}:\n{block.new_text}" for block in call.content or [] if block.type == "diff"]
+    return "\n".join(filter(None, [*places, given, *changes]))
+
+
+def storable(text: str) -> str:
+    """A text that every store and every client can take: no NUL, no lone surrogate."""
+    return text.replace("\x00", "\ufffd").encode(errors="replace").decode()
+
+
+def storable_json(value: Any) -> Any:
+    """A value, or its beginning as text where it is large."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return storable(str(type(value).__name__))
+    clean = storable(text)
+    if len(clean) > LONGEST_DETAIL:
+        return clean[:LONGEST_DETAIL]
+    return json.loads(clean.replace("\\u0000", "\ufffd"))

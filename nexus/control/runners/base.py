@@ -1,0 +1,111 @@
+"""What a runner is given, and what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.runners.secrets import NONE, Secrets
+from nexus.control.services.turns import Ended
+from nexus.core.operations.replies import Outcome
+
+LONGEST_DRAFT = 100_000  # characters; of what is longer, the rest is shown with its entry
+
+
+class Say(Protocol):
+    """Append an entry to the transcript; durable when it returns."""
+
+    async def __call__(
+        self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person says to a question; without anybody to ask, it is a refusal."""
+
+    allowed: bool
+    words: str | None = None  # an answer in words, or why not
+
+
+class Ask(Protocol):
+    """Ask a person, and wait for the answer or the time that a setting gives.
+
+    `kind` is `permission` (may this be done?) or `question` (answered in words); `subject` is what "allow always" then
+    holds for, such as `run` or `write_file /srv/notes`.
+    """
+
+    async def __call__(self, kind: str, title: str, detail: str, *, subject: str) -> Decision: ...
+
+
+class Draft:
+    """What an agent is just writing, and what its turn has used: shown while it lasts, and kept nowhere.
+
+    The entry that a runner says then replaces it. `secrets` are struck; what may be the beginning of one waits for
+    what comes behind it.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0  # how often it began anew
+        self.input_tokens = self.output_tokens = 0
+        self.changed = asyncio.Event()
+        self.secrets: Secrets = NONE
+        self._parts: list[str] = []
+        self._length = 0
+        self._unsure = ""
+
+    @property
+    def text(self) -> str:
+        """What is written so far."""
+        self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    def add(self, text: str) -> None:
+        """It goes on; the text is one that every client can take."""
+        text = self._unsure + text
+        sure = self.secrets.settled(text)
+        self._unsure = text[sure:]
+        kept = self.secrets.struck(text[:sure])[: LONGEST_DRAFT - self._length]
+        if kept:
+            self._parts.append(kept)
+            self._length += len(kept)
+            self.changed.set()
+
+    def restart(self) -> None:
+        """What was written became an entry, or counts no more."""
+        self._unsure = ""
+        if self._length:
+            self._parts, self._length = [], 0
+            self.begun += 1
+            self.changed.set()
+
+    def used(self, input_tokens: int, output_tokens: int) -> None:
+        """So many tokens, in the whole turn so far."""
+        self.input_tokens, self.output_tokens = input_tokens, output_tokens
+        self.changed.set()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One turn, as its runner sees it."""
+
+    agent: PoolAgent
+    turn: Turn
+    history: Callable[[], AsyncIterator[Entry]]  # the context, the turn's message first: read as far as it is followed
+    say: Say
+    ask: Ask
+    call: Callable[[str, str, Mapping[str, Any]], Awaitable[Outcome]]  # an operation of a toolset, as the agent
+    draft: Draft = field(default_factory=Draft)
+
+
+class RunnerFailed(Exception):
+    """A turn that cannot be finished; the message is for people."""
+
+
+class Takes(Protocol):
+    """Takes a turn to its end. Cancelled like any task, it leaves nothing running. Raises RunnerFailed."""
+
+    async def __call__(self, runner: Any, scene: Scene) -> Ended: ...

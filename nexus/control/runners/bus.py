@@ -1,0 +1,91 @@
+"""The bus for an agent that runs as a process: an MCP server on stdio, whose other end is out here.
+
+Inside is only a relay to a socket. What answers there runs outside, as that agent: neither the store nor a key has to
+be where the agent can read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from coordination.services import keys
+from nexus.control.runners import processes
+from nexus.control.runners.base import RunnerFailed
+from nexus.core.processes import NEUTRAL, own_environment, python
+from nexus.core.waiting import WRITERS, in_thread
+
+RELAY = Path(__file__).parent / "programs" / "relay.py"
+SOCKET = "bus"
+MOST_CONNECTIONS = 4  # of one agent at once
+
+
+@dataclass(frozen=True)
+class Bus:
+    """How an agent reaches it: a command that speaks MCP on stdio."""
+
+    command: str
+    args: tuple[str, ...]
+    scratch: str  # the directory of the socket
+
+
+@contextlib.asynccontextmanager
+async def key_of(agent_id: str) -> AsyncIterator[str]:
+    """A key of the agent for as long as the block lasts, beside one that an operator issued."""
+    key = await in_thread(WRITERS, partial(keys.lend, agent_id=agent_id))
+    try:
+        yield key
+    finally:
+        await asyncio.shield(in_thread(WRITERS, partial(keys.take_back, key)))
+
+
+@contextlib.asynccontextmanager
+async def served(scratch: str, key: str) -> AsyncIterator[Bus]:
+    """Serve the bus to whoever connects to a socket in the directory `scratch`, as the agent of `key`."""
+    path, serving = os.path.join(scratch, SOCKET), set[asyncio.Task[None]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(serving) < MOST_CONNECTIONS:
+            serving.add(task)
+            try:
+                await _serve(reader, writer, key)
+            finally:
+                serving.discard(task)
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield Bus(sys.executable, ("-I", "-S", str(RELAY), path), scratch)
+    finally:
+        server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str) -> None:
+    command, env = python("nexus_site", "runmcp"), own_environment(NEXUS_API_KEY=key)
+    with contextlib.suppress(RunnerFailed, ConnectionError):
+        async with processes.running(command, cwd=NEUTRAL, env=env) as program:
+            inward = asyncio.create_task(_pump(reader, program.stdin))
+            try:
+                await _pump(program.stdout, writer)
+            finally:
+                inward.cancel()
+                await asyncio.gather(inward, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while chunk := await reader.read(processes.CHUNK):
+        writer.write(chunk)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

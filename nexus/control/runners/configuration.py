@@ -1,0 +1,266 @@
+"""`runners.toml` in the home: what takes the turns of the pool's agents (docs/how-to/run-a-pool.md)."""
+
+from __future__ import annotations
+
+import math
+import re
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+
+from nexus.control.rules import Permissions
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import Code, NexusError, invalid
+
+FILE = "runners.toml"
+LARGEST = 1_048_576  # bytes
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NEEDED = ("pydantic_ai", "re2")  # by the kind `model`
+VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=255)]
+
+
+class _Common(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    name: str = ""  # its table's
+    context_tokens: Annotated[int, Field(ge=1_000, le=100_000_000)] = 200_000
+    reply_tokens: Annotated[int, Field(ge=1, le=1_000_000, validate_default=True)] = 8_192  # kept free for the answer
+    max_iterations: Annotated[int, Field(ge=1, le=10_000)] = 50  # calls of the model, or rounds of tools, a turn
+    turn_seconds: Annotated[int, Field(ge=1, le=86_400)] = 3_600  # a turn takes at most
+
+    @property
+    def available_tokens(self) -> int:
+        """What the context holds beside the answer."""
+        return self.context_tokens - self.reply_tokens
+
+    @field_validator("reply_tokens")
+    @classmethod
+    def _leaves_room(cls, tokens: int, given: ValidationInfo) -> int:
+        if tokens >= given.data.get("context_tokens", math.inf):
+            raise ValueError("it must be less than context_tokens")
+        return tokens
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """The names of the environment variables that it needs."""
+        return ()
+
+    def tool_tokens(self, permissions: Permissions) -> int:
+        """What the descriptions of an agent's tools take in every request, about."""
+        return 0
+
+
+class Programs(_Common):
+    """What its programs find in the sandbox, beside the system's and the agent's directory."""
+
+    network: bool = True
+    read_paths: list[Annotated[str, Field(pattern=r"^(/|~/)")]] = []  # such as its own programs, and its sign-in
+
+
+class Acp(Programs):
+    """An agent that speaks the Agent Client Protocol, as a child process."""
+
+    kind: Literal["acp"]
+    command: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    env_from: list[VARIABLE] = []
+
+    @property
+    def variables(self) -> Sequence[str]:
+        return self.env_from
+
+
+class Model(Programs):
+    """Our own loop over a model."""
+
+    kind: Literal["model"]
+    model: Annotated[str, Field(pattern=r"^[a-z0-9-]+:.+$")]
+    base_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    api_key_env: VARIABLE | None = None
+    retries: Annotated[int, Field(ge=0, le=10)] = 2  # of a request that fails in passing
+    stall_seconds: Annotated[int, Field(ge=1, le=3_600)] = 120  # without a word: then a request has failed
+
+    @property
+    def variables(self) -> Sequence[str]:
+        return () if self.api_key_env is None else (self.api_key_env,)
+
+    def tool_tokens(self, permissions: Permissions) -> int:
+        from nexus.control.tools import catalog  # which needs the extra `models`
+
+        return catalog.tokens(permissions)
+
+
+class _Scripted(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ScriptedCall(_Scripted):
+    """An operation that a step calls."""
+
+    operation: Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]  # toolset.name
+    arguments: dict[str, Any] = {}
+
+
+class ScriptedQuestion(_Scripted):
+    """What a step asks people."""
+
+    kind: Literal["permission", "question"]
+    title: Annotated[str, Field(min_length=1)]
+    detail: str = ""
+    subject: str = ""
+
+
+class Step(_Scripted):
+    """What a rehearsal does at something that it is sent; the first that fits is played."""
+
+    when: re.Pattern[str] | None = None  # found in what is sent
+    after: list[re.Pattern[str]] = []  # each found in something that was sent so far
+    call: list[ScriptedCall] = []
+    ask: ScriptedQuestion | None = None
+    wait: Annotated[float, Field(ge=0, le=86_400)] = 0.0  # seconds
+    fail: Annotated[str, Field(min_length=1)] | None = None  # why
+    say: str = "You said: {content}"
+
+
+class Rehearsal(_Common):
+    """Answers from a script, without a model, and says so."""
+
+    kind: Literal["rehearsal"]
+    script: list[Step] = []
+
+
+Runner = Acp | Model | Rehearsal
+_TABLE: TypeAdapter[Runner] = TypeAdapter(Annotated[Runner, Field(discriminator="kind")])
+
+
+@dataclass(frozen=True)
+class Runners:
+    """The runners that there are."""
+
+    by_name: Mapping[str, Runner]
+    default: str
+
+    def named(self, name: str | None) -> Runner:
+        """The runner of this name, or the default one. Raises VALIDATION_ERROR."""
+        try:
+            return self.by_name[name or self.default]
+        except KeyError:
+            known = ", ".join(sorted(self.by_name))
+            raise invalid(
+                f"There is no runner {str(name)[:100]!r} in {FILE}; there are {known}.", field="model"
+            ) from None
+
+
+def in_words(known: Runners) -> str:
+    """The runners' names, or what to do where no file names one."""
+    others = sorted(name for name in known.by_name if name != known.default)
+    if known.by_name == {REHEARSAL.name: REHEARSAL}:
+        return f"{REHEARSAL.name} alone: no model answers until {CoreSettings.current().home / FILE} names one"
+    return ", ".join([f"{known.default} (the default)", *others])
+
+
+REHEARSAL = Rehearsal(kind="rehearsal", name="rehearsal")  # is always there
+
+
+_read_well: dict[Path, Runners] = {}  # in this process, last
+
+
+def runners() -> Runners:
+    """The runners of this home: as its file says, or where that is wrong, as this process last could read it.
+
+    Raises CONFIG_ERROR, which names what to change, where it never could.
+    """
+    path = CoreSettings.current().home / FILE
+    try:
+        known = _read_well[path] = read(path)
+    except NexusError:
+        if path not in _read_well:
+            raise
+        return _read_well[path]
+    return known
+
+
+def problem() -> str:
+    """What is wrong with the file of this home now, and what holds meanwhile; empty where nothing is."""
+    try:
+        read(CoreSettings.current().home / FILE)
+    except NexusError as error:
+        return f"{error.message} A server that runs goes on with what the file said before; none starts."
+    return ""
+
+
+def read(path: Path) -> Runners:
+    """The runners that a file names. Raises CONFIG_ERROR, which names what to change."""
+    try:
+        stamp = path.stat()
+    except FileNotFoundError:
+        return Runners({REHEARSAL.name: REHEARSAL}, REHEARSAL.name)
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(stamp.st_mode):  # a pipe would wait for a writer
+        raise _wrong(path, "is no file")
+    return _read(path, stamp.st_mtime_ns, stamp.st_size)
+
+
+def changed_at() -> datetime | None:
+    """When the file became what it is, put in its place from elsewhere too; None where there is none."""
+    try:
+        return datetime.fromtimestamp((CoreSettings.current().home / FILE).stat().st_ctime, UTC)
+    except OSError:
+        return None
+
+
+def start_programs() -> bool:
+    """Whether a turn may start a program, as far as the file tells; of a wrong one nobody knows."""
+    try:
+        known = read(CoreSettings.current().home / FILE)
+        return any(not isinstance(runner, Rehearsal) for runner in known.by_name.values())
+    except NexusError:
+        return True
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, _changed: int, size: int) -> Runners:
+    if size > LARGEST:
+        raise _wrong(path, f"has over {LARGEST} bytes")
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _wrong(path, f"is no TOML: {error}") from None
+    default, listed = tables.pop("default", None), tables.pop("runners", {})
+    if tables or not isinstance(listed, dict):
+        raise _wrong(path, f"takes `default` and tables [runners.NAME], not {next(iter(tables), 'runners')!r}")
+    by_name: dict[str, Runner] = {REHEARSAL.name: REHEARSAL}
+    for name, table in listed.items():
+        by_name[name] = _runner(path, name, table)
+    default = next(iter(listed), REHEARSAL.name) if default is None else default
+    if not isinstance(default, str) or default not in by_name:
+        raise _wrong(path, f"names {default!r} as default, and has no [runners.{default}]")
+    return Runners(by_name, default)
+
+
+def _runner(path: Path, name: str, table: Any) -> Runner:
+    if not NAME.fullmatch(name):
+        raise _wrong(path, f"has a runner called {name[:100]!r}; use letters, digits, `_` and `-`")
+    try:
+        runner = _TABLE.validate_python({**table, "name": name} if isinstance(table, dict) else table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part not in ("acp", "model", "rehearsal")) or "kind"
+        raise _wrong(path, f"is wrong at runners.{name}.{where}: {first['msg']}") from None
+    if isinstance(runner, Model) and not all(map(find_spec, NEEDED)):
+        raise _wrong(path, f"has runner {name} of kind model, which needs more: pip install 'nexus-hub[models]'")
+    return runner
+
+
+def _wrong(path: Path, why: str) -> NexusError:
+    return NexusError(Code.CONFIG_ERROR, f"{path} {why}. docs/how-to/run-a-pool.md shows one.", {"file": str(path)})

@@ -1,0 +1,64 @@
+"""The sandbox of an agent of the pool: what it sees besides its own directory, and where it writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from nexus.control import hidden
+from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.rules import within
+from nexus.control.runners import repositories, sandbox
+from nexus.control.runners.configuration import Acp, Programs, Runner
+
+HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the sandbox
+
+
+def home_of(agent: PoolAgent) -> str:
+    """The agent's HOME in the sandbox, made where it is not; it lasts, for what an agent keeps of its sessions."""
+    home = Path(hidden.home()) / HOMES / agent.pk
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(home)
+
+
+def confined(
+    command: Sequence[str], runner: Runner, agent: PoolAgent, *, cwd: str, reading: Sequence[str] = ()
+) -> list[str]:
+    """The command line that runs a command as this agent, inside. Raises RunnerFailed."""
+    its_own = [str(Path(path).expanduser()) for path in runner.read_paths] if isinstance(runner, Programs) else []
+    if isinstance(runner, Acp):
+        its_own += _program(runner.command[0], (agent.permissions.cwd, *its_own))
+    tree = PoolWorktree.objects.filter(agent=agent).first()
+    fixed = repositories.fixed(agent.permissions, tree.path if tree is not None else None)
+    return sandbox.wrap(
+        command,
+        agent.permissions,
+        network=isinstance(runner, Programs) and runner.network,
+        cwd=cwd,
+        reading=[*its_own, *_borrowed(agent), *reading],
+        writing=[home_of(agent)],
+        fixed=fixed.mounts(),
+    )
+
+
+def _borrowed(agent: PoolAgent) -> list[str]:
+    """The directories of objects that git needs in the agent's worktree, where it has the whole of it.
+
+    Of a repository that its parent did not see, it sees no more than the files of its worktree.
+    """
+    tree = PoolWorktree.objects.filter(path=agent.cwd).first()
+    if tree is None:
+        return []
+    if agent.parent is None:
+        return list(tree.borrowed)
+    above = (agent.parent.cwd, *_borrowed(agent.parent))
+    return [place for place in tree.borrowed if within(place, above)]
+
+
+def _program(name: str, seen: Sequence[str]) -> list[str]:
+    """The runner's own program, where what is `seen` does not hold it."""
+    found = shutil.which(name)
+    links = [] if found is None else [found, os.path.realpath(found)]
+    return [path for path in links if not within(path, (*sandbox.SYSTEM, *sandbox.python(), *seen))]

@@ -1,0 +1,295 @@
+"""A model in our own loop: it is asked, the tools that it calls are called, until it answers without a call.
+
+Every answer and every result is in the transcript before the next step, so that a crash loses one step at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from ssl import SSLContext
+from typing import Any
+
+import httpx2
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ModelAPIError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelRateLimitError,
+    ModelServerError,
+    ModelUnavailableError,
+    UserError,
+)
+from pydantic_ai.messages import (
+    InstructionPart,
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+)
+from pydantic_ai.models import Model as Asked
+from pydantic_ai.models import ModelRequestParameters, infer_model
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from nexus.control import selectors
+from nexus.control.models import Entry, Role, TurnStatus
+from nexus.control.runners import traffic
+from nexus.control.runners.base import RunnerFailed, Scene
+from nexus.control.runners.configuration import Model
+from nexus.control.runners.conversation import Call, Conversation, conversation, summaries
+from nexus.control.services import transcript
+from nexus.control.services.turns import Closing, Ended
+from nexus.control.tools import catalog, hub
+from nexus.core.operations.resources import packaged
+from nexus.core.waiting import READERS, WRITERS, in_thread
+
+INSTRUCTIONS = packaged("nexus.control", "agent")
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a model is asked again
+PASSING = (ModelRateLimitError, ModelUnavailableError, ModelServerError, ModelConnectionError)  # asked again
+PASSING_STATUS = frozenset((408, 409, 425, 429))  # and 500 on, of providers that name no category
+MOST_CALLS = 64  # of tools, in one answer
+LONGEST_ARGUMENTS = 2 * 1024 * 1024  # characters
+LONGEST_ID = 255  # characters
+TOLD = 300  # characters of a provider's error
+
+
+async def take(runner: Model, scene: Scene) -> Ended:
+    """Take a turn. A failure is told with what it cost; cancelled, it leaves the request at once."""
+    key = None if runner.api_key_env is None else os.environ.get(runner.api_key_env)
+    if runner.api_key_env is not None and not key:
+        raise RunnerFailed(
+            f"the server has no {runner.api_key_env} in its environment, which runner {runner.name} needs"
+        )
+    with traffic.of(scene.agent.agent_id, key or "") as log:
+        transport = traffic.Recording(httpx2.AsyncHTTPTransport(verify=_tls()))
+        async with httpx2.AsyncClient(transport=transport, headers={"accept-encoding": "identity"}) as client:
+            turn = _Turn(runner, scene, _model(runner, key, client))
+            try:
+                return await turn.taken()
+            except RunnerFailed as failed:
+                return turn.ended(TurnStatus.FAILED, why=log.struck(str(failed)))
+
+
+@cache
+def _tls() -> SSLContext:
+    """Made once: it takes longer than all else before a request."""
+    return httpx2.create_ssl_context()
+
+
+def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
+    """Raises RunnerFailed for a provider that there is not, or whose package is not installed."""
+    provider, _, name = runner.model.partition(":")
+    if runner.base_url is not None:
+        service = OpenAICompatibleProvider(provider, base_url=runner.base_url, api_key=key, http_client=client)
+        return OpenAIChatModel(name, provider=service)
+
+    def made(named: str) -> Provider[Any]:
+        known: Callable[..., Provider[Any]] = infer_provider_class(named)  # each takes what its service needs
+        return known(http_client=client, **({"api_key": key} if key else {}))
+
+    try:
+        return infer_model(runner.model, made)
+    except (UserError, ValueError, TypeError, ImportError) as error:
+        why = traffic.told(str(error), TOLD)
+        raise RunnerFailed(f"runner {runner.name} cannot use {runner.model}: {why}") from None
+
+
+class _Turn:
+    """One turn: what was said so far, and what it cost."""
+
+    def __init__(self, runner: Model, scene: Scene, model: Asked) -> None:
+        self.runner, self.scene, self.model = runner, scene, model
+        self.tools = catalog.tools(scene.agent.permissions)
+        self.talk = Conversation()
+        self.instructions = ""
+        self.iterations = self.input_tokens = self.output_tokens = 0
+
+    async def taken(self) -> Ended:
+        """Raises RunnerFailed."""
+        entries = await self._entries()
+        self.talk = conversation(entries)
+        self.instructions = "\n\n".join([*self._instructions(), *summaries(entries)])
+        text = ""
+        while self.iterations < self.runner.max_iterations:
+            self.iterations += 1
+            response = await self._asked()
+            text = _clean("".join(part.content for part in response.parts if isinstance(part, TextPart)))
+            called = [part for part in response.parts if isinstance(part, ToolCallPart)][:MOST_CALLS]
+            calls = self._calls(called)
+            if not text and not calls:
+                raise RunnerFailed("the model answered nothing")
+            if not calls:
+                return replace(self.ended(TurnStatus.DONE, answer=text), closing=Closing(text))
+            await self.scene.say(Role.ASSISTANT, text, meta={"tool_calls": [vars(call) for call in calls]})
+            self.talk.said(text, calls)
+            for call, part in zip(calls, called, strict=True):
+                result = await self._result(call, part)
+                await self.scene.say(Role.TOOL, result, tool_call_id=call.id)
+                self.talk.answered(call.id, result)
+        return self.ended(TurnStatus.DONE, answer=text or "[stopped at the limit of iterations]", halted=True)
+
+    def ended(
+        self, status: TurnStatus, *, answer: str | None = None, why: str | None = None, halted: bool = False
+    ) -> Ended:
+        """How it ended, with what it cost."""
+        return Ended(status, answer, why, self.iterations, halted, self.input_tokens, self.output_tokens)
+
+    async def _entries(self) -> list[Entry]:
+        """The transcript, folded where it nearly fills the context."""
+        agent = self.scene.agent
+        is_full = partial(selectors.is_nearly_full, agent)
+        fold = partial(transcript.compact, agent, agent.agent_id, self.runner.available_tokens)
+        while await in_thread(READERS, is_full):
+            if await in_thread(WRITERS, fold) is None:
+                break
+        return await in_thread(READERS, partial(transcript.context, agent))
+
+    def _instructions(self) -> list[str]:
+        agent = self.scene.agent
+        writes = f"you write below {', '.join(agent.write_paths)}" if agent.write_paths else "you write no files"
+        own = INSTRUCTIONS().format(agent_id=agent.agent_id, cwd=agent.cwd, writes=writes)
+        return [own, *(toolset.instructions() for toolset in hub.toolsets(agent.permissions.preset))]
+
+    def _calls(self, parts: list[ToolCallPart]) -> list[Call]:
+        """The calls of an answer, each with an id of its own."""
+        taken: dict[str, Call] = {}
+        for part in parts:
+            call_id = _clean(part.tool_call_id)
+            if not 0 < len(call_id) <= LONGEST_ID or call_id in taken:
+                call_id = f"call_{secrets.token_hex(8)}"
+            taken[call_id] = Call(call_id, _clean(part.tool_name)[:LONGEST_ID], _arguments(part) or {})
+        return list(taken.values())
+
+    async def _result(self, call: Call, part: ToolCallPart) -> str:
+        if _arguments(part) is None:
+            return "Error: the arguments are no JSON object; call again with one."
+        return _clean(await catalog.call(self.scene, call.name, call.arguments))
+
+    async def _asked(self) -> ModelResponse:
+        """What the model answers; asked again, within bounds, where waiting may help. Raises RunnerFailed."""
+        messages = self._messages()
+        for attempt in range(self.runner.retries + 1):
+            try:
+                response = await self._once(messages)
+            except TimeoutError:
+                why, pause = f"the model said nothing for {self.runner.stall_seconds} seconds", None
+            except ModelContextWindowExceededError:
+                raise RunnerFailed("the model's context is full: compact the agent, or lower context_tokens") from None
+            except (ModelAPIError, httpx2.HTTPError) as error:
+                why, pause = _told(error), getattr(error, "retry_after", None)
+                if not _passes(error):
+                    raise RunnerFailed(why) from None
+            except traffic.TooLong as error:
+                raise RunnerFailed(f"the model sent {error}") from None
+            except (AgentRunError, ValueError, LookupError, TypeError, AttributeError) as error:
+                raise RunnerFailed(f"the model's answer cannot be read: {traffic.told(str(error), TOLD)}") from None
+            else:
+                self.input_tokens += response.usage.input_tokens
+                self.output_tokens += response.usage.output_tokens
+                self.scene.draft.used(self.input_tokens, self.output_tokens)
+                return response
+            if attempt < self.runner.retries:
+                await asyncio.sleep(min(FIRST_PAUSE * 2**attempt if pause is None else pause, LONGEST_PAUSE))
+        raise RunnerFailed(f"{why}, {self.runner.retries + 1} times")
+
+    def _messages(self) -> list[ModelMessage]:
+        """What is sent: all that fits. Raises RunnerFailed."""
+        taken = transcript.estimate(self.instructions) + sum(tool.tokens for tool in self.tools.values())
+        messages = self.talk.fitted(self.runner.available_tokens - taken)
+        if messages is None:
+            raise RunnerFailed(
+                "the message, with the instructions and tools, does not fit the context_tokens of its runner"
+            )
+        return messages
+
+    async def _once(self, messages: list[ModelMessage]) -> ModelResponse:
+        """One request. Raises TimeoutError where nothing comes for too long, and what the libraries raise."""
+        loop, stall = asyncio.get_running_loop(), self.runner.stall_seconds
+        self.scene.draft.restart()  # what an attempt before wrote counts no more
+        async with asyncio.timeout(stall) as patience:
+            async with model_request_stream(
+                self.model,
+                messages,
+                model_settings=ModelSettings(max_tokens=self.runner.reply_tokens, max_retries=0),
+                model_request_parameters=self._parameters(),
+            ) as stream:
+                async for event in stream:
+                    patience.reschedule(loop.time() + stall)
+                    self.scene.draft.add(_clean(_written(event)))
+                return stream.get()
+
+    def _parameters(self) -> ModelRequestParameters:
+        defined = [
+            ToolDefinition(
+                name=tool.name, parameters_json_schema=tool.schema, description=tool.description, strict=False
+            )
+            for tool in self.tools.values()
+        ]
+        return ModelRequestParameters(
+            function_tools=defined, instruction_parts=[InstructionPart(content=self.instructions)]
+        )
+
+
+def _written(event: ModelResponseStreamEvent) -> str:
+    """The text that an event of a stream brings."""
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+            return text
+    return ""
+
+
+def _passes(error: Exception) -> bool:
+    """Whether asking again may help."""
+    if isinstance(error, ModelHTTPError) and (error.status_code in PASSING_STATUS or error.status_code >= 500):
+        return True
+    return isinstance(error, (*PASSING, httpx2.HTTPError))
+
+
+def _told(error: Exception) -> str:
+    status = f"HTTP {error.status_code}" if isinstance(error, ModelHTTPError) else type(error).__name__
+    body = _clean(str(getattr(error, "body", None) or error))
+    return f"the model's provider answered {status}: {traffic.told(body, TOLD)}"
+
+
+def _arguments(part: ToolCallPart) -> dict[str, Any] | None:
+    """The arguments of a call; None where they are no JSON object."""
+    given: Any = part.args or {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given) if len(given) <= LONGEST_ARGUMENTS else None
+        except (ValueError, RecursionError):
+            return None
+    try:
+        return _cleaned(given) if isinstance(given, dict) else None
+    except RecursionError:
+        return None
+
+
+def _cleaned(value: Any) -> Any:
+    """A JSON value whose texts the store can hold."""
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, Mapping):
+        return {_clean(name): _cleaned(each) for name, each in value.items()}
+    return [_cleaned(each) for each in value] if isinstance(value, list) else value
+
+
+def _clean(text: str) -> str:
+    """A text that the store can hold: no NUL, no half of a pair."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

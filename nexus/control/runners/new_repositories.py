@@ -1,0 +1,296 @@
+"""Repositories that appear below an agent's write paths while it runs a program: set aside, so that git passes them by.
+
+A mount keeps the repositories that were there as they are. Nothing keeps a program from making another, such as
+`new/.git` with a `core.fsmonitor`. Once the operator ran `git add .`, each `git status` of the project would run
+that. So what git could take for a repository, and was not there when the program started, is renamed: now and then
+while the program runs, and when it has ended. Who made it cannot be told: the agent could have changed it, too.
+
+What a program was started with is kept in the hub's home until then. After a crash the next worker looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path, PurePath
+
+from django.db import DatabaseError
+
+from nexus.control import hidden, rules
+from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.rules import Permissions, within
+from nexus.control.runners import repositories, sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity
+from nexus.control.telling import tell
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import OUTSIDE, WRITERS, in_thread
+
+log = logging.getLogger(__name__)
+
+FOLDER = "programs"  # in the hub's home: a file for each program that runs
+PAUSE_SECONDS = 10.0  # between two looks while a program runs, and at least
+SHARE = 20  # times as long as the last look took
+SECONDS = 60.0  # that one look with its renaming may take
+TOLD = 20  # paths that an event names
+
+
+class Unsafe(Exception):
+    """Something could not be set aside; the message is for people."""
+
+
+@dataclass
+class Watch:
+    """What was there when a program started, for one look after another."""
+
+    pool_agent_id: str
+    roots: list[str]
+    opened: list[str]  # where the agent's ceiling has it write in a `.git`
+    known: dict[str, Identity]
+    path: str  # of its file in the home
+    aside: list[str] = field(default_factory=list)  # the new names of what was set aside
+
+    def look(self) -> list[str]:
+        """Set aside what is new; its new names. Raises Unsafe."""
+        deadline, aside = time.monotonic() + SECONDS, dict[str, None]()
+        while True:  # a directory that is opened may hold more, and so may a `.git` under its new name
+            try:
+                seen = repositories.listed(self.roots, max(deadline - time.monotonic(), 0))
+            except RunnerFailed as error:
+                raise Unsafe(str(error)) from None
+            if not seen.cut:  # what takes the place of what is gone is new
+                there = seen.repositories
+                self.known = {path: known for path, known in self.known.items() if known.is_same(there.get(path))}
+            renamed, failed = list[str](), list[str]()
+            for path in seen.repositories:
+                try:
+                    if self.is_new(seen.repositories, path) and (new := _set_aside(path)):
+                        renamed.append(new)
+                except OSError as error:
+                    failed.append(f"{path} ({error.strerror})")
+            aside |= {
+                path: None for path in renamed if not any(map(aside.__contains__, map(str, PurePath(path).parents)))
+            }
+            is_open = [_open_up(path) for path in seen.closed]
+            if not renamed and not any(is_open):
+                break
+        self.aside += aside
+        if failed:
+            raise Unsafe(f"{', '.join(failed[:TOLD])} could not be renamed")
+        if seen.cut:
+            raise Unsafe(f"there are more than {repositories.FOUND_BYTES} bytes of paths to look at")
+        return list(aside)
+
+    def is_new(self, seen: Mapping[str, Identity], path: str) -> bool:
+        """Whether what was seen at a path was not there at the start, and is not opened by the agent's ceiling."""
+        known = self.known.get(path)
+        return not (known is not None and known.is_same(seen[path])) and not within(path, self.opened)
+
+    def keep(self) -> None:
+        """Write it down, for the next worker."""
+        Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(self.path).write_text(json.dumps(asdict(self)))
+
+    def over(self) -> None:
+        """Its program has ended, and nothing new is left."""
+        _watches.remove(self)
+        Path(self.path).unlink(missing_ok=True)
+
+
+_watches: list[Watch] = []  # of the programs that run
+
+
+@asynccontextmanager
+async def watched(agent: PoolAgent) -> AsyncIterator[list[str]]:
+    """Around a program of the agent's in its sandbox: what it and others add is set aside, at the latest after it.
+
+    Gives the new names, as they come. Raises RunnerFailed where nobody can tell what was there before.
+    """
+    watch = await in_thread(OUTSIDE, partial(_begun, agent))
+    if watch is None:
+        yield []
+        return
+    looking = asyncio.create_task(_now_and_then(watch))
+    try:
+        yield watch.aside
+    finally:
+        looking.cancel()
+        ending = asyncio.create_task(_end(watch, looking))
+        cancelled: asyncio.CancelledError | None = None
+        while not ending.done():  # a turn that is cancelled is cancelled again and again
+            try:
+                await asyncio.wait((ending,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+async def _now_and_then(watch: Watch) -> None:
+    pause = PAUSE_SECONDS
+    while True:
+        await asyncio.sleep(pause)
+        started = time.monotonic()
+        await _look(watch)
+        pause = max(PAUSE_SECONDS, SHARE * (time.monotonic() - started))
+
+
+async def _end(watch: Watch, looking: asyncio.Task[None]) -> None:
+    await asyncio.wait((looking,))
+    if await _look(watch):
+        watch.over()
+
+
+async def _look(watch: Watch) -> bool:
+    """Look once, and tell; whether nothing is left."""
+    try:
+        aside = await in_thread(OUTSIDE, watch.look)
+    except Exception as error:
+        if not isinstance(error, Unsafe):
+            log.exception("looking for new repositories failed")
+        await in_thread(WRITERS, partial(_tell_unsafe, watch, str(error)))
+        return False
+    if aside:
+        await in_thread(WRITERS, partial(_tell_aside, watch, aside))
+    return True
+
+
+def look_after_crash() -> None:
+    """Set aside what programs added whose worker was killed."""
+    folder = Path(hidden.home()) / FOLDER
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        watch = _read(path)
+        if watch is None:
+            path.unlink(missing_ok=True)  # its worker was killed before it started anything
+            continue
+        try:
+            aside = watch.look()
+        except Unsafe as error:
+            _tell_unsafe(watch, str(error))
+            continue
+        path.unlink(missing_ok=True)
+        if aside:
+            _tell_aside(watch, aside)
+
+
+def _read(path: Path) -> Watch | None:
+    try:
+        kept = json.loads(path.read_bytes())
+        return Watch(**{**kept, "known": {name: Identity(*known) for name, known in kept["known"].items()}})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _begun(agent: PoolAgent) -> Watch | None:
+    if not sandbox.state().works:
+        return None  # nothing bounds its programs
+    tree = PoolWorktree.objects.filter(agent=agent).first()
+    return begin(agent.pk, agent.permissions, tree.path if tree is not None else None)
+
+
+def begin(pool_agent_id: str, permissions: Permissions, own: str | None) -> Watch | None:
+    """What is there now, outside of `own`, the agent's worktree; None where it writes nowhere else.
+
+    What appeared while another program ran is nobody's until that has ended. Raises RunnerFailed.
+    """
+    before = list(_watches)  # one that ends meanwhile counts, too, and so does one that begins
+    fixed = repositories.fixed(permissions, own, anew=True)
+    if not fixed.roots:
+        return None
+    others = [*before, *_watches]
+    known = {
+        path: identity
+        for path, identity in fixed.known.items()
+        if not any(within(path, other.roots) and other.is_new(fixed.known, path) for other in others)
+    }
+    path = Path(hidden.home()) / FOLDER / f"{secrets.token_hex(8)}.json"
+    watch = Watch(pool_agent_id, list(fixed.roots), rules.opens_git(permissions.write_paths), known, str(path))
+    watch.keep()
+    _watches.append(watch)
+    return watch
+
+
+def _set_aside(path: str) -> str | None:
+    """Rename a `.git`, or the HEAD of a directory that git takes for a repository; its new path. Raises OSError."""
+    parent, name = os.path.split(path)
+    if name.lower() != DOT_GIT:
+        parent, name = path, HEAD
+    with suppress(FileNotFoundError):  # it is gone meanwhile
+        at = sandbox.reached(parent)
+        try:
+            if name != HEAD and _is_empty(name, at):
+                return None  # git passes it by
+            new = f"{name}.by-agent-{secrets.token_hex(4)}"  # not to be foretold: nothing waits there
+            try:
+                os.rename(name, new, src_dir_fd=at, dst_dir_fd=at)
+            except PermissionError:
+                _permit(at)
+                os.rename(name, new, src_dir_fd=at, dst_dir_fd=at)
+            return os.path.join(parent, new)
+        finally:
+            os.close(at)
+    return None
+
+
+def _is_empty(name: str, parent: int) -> bool:
+    with suppress(OSError):
+        at = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            with os.scandir(at) as entries:
+                return next(entries, None) is None
+        finally:
+            os.close(at)
+    return False
+
+
+def _open_up(path: str) -> bool:
+    """Let its owner look into a directory; whether that could be done."""
+    with suppress(OSError):
+        at = sandbox.reached(path)
+        try:
+            return _permit(at)
+        finally:
+            os.close(at)
+    return False
+
+
+def _permit(directory: int) -> bool:
+    """Give its owner all rights to a directory; False where it is none. Raises OSError."""
+    mode = os.fstat(directory).st_mode
+    if not stat.S_ISDIR(mode):
+        return False
+    Path(f"/proc/self/fd/{directory}").chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
+    return True
+
+
+def _tell_aside(watch: Watch, aside: list[str]) -> None:
+    named = [os.fsencode(path).decode(errors="replace") for path in aside[:TOLD]]
+    log.warning("%d repositories appeared where an agent of the pool writes; set aside: %s", len(aside), named)
+    _tell(watch, "pool.repositories_set_aside", count=len(aside), paths=named)
+
+
+def _tell_unsafe(watch: Watch, why: str) -> None:
+    why = why.encode(errors="replace").decode()[:1000]
+    log.error("Run no git below %s before you looked for new repositories there: %s", ", ".join(watch.roots), why)
+    _tell(watch, "pool.repositories_unsafe", why=why)
+
+
+def _tell(watch: Watch, type: str, **payload: object) -> None:
+    try:
+        with write():
+            agent = PoolAgent.objects.filter(pk=watch.pool_agent_id).first()
+            if agent is not None:
+                tell(type, None, agent, now(), **payload)
+    except (DatabaseError, NexusError) as error:
+        log.warning("an event could not be stored: %s", error)

@@ -1,0 +1,114 @@
+"""The rehearsal: answers from a script, without a model; every answer says so (docs/how-to/rehearse.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nexus.control.models import Role, TurnStatus
+from nexus.control.runners.base import Decision, RunnerFailed, Scene
+from nexus.control.runners.configuration import Rehearsal, ScriptedCall, Step
+from nexus.control.services.turns import Closing, Ended
+from nexus.control.waking import message
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import ENVELOPE
+
+NOTE = "[rehearsal: no model answers]"
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a step answers: what was sent, or one of the things that woke the agent."""
+
+    text: str
+    so_far: str  # all that the agent was sent, this last
+    names: Mapping[str, str]  # what placeholders stand for
+
+
+async def take(runner: Rehearsal, scene: Scene) -> Ended:
+    """Play the first step that fits what was sent, or each thing that woke the agent."""
+    said: list[str] = []
+    made, halted = 0, False
+    for heard in await _heard(runner, scene):
+        step, names = _fitting(runner, heard)
+        refused = ""
+        for call in step.call:
+            if made == runner.max_iterations:
+                halted = True
+                break
+            refused = await _called(scene, f"{scene.turn.pk}-{made}", call, names)
+            made += 1
+            if refused:
+                break  # what comes after may build on it
+        decision = await scene.ask(**step.ask.model_dump()) if step.ask else Decision(True)
+        await asyncio.sleep(step.wait)
+        if step.fail is not None:
+            raise RunnerFailed(step.fail)
+        names["decision"] = decision.words or ("allowed" if decision.allowed else "refused")
+        said += [_filled(step.say, names), *([refused] if refused else [])]
+    answer = " ".join((NOTE, "\n\n".join(said)))
+    return Ended(TurnStatus.DONE, answer, iterations=made + 1, halted=halted, closing=Closing(answer))
+
+
+async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
+    """What the turn brings. The transcript is read only as far as it counts: for long agents it is long."""
+    woken_by: list[dict[str, Any]] = []
+    so_far: list[str] = []
+    if scene.turn.depth or any(step.after for step in runner.script):
+        history = scene.history()
+        woken_by = ((await anext(history)).meta or {}).get("woken_by", [])
+        if any(step.after for step in runner.script):
+            so_far = [entry.content async for entry in history if entry.role == Role.USER][::-1]
+    content = scene.turn.content
+    heard = []
+    for text, thing in zip(message.split(content) if woken_by else [content], woken_by or [{}], strict=True):
+        so_far.append(text)
+        names = {
+            "agent_id": scene.agent.agent_id,
+            "cwd": scene.agent.cwd,
+            "content": text,
+            "from": thing.get("sender") or "",
+            "item": thing.get("item") or "",
+        }
+        heard.append(Heard(text, "\n".join(so_far), names))
+    return heard
+
+
+def _fitting(runner: Rehearsal, heard: Heard) -> tuple[Step, dict[str, str]]:
+    """The step that is played, and what placeholders stand for in it."""
+    for step in runner.script:
+        found = step.when.search(heard.text) if step.when else None
+        if (found or not step.when) and all(pattern.search(heard.so_far) for pattern in step.after):
+            captured = {name: text or "" for name, text in found.groupdict().items()} if found else {}
+            return step, {**heard.names, **captured}
+    return Step(), {**heard.names}
+
+
+def _filled(value: Any, names: Mapping[str, str]) -> Any:
+    """A step's text, or arguments, with what the placeholders stand for."""
+    match value:
+        case dict():
+            return {name: _filled(part, names) for name, part in value.items()}
+        case list():
+            return [_filled(part, names) for part in value]
+        case str():
+            return PLACEHOLDER.sub(lambda found: names.get(found[1], found[0]), value)
+    return value
+
+
+async def _called(scene: Scene, call_id: str, call: ScriptedCall, names: Mapping[str, str]) -> str:
+    """Call an operation as the agent; empty, or what to say where it is refused. Raises RunnerFailed for none."""
+    toolset, _, name = call.operation.rpartition(".")
+    if toolset not in TOOLSETS:
+        raise RunnerFailed(f"the script calls {call.operation}, and there is no toolset {toolset}")
+    arguments = _filled(call.arguments, names)
+    made = {"id": call_id, "name": call.operation, "arguments": arguments}
+    await scene.say(Role.ASSISTANT, "", meta={"tool_calls": [made]})
+    outcome = await scene.call(toolset, name, arguments)
+    await scene.say(Role.TOOL, json.dumps(ENVELOPE.body(outcome), ensure_ascii=False), tool_call_id=call_id)
+    return f"{call.operation} was refused: {outcome.error.message}" if outcome.error else ""

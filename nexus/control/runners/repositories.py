@@ -1,0 +1,306 @@
+"""What stays read-only of the operator's repositories where a sandboxed agent writes.
+
+git runs what a `.git` says. So that the operator's next `git status` runs nothing that an agent chose, each `.git`
+below a write path is read-only in the agent's sandbox, unless a write path names it, and so are the files that the
+configuration leads git to. The directories above them are mounts, too, since a mount cannot be renamed.
+
+No mount keeps a program from making a new repository. nexus/control/runners/new_repositories.py looks for those.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from nexus.control import hidden, rules
+from nexus.control.rules import Permissions, within
+from nexus.control.runners import sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.git import Git, GitFailed
+from nexus.core.processes import NEUTRAL, environment, run
+
+LOOK_SECONDS = 30  # that finding the repositories below an agent's write paths may take
+FOUND_BYTES = 4_000_000  # of their paths
+MOST_FIXED = 1_000  # of repositories and files
+DOT_GIT, HEAD, COMMON = ".git", "HEAD", "commondir"
+KEPT_SECONDS = 10  # a look is good for the next commands of a turn
+CONFIG_BYTES = 2_000_000
+WORDS = re.compile(r"[^\s;&|()<>\"'`!]+")
+RUNS = re.compile(  # the keys whose values git runs
+    r"(filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|diff\.external|merge\..*\.driver"
+    r"|core\.(fsmonitor|editor|pager|sshcommand|askpass)|sequence\.editor|gpg\.(.*\.)?program|pager\..*)",
+    re.DOTALL,
+)
+CONFIGURED = """
+printf '%s\\n' "$DIRECTORIES" | while IFS= read -r directory; do
+    (unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM GIT_CONFIG_COUNT; git --git-dir="$directory" config --list -z) ||
+        [ "$directory" != "$NEEDED" ]
+    printf '\\0\\0'
+    git --git-dir="$directory" ls-files --stage -z | grep -z '^160000 ' || true
+    printf '\\0\\0'
+done
+"""
+
+
+class Identity(NamedTuple):
+    """What tells something on a disk from what takes its place later."""
+
+    device: int
+    inode: int
+    mode: int
+    target: list[int]  # device and inode of what a link leads to
+
+    def is_same(self, other: Identity | None) -> bool:
+        """Whether it is the same thing; its permissions may have changed."""
+        return other is not None and self._replace(mode=0) == other._replace(mode=0)
+
+
+@dataclass
+class Fixed:
+    """What stays read-only below the write paths `roots`."""
+
+    roots: Sequence[str]
+    paths: set[str] = field(default_factory=set)
+    known: Mapping[str, Identity] = field(default_factory=dict)  # the repositories that were there, by path
+
+    def mounts(self) -> dict[str, list[str]]:
+        """Bubblewrap's words by place."""
+        words: dict[str, list[str]] = {}
+        for path in self.paths:
+            for above in map(str, PurePath(path).parents):
+                if above in self.roots or not within(above, self.roots):
+                    break
+                words[above] = ["--bind-try", above, above]
+        return words | {path: ["--ro-bind-try", path, path] for path in self.paths}
+
+
+_looks: dict[tuple[str, ...], tuple[float, Fixed]] = {}
+
+
+def fixed(permissions: Permissions, own: str | None, *, anew: bool = False) -> Fixed:
+    """What stays read-only for an agent, except in `own`, the worktree that is its own repository.
+
+    `anew`: as it is now, and not up to KEPT_SECONDS ago. Raises RunnerFailed where that cannot be found out.
+    """
+    opened = rules.opens_git(permissions.write_paths)
+    mine = () if own is None else (own,)
+    roots = [path for path in permissions.write_paths if path not in opened and not within(path, mine)]
+    key = (*roots, "", *opened)
+    at, found = _looks.get(key, (-float("inf"), Fixed(())))
+    if anew or time.monotonic() - at > KEPT_SECONDS:
+        found = _look(roots, opened)
+        if len(_looks) > 100:
+            _looks.clear()
+        _looks[key] = time.monotonic(), found
+    return found
+
+
+def remove_placeholders(write_paths: Iterable[str]) -> None:
+    """Remove the empty directories that stood for repositories which are not there."""
+    for path in write_paths:
+        with suppress(OSError):
+            os.rmdir(os.path.join(path, ".git"))  # noqa: PTH106  # fails for one that holds anything
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What one look found, by path, with its identity; `cut`: there is more."""
+
+    repositories: dict[str, Identity]  # `.git` entries, and directories that git takes for a repository
+    closed: list[str]  # directories of ours that cannot be looked into as they are
+    cut: bool = False
+
+
+def listed(roots: Sequence[str], seconds: float) -> Listed:
+    """What git could take for a repository at and below these directories. No symlink is followed.
+
+    `find` walks directories of any depth and lets other threads run. Raises RunnerFailed after so many seconds.
+    """
+    home = re.sub(r"([\\*?\[\]])", r"\\\1", hidden.home())
+    wanted = ["-iname", DOT_GIT, "-prune", "-o", "-name", HEAD, "-o", "-name", COMMON]
+    closed = ["-type", "d", "-user", str(os.geteuid()), "!", "-perm", "-500"]
+    line = ["find", "-P", *roots, "-path", home, "-prune", "-o", "(", *wanted, "-o", *closed, ")", "-print0"]
+    try:
+        said = run(line, cwd=NEUTRAL, env=environment(LC_ALL="C"), seconds=seconds, largest=FOUND_BYTES)
+    except TimeoutError:
+        raise RunnerFailed(
+            f"its write paths cannot be searched for repositories within {LOOK_SECONDS} seconds; give it narrower "
+            "ones, or a worktree"
+        ) from None
+    except OSError as error:
+        raise RunnerFailed(f"its write paths cannot be searched for repositories: find: {error.strerror}") from None
+    found = Listed({}, [], said.cut)
+    for path in os.fsdecode(said.output).split("\0")[:-1]:  # behind the last NUL is nothing, or half a path
+        _add(path, found)
+    return found
+
+
+def _add(path: str, found: Listed) -> None:
+    parent, name = os.path.split(path)
+    identity = _identity(path)
+    if identity is None:
+        return
+    if name.lower() == DOT_GIT:
+        found.repositories[path] = identity
+    elif stat.S_ISDIR(identity.mode) and identity.mode & 0o500 != 0o500:
+        found.closed.append(path)
+    elif parent not in found.repositories and _is_repository(parent) and (above := _identity(parent)) is not None:
+        found.repositories[parent] = above
+
+
+def _is_repository(directory: str) -> bool:
+    """Whether git takes a directory that has a HEAD or a commondir for a repository."""
+    with suppress(OSError):
+        at = sandbox.reached(directory)
+        try:
+            has = {name for name in (HEAD, COMMON, "objects", "refs") if _has(at, name)}
+        finally:
+            os.close(at)
+        return HEAD in has and (COMMON in has or has >= {"objects", "refs"})
+    return False
+
+
+def _has(directory: int, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return True
+    return False
+
+
+def _identity(path: str) -> Identity | None:
+    """What is at a path, and what that leads to; None where nothing is."""
+    with suppress(OSError):
+        at = sandbox.reached(path)
+        there = os.fstat(at)
+        os.close(at)
+        target: list[int] = []
+        if not stat.S_ISDIR(there.st_mode):
+            with suppress(OSError, ValueError):
+                led_to = os.stat(trees.git_directory(Path(path)) if stat.S_ISREG(there.st_mode) else path)  # noqa: PTH116
+                target = [led_to.st_dev, led_to.st_ino]
+        return Identity(there.st_dev, there.st_ino, there.st_mode, target)
+    return None
+
+
+def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
+    found = Fixed(tuple(roots))
+    there = [root for root in roots if (at := sandbox.found(root)) is not None and stat.S_ISDIR(at.st_mode)]
+    if not there:
+        return found
+    for root in there:
+        with suppress(OSError):
+            # git passes by an empty one; with it, nobody can make another
+            os.mkdir(os.path.join(root, DOT_GIT))  # noqa: PTH102
+    seen = listed(there, LOOK_SECONDS)
+    if seen.cut:
+        raise RunnerFailed("below its write paths are too many repositories; give it narrower ones")
+    if seen.closed:
+        raise RunnerFailed(f"nobody can look for repositories in {seen.closed[0]}; make it readable")
+    found.known = seen.repositories
+    for path in seen.repositories:
+        if path in roots:
+            raise RunnerFailed(f"{path} is a git repository itself; give the agent another write path")
+        is_nested_link = os.path.islink(path) and os.path.dirname(path) not in roots  # noqa: PTH114, PTH120
+        if not is_nested_link:  # what one leads to is where it is
+            found.paths.add(path)
+    nested = {str(PurePath(path).parent) for path in seen.repositories if PurePath(path).name.lower() == DOT_GIT}
+    for root in there:
+        found.paths.add(os.path.join(root, DOT_GIT))
+        _configured(root, sorted(place for place in nested if within(place, (root,))), found)
+    found.paths = {path for path in found.paths if not within(path, opened)}
+    for path in found.paths:
+        if os.path.islink(path):  # noqa: PTH114
+            raise RunnerFailed(f"{path} is a symlink, and cannot be kept from being replaced; give it a worktree")
+    if len(found.paths) > MOST_FIXED:
+        raise RunnerFailed(f"below its write paths are over {MOST_FIXED} repositories; give it narrower ones")
+    return found
+
+
+def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
+    """What the repositories around a write path and in it lead git to in there, and the places of their submodules."""
+    origins: dict[str, trees.Origin] = {}
+    needed = ""
+    for place in (root, *nested):
+        try:
+            origin = trees.origin_of(place, is_shown=False)
+        except trees.NoRepository:
+            continue
+        except GitFailed as failed:
+            if place != root:
+                continue  # git, too, goes no further there
+            raise RunnerFailed(f"{failed}; give the agent another directory") from None
+        if "\n" in origin.git_dir:
+            raise RunnerFailed("a repository below its write paths has a line break in its name")
+        origins.setdefault(origin.git_dir, origin)
+        needed = origin.git_dir if place == root else needed
+    if not origins:
+        return
+    reading = {path for origin in origins.values() for path in (origin.top, origin.git_dir, origin.common)}
+    found.paths |= {path for path in reading if within(path, (root,))} - {origin.top for origin in origins.values()}
+    first = next(iter(origins.values()))
+    own = [str(Path.home() / name) for name in (".gitconfig", ".config/git")]
+    git = Git(first.common, first.git_dir, tuple(sorted(reading)), files=tuple(own))
+    values = {"DIRECTORIES": "\n".join(origins), "NEEDED": needed, "HOME": str(Path.home())}
+    try:
+        said = git.script(CONFIGURED, values, largest=CONFIG_BYTES)
+    except GitFailed as failed:
+        raise RunnerFailed(f"git cannot read the repositories at and below {root}: {failed}") from None
+    if said.cut:
+        raise RunnerFailed(f"the configuration of the repositories at and below {root} is too large")
+    words = iter(os.fsdecode(said.output).split("\0"))
+    for origin in origins.values():
+        for entry in _section(words):
+            key, _, value = entry.partition("\n")
+            found.paths |= _led_to(key, value, origin, root)
+        for line in _section(words):
+            below = os.path.join(origin.top, line.partition("\t")[2])
+            if within(below, (root,)) and below != root and not os.path.lexists(os.path.join(below, ".git")):
+                found.paths.add(below)
+
+
+def _section(words: Iterator[str]) -> list[str]:
+    """The words up to the next two empty ones."""
+    section = list(iter(lambda: next(words), ""))
+    next(words)
+    return section
+
+
+def _led_to(key: str, value: str, origin: trees.Origin, root: str) -> set[str]:
+    """The files below a write path that a value of git's configuration names. Raises RunnerFailed."""
+    if key == "core.hookspath":
+        place = _within(value, origin.top, root)
+        if place is None:
+            return set()
+        if PurePath(place).name == "_" and str(PurePath(place).parent) != root:
+            place = str(PurePath(place).parent)  # husky's own hooks run those beside it
+        Path(place).mkdir(parents=True, exist_ok=True)
+        return {place}
+    if key.startswith("include"):
+        bases = {origin.git_dir, origin.common, origin.top}
+        places = [place for base in bases if (place := _within(value, base, root))]
+        needed = not any(map(os.path.lexists, places))
+    else:
+        words = WORDS.findall(value)
+        places = [place for word in [value, *words] if (place := _within(word, origin.top, root))]
+        needed = bool(RUNS.fullmatch(key) and places and "/" in words[0] and _within(words[0], origin.top, root))
+    there = {place for place in places if Path(place).is_file()}
+    if places and needed and not there:
+        raise RunnerFailed(
+            f"git's configuration of {origin.top} has {key} = {value[:200]}, which is not there: an agent could put it "
+            "there for git to use; make it or remove that setting"
+        )
+    return there
+
+
+def _within(value: str, base: str, root: str) -> str | None:
+    """The path that a value means, where it is below a write path."""
+    path = os.path.normpath(os.path.join(base, os.path.expanduser(value)))  # noqa: PTH111
+    return path if path != root and within(path, (root,)) and "\0" not in path else None

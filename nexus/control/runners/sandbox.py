@@ -1,0 +1,244 @@
+"""Bubblewrap around what a turn starts: the system's programs, the agent's directory, and nothing else of the machine.
+
+What is mounted is ordered by depth: a directory below one that is hidden is there again. What bounds what a process
+does in there, and what does not, tells docs/explanation/sandbox.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path, PurePath
+
+from nexus.control import hidden
+from nexus.control.config import ControlSettings
+from nexus.control.members import refused
+from nexus.control.rules import Permissions, within
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.configuration import Acp, Rehearsal, Runner
+from nexus.control.runners.programs import having
+from nexus.core.processes import CHUNK, NEUTRAL, environment, run
+
+PROGRAM = "bwrap"
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store")
+ETC = (  # what programs need to run and to find their way; no account's secrets
+    *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias"),
+    *("ssl", "ca-certificates", "ca-certificates.conf", "pki", "resolv.conf", "hosts", "host.conf", "nsswitch.conf"),
+    *("gai.conf", "protocols", "services", "passwd", "group", "mime.types", "gitconfig", "terminfo"),
+)
+PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - each process has its own, in memory
+MOST_PRIVATE = 1024**3  # bytes of each of them
+ALONE = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+)
+MOST_PROCESSES = 4_096  # of one sandbox
+INSIDE = Path(__file__).parent / "programs" / "inside.py"
+TRIAL_SECONDS = 10
+
+ENFORCED = "enforced by bubblewrap: its process sees programs and its directory, writes in its write paths alone, "
+NETWORKS = {True: "and has the network", False: "and has no network"}
+ASKED = (
+    "only asked, not enforced: {why}. The file accesses and commands that it asks Nexus for are checked; what its "
+    "process does by itself is not, and it may do what the hub's own account may."
+)
+FILES = "for files enforced by Nexus, which opens them itself; for programs, which a trusted agent runs, "
+NOTHING = "it opens no file and starts no program"
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether there is a sandbox on this machine; `why` tells why not."""
+
+    works: bool
+    why: str = ""
+    bounds_memory: bool = False  # of temporary files: older ones cannot
+
+
+@lru_cache(maxsize=1)
+def state() -> State:
+    """Whether bubblewrap works here: it is tried once, since many a container's kernel forbids it."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        return State(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
+    if not (helped := _tried([program, "--help"])).works:
+        return helped
+    trial = [program, *ALONE, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    return replace(_tried(trial), bounds_memory=helped.bounds_memory)
+
+
+def _tried(trial: list[str]) -> State:
+    try:
+        tried = run(trial, cwd=NEUTRAL, env=environment(), seconds=TRIAL_SECONDS, largest=CHUNK)
+    except OSError as error:  # a TimeoutError among them
+        return State(False, f"bubblewrap does not start here ({type(error).__name__})")
+    if tried.code:
+        said = tried.errors.decode(errors="replace").strip().splitlines()
+        return State(False, f"bubblewrap is not allowed here ({said[0][:200] if said else tried.code})")
+    return State(True, bounds_memory=b"--size " in tried.output)
+
+
+def in_words(runner: Runner) -> str:
+    """What bounds an agent with this runner beyond what it asks Nexus for, for people."""
+    if isinstance(runner, Rehearsal):
+        return NOTHING
+    bounds = f"{ENFORCED}{NETWORKS[runner.network]}" if state().works else ASKED.format(why=state().why)
+    return bounds if isinstance(runner, Acp) else FILES + bounds
+
+
+def check(runner: Runner) -> None:
+    """Raises NOT_PERMITTED where the settings want a sandbox for such a runner, and there is none."""
+    if isinstance(runner, Acp):
+        check_programs(runner)
+
+
+def check_programs(runner: Runner) -> None:
+    """Raises NOT_PERMITTED where the settings want a sandbox for every program, and there is none."""
+    if ControlSettings.current().pool_sandbox == "required" and not state().works:
+        raise refused("sandbox", f"`pool_sandbox` is required, and {state().why}; runner {runner.name!r} needs one.")
+
+
+def wrap(
+    command: Sequence[str],
+    permissions: Permissions,
+    *,
+    network: bool,
+    cwd: str,
+    reading: Sequence[str] = (),
+    writing: Sequence[str] = (),
+    fixed: Mapping[str, list[str]] | None = None,
+) -> list[str]:
+    """The command line that runs a command inside.
+
+    It reads below the agent's directory and writes in its write paths, but for the mounts `fixed`, by their place.
+    `reading` and `writing` are what it needs besides; `cwd` is where it starts. Raises RunnerFailed for a directory
+    that is not where it was when it was granted.
+    """
+    mounts = _system()
+    for path in reading:
+        mounts[path] = ["--ro-bind-try", path, path]
+    granted = {permissions.cwd: "--ro-bind", **dict.fromkeys(permissions.write_paths, "--bind")}
+    meant = {path: there for path in granted if (there := found(path)) is not None}
+    if permissions.cwd not in meant:
+        raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
+    for path in meant:
+        mounts[path] = [granted[path], path, path]
+    mounts = {**(fixed or {}), **mounts}
+    home = hidden.home()
+    mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
+    for path in writing:
+        mounts[path] = ["--bind", path, path]
+    return _line(command, mounts, meant, network=network, cwd=cwd, hiding=home)
+
+
+def enclose(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    reading: Sequence[str] = (),
+    writing: Sequence[str] = (),
+    files: Sequence[str] = (),
+) -> list[str]:
+    """The command line that runs a command with the system's programs and these directories alone, without a network.
+
+    `files` are of the operator's own, read where they are there. Raises RunnerFailed for a directory that is not there,
+    or that a symlink leads to.
+    """
+    mounts: dict[str, list[str]] = _system()
+    meant: dict[str, os.stat_result] = {}
+    for path in files:
+        mounts[path] = ["--ro-bind-try", path, path]
+    for path, how in {**dict.fromkeys(reading, "--ro-bind"), **dict.fromkeys(writing, "--bind")}.items():
+        there = found(path)
+        if there is None:
+            raise RunnerFailed(f"there is no directory {path}")
+        meant[path] = there
+        mounts[path] = [how, path, path]
+    return _line(command, mounts, meant, network=False, cwd=cwd)
+
+
+def _system() -> dict[str, list[str]]:
+    """What every sandbox has, by the place: programs, private memory, devices."""
+    mounts: dict[str, list[str]] = {}
+    for path in SYSTEM:
+        mounts[path] = ["--ro-bind-try", path, path]
+    for name in ETC:
+        mounts[f"/etc/{name}"] = ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    size = ["--size", str(MOST_PRIVATE)] if state().bounds_memory else []
+    for path in PRIVATE:
+        mounts[path] = [*size, "--tmpfs", path]
+    for path in (*python(), str(INSIDE), having.__file__):
+        mounts[path] = ["--ro-bind-try", path, path]
+    mounts["/proc"], mounts["/dev"] = ["--proc", "/proc"], ["--dev", "/dev"]
+    mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # which root writes without any capability
+    return mounts
+
+
+def _line(
+    command: Sequence[str],
+    mounts: Mapping[str, list[str]],
+    meant: Mapping[str, os.stat_result],
+    *,
+    network: bool,
+    cwd: str,
+    hiding: str | None = None,
+) -> list[str]:
+    ordered = sorted(mounts, key=lambda path: len(PurePath(path).parts))
+    return [
+        *(shutil.which(PROGRAM) or PROGRAM, *ALONE, *(() if network else ("--unshare-net",))),
+        *(word for path in ordered for word in mounts[path]),
+        *(() if hiding is None else _hidden_store(ordered, hiding)),
+        *("--remount-ro", "/dev"),  # it is memory, too
+        *("--chdir", cwd, "--", sys.executable, "-I", "-S", str(INSIDE), str(MOST_PROCESSES)),
+        *(f"{there.st_dev}:{there.st_ino}:{path}" for path, there in meant.items()),
+        *("--", *command),
+    ]
+
+
+def found(path: str) -> os.stat_result | None:
+    """What is at a granted path, None where nothing is. Raises RunnerFailed for what a symlink leads to: somebody who
+    may write above it put that there since it was granted."""
+    try:
+        at = reached(path)
+        found = os.fstat(at)
+        os.close(at)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a symlink, or a file, where a directory was
+        found = None
+    if found is None or stat.S_ISLNK(found.st_mode):
+        raise RunnerFailed(f"{path} is not what it was when this agent was created; nothing is started there")
+    return found
+
+
+def reached(path: str) -> int:
+    """A descriptor (O_PATH) of what is at a path, to which no symlink leads; it may be one itself. Raises OSError."""
+    at = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        for part in PurePath(path).parts[1:]:
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = inner
+    except BaseException:
+        os.close(at)
+        raise
+    return at
+
+
+def python() -> list[str]:
+    """Where Python is, which the bus needs."""
+    return [path for path in (sys.prefix, sys.base_prefix) if not within(path, SYSTEM)]
+
+
+def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:
+    """A database that is elsewhere than in the home, and would be seen."""
+    database, *beside = hidden.database()
+    if within(database, (home,)) or not within(database, [path for path in mounted if path not in PRIVATE]):
+        return []
+    there = [path for path in (database, *beside) if Path(path).exists()]
+    return [word for path in there for word in ("--ro-bind", os.devnull, path)]

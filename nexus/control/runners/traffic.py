@@ -1,0 +1,145 @@
+"""What goes between a model's provider and an agent, as it was: one file of JSON lines for each agent.
+
+Whose traffic it is, a context variable tells, so that agents who share a process never mix. Keys are struck, each line
+and each file is bounded: a full file becomes `<agent>.jsonl.1`, in place of the one before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+import httpx2
+
+from nexus.control.runners.secrets import Secrets
+from nexus.core.clock import iso, now
+from nexus.core.config import CoreSettings
+from nexus.core.logs import redact
+
+DIRECTORY = Path("logs") / "pool"  # below the home
+LARGEST_FILE = 10 * 1024 * 1024  # bytes
+LONGEST = 128 * 1024  # characters of a text
+LONGEST_LINE = 64 * 1024  # bytes of a received line that goes on: the rest of it is left out
+MOST_RECEIVED = 16 * 1024 * 1024  # bytes of one answer
+KEY = re.compile(r"\b(nxk_|sk-|gh[a-z]_|github_pat_|glpat-|hf_|AIza|AKIA)[A-Za-z0-9_-]{16,}")
+UNKNOWN = 64  # characters of a key that is cut short: with more of it, its pattern knows it
+
+
+class TooLong(Exception):
+    """A provider that does not stop."""
+
+
+class Log:
+    """The file of one agent; `secrets` are struck from all that it holds."""
+
+    def __init__(self, agent_id: str, *secrets: str) -> None:
+        self.path = CoreSettings.current().home / DIRECTORY / f"{agent_id}.jsonl"
+        self.secrets = Secrets(*secrets)
+
+    def write(self, what: str, text: str, **more: str | int) -> None:
+        """Append a line; a disk that is full, or a directory that cannot be made, stops no turn."""
+        clean = self.struck(text) if len(text) <= LONGEST else self.beginning(text[: 2 * LONGEST])
+        line = {"at": iso(now()), "what": what, **more, "text": clean[:LONGEST]}
+        data = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "ab") as written:
+                if written.tell() + len(data) > LARGEST_FILE:
+                    self.path.replace(f"{self.path}.1")
+                written.write(data)
+
+    def struck(self, text: str) -> str:
+        """A text without keys."""
+        return KEY.sub(r"\1***", redact(self.secrets.struck(text)))
+
+    def beginning(self, text: str) -> str:
+        """A text that was cut without keys, that at its end included: so much of it is left out."""
+        return self.struck(text[: self.secrets.settled(text)])[:-UNKNOWN]
+
+
+CURRENT: ContextVar[Log | None] = ContextVar("whose traffic it is", default=None)
+
+
+@contextlib.contextmanager
+def of(agent_id: str, *secrets: str) -> Iterator[Log]:
+    """Within, what this task sends and gets is this agent's."""
+    log = Log(agent_id, *secrets)
+    token = CURRENT.set(log)
+    try:
+        yield log
+    finally:
+        CURRENT.reset(token)
+
+
+def told(text: str, most: int) -> str:
+    """The beginning of a text, without the keys of whoever's traffic this is."""
+    log = CURRENT.get()
+    return (text if log is None else log.struck(text))[:most]
+
+
+class Recording(httpx2.AsyncBaseTransport):
+    """Sends as another transport does, and records it for whoever's it is."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self.inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        log = CURRENT.get()
+        if log is not None:
+            body = (await request.aread()).decode(errors="replace")
+            log.write("request", body, method=request.method, url=log.struck(str(request.url)))
+        response = await self.inner.handle_async_request(request)
+        if log is not None:
+            log.write("response", "", status=response.status_code)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Recorded(response.stream, log)
+        return response
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class _Recorded(httpx2.AsyncByteStream):
+    """An answer as it comes: recorded in whole lines, those that came together at once, and ended where it does not
+    end. Of a line that is too long it is the beginning."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, log: Log | None) -> None:
+        self.inner, self.log = inner, log
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        received, line, is_cut = 0, b"", False
+        try:
+            async for data in self.inner:
+                received += len(data)
+                if received > MOST_RECEIVED:
+                    raise TooLong(f"an answer of over {MOST_RECEIVED} bytes")
+                _, newline, behind = data.partition(b"\n") if is_cut else (b"", b"", data)
+                is_cut = is_cut and not newline
+                whole, _, line = (line + behind).rpartition(b"\n")
+                self._record(whole)
+                if len(line) > LONGEST_LINE:
+                    self._record_beginning(line)
+                    line, is_cut = b"", True
+                yield data
+            self._record(line)
+            line = b""
+        finally:
+            self._record_beginning(line)
+
+    def _record(self, lines: bytes) -> None:
+        if self.log is not None and lines.strip():
+            self.log.write("received", lines.decode(errors="replace"))
+
+    def _record_beginning(self, line: bytes) -> None:
+        """Of a line that goes on, here or nowhere."""
+        if self.log is not None and line:
+            self.log.write("received", self.log.beginning(line.decode(errors="replace")), rest="left out")
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()

@@ -1,0 +1,301 @@
+"""Agents of the pool: created below a ceiling, ended by those who may."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from django.db import transaction
+
+from coordination.ids import new_id
+from coordination.models import Agent
+from coordination.services import agents, keys, roster
+from nexus.control import hidden, rules
+from nexus.control.config import ControlSettings
+from nexus.control.errors import ControlCode
+from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
+from nexus.control.models import PoolAgent, PoolWorktree, Turn
+from nexus.control.naming import LONGEST, is_temporary, is_valid
+from nexus.control.services import questions, server, turns
+from nexus.control.telling import BY, tell
+from nexus.control.waking import bounds
+from nexus.control.worktrees.trees import Tree
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.limits import within_limit
+from nexus.core.operations.errors import NexusError, invalid
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A new agent, as it is asked for."""
+
+    agent_id: str | None
+    preset: str | None
+    cwd: str | None
+    write_paths: Sequence[str] | None
+    disabled_tools: Sequence[str]
+    runner: str
+    parent_agent_id: str | None
+    wake_on: Sequence[str] = ()
+    wake_tokens: int | None = None
+    worktree: bool = False
+    asked_in: str | None = None  # the directory of the process that asks, where that is not this one
+
+
+def create(
+    actor: Actor, order: Order, *, message: str | None = None, tree: Tree | None = None
+) -> tuple[PoolAgent, Turn | None]:
+    """Create an agent, with the turn that its first message begins; in a work tree, if it was given one.
+
+    Nothing is made where anything is refused. Raises VALIDATION_ERROR for a name that is none, or taken, and for a
+    directory that is not there; CONTENT_TOO_LARGE; NOT_PERMITTED for what a ceiling cuts off; POOL_FULL.
+    """
+    check_name(order.agent_id)
+    if message is not None:
+        within_limit(message, "initial_message")
+    cwd = None if order.cwd is None else meant(order.cwd, "cwd")
+    moment = now()
+    with write():
+        parent = parent_of(actor, order.parent_agent_id)
+        if PoolAgent.objects.living().count() >= ControlSettings.current().pool_agents:
+            raise NexusError(
+                ControlCode.POOL_FULL, "The pool holds as many agents as `pool_agents` allows; end one first."
+            )
+        agent_id = _name(order.agent_id, actor)
+        permissions = granted(order, cwd, parent, actor)
+        if cwd is not None:  # else it is its parent's, which no transaction waits for: a turn there looks
+            check_there(cwd, "cwd")  # behind the ceiling: nobody learns of what lies beyond their own
+        if tree is not None:
+            permissions = tree.moved(permissions)
+        agents.register(agent_id=agent_id, given={"metadata": {"pool": True}}, by_operator=True)
+        agent = PoolAgent.objects.create(
+            pool_agent_id=new_id("pool"),
+            agent_id=agent_id,
+            parent=parent,
+            depth=permissions.depth,
+            preset=permissions.preset,
+            cwd=permissions.cwd,
+            write_paths=list(permissions.write_paths),
+            disabled_tools=sorted(permissions.disabled_tools),
+            runner=order.runner,
+            wake_on=sorted(set(order.wake_on)),
+            wake_tokens=_budget(order.wake_tokens, parent, actor),
+            is_temporary=is_temporary(agent_id),
+            created_by=actor.name,
+            created_at=moment,
+            last_action_at=moment,
+        )
+        tell(
+            "pool.created",
+            actor.name,
+            agent,
+            moment,
+            preset=agent.preset,
+            runner=agent.runner,
+            parent=parent.agent_id if parent else None,
+        )
+        if tree is not None:
+            PoolWorktree.objects.create(worktree_id=new_id("tree"), agent=agent, created_at=moment, **tree.as_kept)
+            tell("worktree.made", actor.name, agent, moment, branch=tree.branch, path=tree.path)
+        turn = None
+        if message is not None:
+            turn = turns.queue(actor, agent, content=message, request_id=None, source="rpc", moment=moment)
+    return agent, turn
+
+
+def check_name(agent_id: str | None) -> None:
+    """Raises VALIDATION_ERROR for a name that is none."""
+    if agent_id is not None and not is_valid(agent_id):
+        raise invalid(
+            f"agent_id takes letters, digits, `_`, `-` and `.`, at most {LONGEST} of them, and one dot more in front "
+            "for a temporary agent; no part of a path.",
+            field="agent_id",
+        )
+
+
+def destroy(actor: Actor, agent_id: str) -> bool:
+    """End an agent, and what it is at; whether there was one. Raises NOT_PERMITTED for who is neither it nor above."""
+    moment = now()
+    with write():
+        agent = find(agent_id)
+        if agent is None:
+            return False
+        check_authority(actor, agent, "end")
+        check_not_disabled(actor, "destroy_agent")
+        end(agent, actor.name, moment, why="destroyed")
+        _end_where_all_may_go(actor.name)
+    return True
+
+
+def end(agent: PoolAgent, by: str | None, moment: datetime, *, why: str) -> None:
+    """Inside a transaction: an agent is no more. Its identity on the bus stays, with its mail."""
+    turns.cancel_all(agent, by, moment)
+    questions.withdraw(agent.questions.all(), moment)
+    keys.retire(agent_id=agent.agent_id, operator=BY)  # who bears the name next is another
+    roster.leave(agent_id=agent.agent_id, moment=moment)
+    agent.ended_at = moment
+    agent.save(update_fields=["ended_at"])
+    tell("pool.ended", by, agent, moment, why=why)
+    if by is None:  # by itself: nobody else is told
+        transaction.on_commit(partial(log.warning, "The agent %r of the pool ended: %s.", agent.agent_id, why))
+
+
+def shut_down(actor: Actor, agent_id: str) -> PoolAgent:
+    """Mark an agent as one that may go: it still answers; when all may, the server ends. Raises NOT_FOUND and
+    NOT_PERMITTED."""
+    moment = now()
+    with write():
+        agent = get(agent_id)
+        check_authority(actor, agent, "shut down")
+        if not agent.should_shutdown:
+            agent.should_shutdown = True
+            agent.save(update_fields=["should_shutdown"])
+            tell("pool.shutdown_asked", actor.name, agent, moment)
+        _end_where_all_may_go(actor.name)
+    return agent
+
+
+def _end_where_all_may_go(by: str) -> None:
+    """Ask the server to end where there are agents, and each was told that it may go."""
+    marks = set(PoolAgent.objects.living().values_list("should_shutdown", flat=True))
+    if marks == {True}:
+        server.ask_to_end(by)
+
+
+def stay() -> None:
+    """A server begins: what an agent was told of the end of an earlier one is over."""
+    with write():
+        PoolAgent.objects.living().filter(should_shutdown=True).update(should_shutdown=False)
+
+
+def end_temporary(before: datetime) -> None:
+    """End the temporary agents that were made before, as a server does at its end, and the next for one that was
+    killed."""
+    moment = now()
+    with write():
+        for agent in PoolAgent.objects.living().filter(is_temporary=True, created_at__lt=before):
+            end(agent, None, moment, why="the server ended")
+
+
+def end_idle(seconds: int) -> None:
+    """End the agents that had nothing to do for so long: no turn, no child that lives, nothing that would wake them."""
+    moment = now()
+    idle = PoolAgent.objects.living().filter(last_action_at__lt=moment - timedelta(seconds=seconds), wake_on=[])
+    idle = idle.exclude(pk__in=Turn.objects.open().values("agent"))
+    idle = idle.exclude(pk__in=PoolAgent.objects.living().exclude(parent=None).values("parent"))
+    if idle.exists():
+        with write():
+            for agent in idle:
+                end(agent, None, moment, why=f"it had nothing to do for {seconds} s")
+            _end_where_all_may_go(BY)
+
+
+def meant(path: str, field: str) -> str:
+    """The real path that an absolute one means, whatever is there. Raises VALIDATION_ERROR."""
+    resolved = _real(path)
+    if resolved is None or not Path(path).is_absolute():
+        raise _no_directory(path, field)
+    return resolved
+
+
+def check_there(path: str, field: str) -> None:
+    """Raises VALIDATION_ERROR where no directory is."""
+    if not os.path.isdir(path):  # noqa: PTH112 - Path's raises where a name is too long, or nobody lets us look
+        raise _no_directory(path, field)
+
+
+def _no_directory(path: str, field: str) -> NexusError:
+    return invalid(f"{field} must be the absolute path of an existing directory; {path[:200]!r} is none.", field=field)
+
+
+def parent_of(actor: Actor, named: str | None) -> PoolAgent | None:
+    """Raises NOT_FOUND for a parent that is not there, NOT_PERMITTED for one that is not the actor itself."""
+    if actor.agent is None:
+        return None if named is None else get(named)
+    if named not in (None, actor.agent.agent_id):
+        raise refused("lineage", "An agent creates below itself; leave parent_agent_id out.")
+    return get(actor.agent.agent_id)  # as it is now
+
+
+def _name(wanted: str | None, actor: Actor) -> str:
+    agent_id = wanted or secrets.token_hex(4)
+    if find(agent_id):
+        raise invalid(f"There is an agent {agent_id!r} already; choose another name, or destroy it.", field="agent_id")
+    if Agent.everyone.filter(pk=agent_id).exists() and not _was_ours(agent_id, actor):
+        raise invalid(
+            f"{agent_id!r} is an agent of the bus that the pool did not create; choose another name.", field="agent_id"
+        )
+    return agent_id
+
+
+def _was_ours(agent_id: str, actor: Actor) -> bool:
+    """Whether who creates it now may have the identity, and the mail, of its predecessor."""
+    before = PoolAgent.objects.filter(agent_id=agent_id)
+    if actor.agent is not None:
+        before = before.filter(parent=actor.agent)
+    return before.exists()
+
+
+def usual_directory(parent: PoolAgent | None, asked_in: str | None = None) -> str:
+    """That of an agent which names none: its parent's, or the process's that asks, else the server's.
+
+    Raises VALIDATION_ERROR where that is gone.
+    """
+    try:
+        return parent.cwd if parent is not None else asked_in or str(Path.cwd())
+    except FileNotFoundError:
+        raise invalid("The server's own directory is gone: name another one as cwd.", field="cwd") from None
+
+
+def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Actor) -> rules.Permissions:
+    """What a new agent may. Raises VALIDATION_ERROR and NOT_PERMITTED."""
+    ceiling = None if parent is None else parent.permissions
+    below = cwd or usual_directory(parent, order.asked_in)
+    paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
+    wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
+    try:
+        may = rules.grant(wish, parent=ceiling, default_cwd=below, by_parent=not actor.is_administrator)
+    except rules.Broken as broken:
+        if broken.rule in ("preset", "tools"):
+            raise invalid(str(broken), field="preset" if broken.rule == "preset" else "disable_tools") from None
+        raise refused(broken.rule, str(broken)) from None
+    if ceiling and any(hidden.is_hidden(path, ceiling.cwd) for path in (may.cwd, *may.write_paths)):
+        raise refused("home", "The hub's own home and database are no agent's to give.")
+    return may
+
+
+def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int | None:
+    """The tokens that its woken turns may take in a day: its parent's, where nothing is said."""
+    if actor.is_administrator or parent is None:
+        return wanted
+    ceiling = bounds.budget_of(parent)
+    if wanted is not None and ceiling and (wanted == 0 or wanted > ceiling):
+        raise refused("budget", f"The parent's woken turns take {ceiling} tokens a day at most, and so do its child's.")
+    return parent.wake_tokens if wanted is None else wanted
+
+
+def _write_path(path: str, cwd: str) -> str:
+    """The real path of one that may not be there yet, relative ones below the agent's directory."""
+    resolved = _real(os.path.join(cwd, path))
+    if resolved is None:
+        raise invalid("allowed_write_paths must hold paths.", field="allowed_write_paths")
+    return resolved
+
+
+def _real(path: str) -> str | None:
+    """A path without links, whatever is there; None for a text that is no path."""
+    try:
+        resolved = os.path.realpath(path)
+        resolved.encode()
+    except (OSError, ValueError):
+        return None
+    return resolved

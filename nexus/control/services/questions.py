@@ -1,0 +1,225 @@
+"""Questions to people: asked once, answered once, refused by time. "Always" holds for one agent and one subject."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from django.db.models import QuerySet
+
+from coordination.ids import new_id
+from coordination.services.limits import exceeded
+from coordination.services.retries import made_before
+from nexus.control.config import ControlSettings
+from nexus.control.members import find
+from nexus.control.models import PoolAgent, Question, QuestionKind, QuestionStatus, Turn, TurnStatus
+from nexus.control.telling import QUOTED, tell_question
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.limits import within_limit
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+
+_open_of = Select(lambda: Question.objects.open().filter(turn=Slot("turn")).values_list("pk"))
+
+MOST_OPEN = 20  # questions of one asker: a person answers no more
+
+
+class Verdict(StrEnum):
+    """What a person says."""
+
+    ALLOW = "allow"  # this once
+    ALWAYS = "always"  # this, and whatever the same agent asks about the same subject
+    REFUSE = "refuse"
+    WORDS = "words"  # what they say, and no permission
+
+
+STATUS = {
+    Verdict.ALLOW: QuestionStatus.ALLOWED,
+    Verdict.ALWAYS: QuestionStatus.ALLOWED,
+    Verdict.REFUSE: QuestionStatus.REFUSED,
+    Verdict.WORDS: QuestionStatus.ANSWERED,
+}
+
+
+def ask(
+    *,
+    agent_id: str,
+    kind: str,
+    title: str,
+    detail: str = "",
+    subject: str = "",
+    client_id: str | None = None,
+    turn: Turn | None = None,
+) -> Question:
+    """Ask the people; the question, or the one of old that allowed its subject always.
+
+    In a turn, it is withdrawn with it; without one given, that of the turn that the agent is at. A permission without
+    a subject has its title for one. The same client_id is the same question, whatever became of it.
+    Raises CONTENT_TOO_LARGE; VALIDATION_ERROR for a client_id that named another question; QUOTA_EXCEEDED; and
+    INVALID_TRANSITION for a turn that is over.
+    """
+    within_limit(detail, "detail")
+    within_limit(subject, "subject")
+    moment = now()
+    with write():
+        pool_agent, turn = _place(agent_id) if turn is None else (turn.agent, _going_on(turn))
+        question = Question(
+            question_id=new_id("qst"),
+            agent_id=agent_id,
+            pool_agent=pool_agent,
+            turn=turn,
+            client_id=client_id,
+            kind=kind,
+            title=title,
+            detail=detail,
+            subject=subject or (title if kind == QuestionKind.PERMISSION else ""),
+            asked_at=moment,
+            expires_at=moment + timedelta(seconds=ControlSettings.current().pool_question_seconds),
+        )
+        same = ("kind", "title", "detail", "subject")
+        known = made_before(question, maker=("agent_id", "pool_agent_id"), same=same)
+        if known is not None:
+            return known
+        others = Question.objects.of(agent_id, pool_agent)
+        if kind == QuestionKind.PERMISSION:
+            standing = others.filter(always=True, subject=question.subject).first()
+            if standing is not None:
+                tell_question("question.allowed_again", agent_id, standing, moment)
+                return standing
+        if (used := others.waiting(moment).count()) >= MOST_OPEN:
+            raise exceeded(
+                "open_questions",
+                f"{used} questions of {agent_id!r} wait for a person already.",
+                limit=MOST_OPEN,
+                used=used,
+                retry_after=None,
+            )
+        question.save(force_insert=True)
+        tell_question("question.asked", agent_id, question, moment, detail=detail[:QUOTED])
+    return question
+
+
+def answer(*, question_id: str, verdict: Verdict, words: str | None = None, operator: str) -> Question:
+    """Answer a question. One conditional update: of two who answer at once, one is told what the other said.
+
+    Raises NOT_FOUND, VALIDATION_ERROR for a permission where words are asked for, CONTENT_TOO_LARGE, and
+    INVALID_TRANSITION for a question that was answered or withdrawn, or whose time is over.
+    """
+    within_limit(words, "words")
+    moment = now()
+    with write():
+        question = get(question_id)
+        if question.kind == QuestionKind.QUESTION and verdict in (Verdict.ALLOW, Verdict.ALWAYS):
+            raise invalid("This is a question, which is answered in words; nothing is asked to be allowed.")
+        changed = Question.objects.waiting(moment).filter(pk=question_id).update(
+            status=STATUS[verdict],
+            always=verdict is Verdict.ALWAYS,
+            words=words,
+            answered_by=operator,
+            ended_at=moment,
+        )  # fmt: skip
+        question.refresh_from_db()
+        if not changed:
+            raise _over(question)
+        told = {"operator": operator, "status": question.status}
+        if question.status == QuestionStatus.ALLOWED:
+            told["scope"] = "always" if question.always else "once"
+        if words is not None:
+            told["words"] = words[:QUOTED]
+        tell_question("question.answered", None, question, moment, **told)
+    return question
+
+
+def ask_again(*, question_id: str, operator: str) -> Question:
+    """Take back that a subject is allowed always: the agent's next question about it is asked.
+
+    Raises NOT_FOUND, INVALID_TRANSITION for a question that was not allowed always.
+    """
+    moment = now()
+    with write():
+        question = get(question_id)
+        if not Question.objects.filter(pk=question_id, always=True).update(always=False):
+            raise NexusError(Code.INVALID_TRANSITION, "This is not allowed always.", {"status": question.status})
+        question.refresh_from_db()
+        tell_question("question.always_ended", None, question, moment, operator=operator)
+    return question
+
+
+def expire(question_id: str) -> Question:
+    """The question, as expired where its time is over and nobody answered. Raises NOT_FOUND."""
+    moment = now()
+    with write():
+        _end(Question.objects.due(moment).filter(pk=question_id), QuestionStatus.EXPIRED, moment)
+        return get(question_id)
+
+
+def expire_next() -> str | None:
+    """Record that the time of one question is over; its id, None where there is none."""
+    moment = now()
+    due = Question.objects.due(moment).order_by("expires_at").values_list("pk", flat=True).first()
+    if due is not None:
+        expire(due)
+    return due
+
+
+def withdraw(questions: QuerySet[Question], moment: datetime) -> None:
+    """Inside a transaction: those that are open are asked no more."""
+    _end(questions, QuestionStatus.WITHDRAWN, moment)
+
+
+def withdraw_of(turn: Turn, moment: datetime) -> None:
+    """Inside a transaction: what a turn asks is asked no more."""
+    if _open_of(turn=turn.pk):
+        withdraw(turn.questions.all(), moment)
+
+
+def withdraw_one(question_id: str) -> None:
+    """Its asker waits no more."""
+    with write():
+        withdraw(Question.objects.filter(pk=question_id), now())
+
+
+def get(question_id: str) -> Question:
+    """Raises NOT_FOUND."""
+    question = Question.objects.filter(pk=question_id).first()
+    if question is None:
+        raise not_found("question", question_id[:200])
+    return question
+
+
+def _end(questions: QuerySet[Question], status: QuestionStatus, moment: datetime) -> None:
+    for question in questions.filter(status=QuestionStatus.ASKED):
+        if Question.objects.open().filter(pk=question.pk).update(status=status, ended_at=moment):
+            question.status, question.ended_at = status, moment
+            tell_question(f"question.{status}", None, question, moment)
+
+
+def _place(agent_id: str) -> tuple[PoolAgent | None, Turn | None]:
+    """Who asks, where it is one of the pool, and the turn that it is at."""
+    pool_agent = find(agent_id)
+    if pool_agent is None:
+        return None, None
+    return pool_agent, Turn.objects.filter(agent=pool_agent, status=TurnStatus.RUNNING).first()
+
+
+def _going_on(turn: Turn) -> Turn:
+    if not Turn.objects.open().filter(pk=turn.pk).exists():
+        raise NexusError(Code.INVALID_TRANSITION, "The turn that asks is over.", {"turn_id": turn.pk})
+    return turn
+
+
+def _over(question: Question) -> NexusError:
+    """Why a question cannot be answered."""
+    status = QuestionStatus(question.status)
+    if status is QuestionStatus.ASKED:
+        status = QuestionStatus.EXPIRED  # which is not recorded yet
+    match status:
+        case QuestionStatus.EXPIRED:
+            why = "The time for an answer is over: it was refused."
+        case QuestionStatus.WITHDRAWN:
+            why = f"{question.agent_id!r} waits for no answer any more."
+        case _:
+            how = "always allowed" if question.always else status.value
+            why = f"{question.answered_by!r} was first: it is {how}."
+    return NexusError(Code.INVALID_TRANSITION, why, {"status": status.value})

@@ -1,0 +1,180 @@
+"""What was said: entries of an agent's transcript, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from django.db.models import F, Q, QuerySet, Sum
+from django.db.models.functions import Left
+
+from coordination.services import agents
+from nexus.control import telling
+from nexus.control.models import Entry, PoolAgent, Role, Turn
+from nexus.control.telling import tell_turn
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import Select, Slot, Update, insert
+
+BYTES_A_TOKEN = 4  # the usual estimate, where the model does not tell
+PAGE = 100  # entries that are read at once, where not all are needed
+LARGEST_PAGE = 4_000_000  # tokens that are read at once for somebody, some 16 MB
+AT_ONCE = 8_000_000  # tokens that one compaction folds, some 32 MB: nobody else writes meanwhile
+ROW = 100  # tokens that an entry counts for there beside its own
+KEPT = 2  # turns that compaction leaves as they were said
+QUOTED = 400  # characters of an entry that the summary keeps
+SUMMARY = 4  # the part of a context that it takes at most: a quarter
+HEAD = "Summary of what was said before, made by quoting its beginnings:\n"
+
+_made = Select(lambda: PoolAgent.objects.filter(pk=Slot("pk")).values_list("entries_made"))
+_context = Select(lambda: Entry.objects.in_context().filter(agent=Slot("agent")))
+_before = Select(
+    lambda: Entry.objects.in_context().filter(agent=Slot("agent"), position__lt=Slot("position")).order_by("-position")
+)
+_count = Update(
+    lambda: PoolAgent.objects.filter(pk=Slot("pk")),
+    entries_made=F("entries_made") + 1,
+    entries_known=F("entries_known") + 1,
+)
+
+
+def estimate(text: str) -> int:
+    """How many tokens a text takes, about."""
+    return -(-len(text.encode()) // BYTES_A_TOKEN)
+
+
+def made(agent: PoolAgent) -> int:
+    """How many entries its transcript has: the next one's position."""
+    [(count,)] = _made(pk=agent.pk)
+    return int(count)
+
+
+def append(
+    agent: PoolAgent,
+    turn: Turn | None,
+    role: Role,
+    content: str,
+    *,
+    moment: datetime,
+    tool_call_id: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    tell: bool = False,
+) -> Entry:
+    """Inside a transaction that read the agent: the next entry of its transcript; `tell`, with an event for who follows
+    the turn. With a turn it is an act of the agent."""
+    entry = Entry(
+        agent=agent,
+        turn=turn,
+        position=agent.entries_made,
+        role=role,
+        content=content,
+        tool_call_id=tool_call_id,
+        meta=None if meta is None else dict(meta),
+        tokens=estimate(content) + (estimate(str(meta)) if meta else 0),
+        created_at=moment,
+    )
+    insert(entry)
+    _count(pk=agent.pk)
+    agent.entries_made += 1
+    agent.entries_known += 1
+    if turn is not None:
+        agents.touch(agent.agent_id, moment)
+    if tell and turn is not None:
+        tell_turn("turn.said", agent.agent_id, turn, moment, position=entry.position, role=entry.role)
+    return entry
+
+
+def context(agent: PoolAgent) -> list[Entry]:
+    """What an agent still knows, in its order."""
+    return _context(agent=agent.pk)
+
+
+def before(agent: PoolAgent, position: int) -> list[Entry]:
+    """The newest entries before a position that an agent still knows, newest first: a page of them."""
+    return _before(PAGE, agent=agent.pk, position=position)
+
+
+def page(entries: QuerySet[Entry], limit: int) -> tuple[list[Entry], bool]:
+    """The first of the entries, fewer than the limit where they are long; and whether these are all."""
+    found, tokens = list[Entry](), 0
+    for entry in entries[:limit].iterator(PAGE // 10):
+        found.append(entry)
+        tokens += entry.tokens
+        if tokens > LARGEST_PAGE:
+            return found, False
+    return found, len(found) < limit
+
+
+def tokens_by_role(agent: PoolAgent) -> dict[str, int]:
+    """How many tokens of the context each role takes."""
+    rows = Entry.objects.in_context().filter(agent=agent).order_by().values_list("role").annotate(total=Sum("tokens"))
+    return dict(rows)
+
+
+def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int] | None:
+    """Fold what lies before the last turns, an earlier summary included, into one summary; tokens before and after,
+    None where nothing lies there. `available` are the tokens that the context holds; `by` is None where nobody asks.
+
+    The entries stay in the store, out of the context. The summary quotes the beginning of what was asked and answered,
+    the newest where not all of it has room: it needs no model, and says that it is one. Of a very large context one
+    call folds the oldest part.
+    """
+    moment = now()
+    with write():
+        agent = PoolAgent.objects.get(pk=agent.pk)
+        known = Entry.objects.in_context().filter(agent=agent)
+        old = _oldest(known.exclude(turn__in=_recent_turns(known)))
+        before, folded = (among.aggregate(tokens=Sum("tokens"))["tokens"] or 0 for among in (known, old))
+        if (count := old.count()) < 2:
+            return None
+        summary = HEAD + _quoted(old, available // SUMMARY * BYTES_A_TOKEN)
+        if estimate(summary) >= folded:
+            return None
+        old.update(compacted_at=moment)
+        PoolAgent.objects.filter(pk=agent.pk).update(entries_known=F("entries_known") - count)
+        meta = {"summary_of": count, **({} if by else {"unasked": True})}
+        kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta=meta)
+        after = before - folded + kept.tokens
+        telling.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
+    return before, after
+
+
+def _recent_turns(known: QuerySet[Entry]) -> list[str]:
+    """The turns that compaction leaves."""
+    recent: list[str] = []
+    for turn_id in known.exclude(turn=None).order_by("-position").values_list("turn_id", flat=True).iterator(PAGE):
+        if turn_id not in recent:
+            recent.append(turn_id)
+        if len(recent) == KEPT:
+            break
+    return recent
+
+
+def _oldest(old: QuerySet[Entry]) -> QuerySet[Entry]:
+    """Of entries what is folded at once, an earlier summary included."""
+    weight = 0
+    for position, tokens in old.values_list("position", "tokens").iterator(PAGE):
+        weight += tokens + ROW
+        if weight > AT_ONCE:
+            return old.filter(Q(position__lte=position) | Q(role=Role.SYSTEM))
+    return old
+
+
+def _quoted(old: QuerySet[Entry], most: int) -> str:
+    """What a summary keeps of entries, the newest in so many bytes: of each its beginning, and all of an earlier
+    summary, which tells of what was before the rest."""
+    newest_first = old.exclude(content="").order_by("-position")
+    said = newest_first.exclude(role__in=(Role.SYSTEM, Role.TOOL))
+    earlier = newest_first.filter(role=Role.SYSTEM).values_list("content", flat=True)
+    told, length = list[bytes](), 0
+    for line in chain(
+        (f"{role}: {text}" for role, text in said.values_list("role", Left("content", QUOTED)).iterator(PAGE)),
+        (summary.removeprefix(HEAD) for summary in earlier.iterator(PAGE)),
+    ):
+        told.append(line.encode())
+        length += len(told[-1])
+        if length > most:
+            break
+    return b"\n".join(reversed(told))[-most:].decode(errors="ignore")

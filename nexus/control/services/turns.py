@@ -1,0 +1,295 @@
+"""Turns: queued as an intent, taken by one worker, settled once."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, Min, OuterRef
+from django.dispatch import Signal
+
+from coordination.ids import new_id
+from coordination.services import keys, roster
+from nexus.control.config import ControlSettings
+from nexus.control.errors import ControlCode
+from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
+from nexus.control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
+from nexus.control.services import questions, transcript
+from nexus.control.telling import tell_turn
+from nexus.control.waking import bounds, mail
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.limits import within_limit
+from nexus.core.operations.errors import NexusError, invalid
+
+log = logging.getLogger(__name__)
+
+_waiting = Select(
+    lambda: (
+        Turn.objects.filter(pk__in=Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first"))
+        .order_by("pk")
+        .values_list("pk", "agent_id", "source_agent_id")
+    )
+)
+_sent = Select(
+    lambda: (
+        Turn.objects.open()
+        .filter(source_agent_id__isnull=False, depth=0)
+        .order_by()
+        .values_list("agent_id", "source_agent_id")
+    )
+)
+_named = Select(lambda: Turn.objects.filter(agent=Slot("agent"), request_id=Slot("request_id")))
+_open_of = Select(lambda: Turn.objects.open().filter(agent=Slot("agent")).values_list("pk"))
+_taken_of = Turn.objects.filter(agent=OuterRef("agent"), status=TurnStatus.RUNNING)
+_claimable = Select(
+    lambda: Turn.objects.select_related("agent").filter(~Exists(_taken_of), pk=Slot("pk"), status=TurnStatus.QUEUED)
+)
+_taken = Select(lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING))
+_take = Update(lambda: Turn.objects.filter(pk=Slot("pk")), status=TurnStatus.RUNNING, started_at=Slot("moment"))
+_ENDED = ("status", "answer", "why", "ended_at", "iterations", "halted", "input_tokens", "output_tokens")
+_end = Update(lambda: Turn.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in _ENDED})
+_rest = Update(
+    lambda: PoolAgent.objects.filter(pk=Slot("pk")),
+    last_iterations=Slot("iterations"),
+    halted=Slot("halted"),
+    last_action_at=Slot("moment"),
+)
+_cancel_asked = Select(
+    lambda: Turn.objects.filter(status=TurnStatus.RUNNING, cancel_requested_at__isnull=False).values_list("pk")
+)
+
+
+ENDS = frozenset(f"turn.{status}" for status in OVER)
+queued = Signal()  # sent in this process with a new `turn`, inside the transaction that stores it
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The entry that closes a turn: what its agent says last."""
+
+    content: str
+    meta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a turn ended, as its runner tells."""
+
+    status: TurnStatus
+    answer: str | None = None
+    why: str | None = None
+    iterations: int = 0
+    halted: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    closing: Closing | None = None
+
+
+def send(
+    actor: Actor,
+    agent_id: str,
+    *,
+    content: str,
+    request_id: str | None,
+    source: str,
+    source_agent_id: str | None = None,
+) -> Turn:
+    """Queue a message to an agent. The same request_id with the same content is the same turn, whatever became of it.
+
+    `source_agent_id` is what an administrator says of who sends it; an agent sends as itself.
+
+    Raises NOT_FOUND, NOT_PERMITTED for whom the agent does not descend from, for another's name, and in a loop;
+    CONTENT_TOO_LARGE, VALIDATION_ERROR for a request_id that named another message, POOL_FULL.
+    """
+    within_limit(content, "content")
+    if actor.agent is not None and source_agent_id not in (None, actor.agent.agent_id):
+        raise refused("identity", f"{actor.name!r} sends as itself; leave source_agent_id out.")
+    moment = now()
+    with write():
+        agent = get(agent_id)
+        check_authority(actor, agent, "send to")
+        check_tool(actor, "send")
+        if actor.agent is not None and bounds.is_loop(actor.agent.agent_id, moment):
+            raise refused("loop", f"{bounds.LONGEST_LINE} turns sent one another in a row, this one last; end with it.")
+        return queue(
+            actor,
+            agent,
+            content=content,
+            request_id=request_id,
+            source=source,
+            source_agent_id=source_agent_id,
+            moment=moment,
+        )
+
+
+def queue(
+    actor: Actor,
+    agent: PoolAgent,
+    *,
+    content: str,
+    request_id: str | None,
+    source: str,
+    moment: datetime,
+    source_agent_id: str | None = None,
+) -> Turn:
+    """Inside a transaction: store the intent. Errors as of `send`."""
+    known = None if request_id is None else _named.first(agent=agent.pk, request_id=request_id)
+    if known is not None:
+        if known.content != content:
+            raise invalid(f"request_id {request_id!r} names another message to this agent.", field="request_id")
+        return known
+    if len(_open_of(agent=agent.pk)) >= ControlSettings.current().pool_queue:
+        raise NexusError(ControlCode.POOL_FULL, f"As many turns wait for {agent.agent_id!r} as `pool_queue` allows.")
+    turn = Turn(
+        turn_id=new_id("turn"),
+        agent=agent,
+        request_id=request_id or secrets.token_hex(4),
+        content=content,
+        source=source,
+        source_agent_id=actor.agent.agent_id if actor.agent else source_agent_id,
+        queued_at=moment,
+    )
+    return begin(turn, actor.name)
+
+
+def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
+    """Inside a transaction: store a new turn, with what woke its agent; a worker of this process may take it there."""
+    turn.status = TurnStatus.QUEUED
+    insert(turn)
+    insert(*wakes)
+    tell_turn("turn.queued", by, turn, turn.queued_at, source=turn.source)
+    queued.send(Turn, turn=turn)
+    return turn
+
+
+def cancel(actor: Actor, agent_id: str, request_id: str) -> Turn | None:
+    """Ask for a turn's end; None when there is none that has not ended.
+
+    One that waits is over at once; one that is taken ends as soon as its worker hears of it. Raises NOT_FOUND for an
+    unknown agent, NOT_PERMITTED.
+    """
+    moment = now()
+    with write():
+        agent = get(agent_id)
+        check_authority(actor, agent, "cancel turns of")
+        check_not_disabled(actor, "cancel")
+        turn = Turn.objects.open().select_related("agent").filter(agent=agent, request_id=request_id).first()
+        if turn is not None:
+            _cancel(turn, actor.name, moment)
+    return turn
+
+
+def cancel_all(agent: PoolAgent, by: str | None, moment: datetime) -> None:
+    """Inside a transaction: ask for the end of all turns of an agent."""
+    for turn in Turn.objects.open().select_related("agent").filter(agent=agent):
+        _cancel(turn, by, moment)
+
+
+def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
+    if turn.status == TurnStatus.QUEUED:
+        _settle(turn, Ended(TurnStatus.CANCELLED), moment)
+    elif turn.cancel_requested_at is None:
+        turn.cancel_requested_at = moment
+        turn.save(update_fields=["cancel_requested_at"])
+        tell_turn("turn.cancel_asked", by, turn, moment)
+
+
+def waiting() -> list[tuple[str, str, str | None]]:
+    """Of each agent, the oldest turn that waits: its id, the agent's key, and which agent sent it."""
+    return _waiting()
+
+
+def sent_by_agents() -> list[tuple[str, str | None]]:
+    """The open turns that agents sent: whose each is, by its key, and who sent it."""
+    return _sent()
+
+
+def claim(turn_id: str, stored: Turn | None = None) -> Turn | None:
+    """Take a turn that waits, of an agent that is at no other; None where that is so no more.
+
+    `stored` is that turn where the same transaction has stored it: it need not be read.
+    """
+    moment = now()
+    with write():
+        turn = stored or _claimable.first(pk=turn_id)
+        if turn is None:
+            return None
+        turn.status, turn.started_at = TurnStatus.RUNNING, moment
+        _take(pk=turn.pk, moment=moment)
+        meta: dict[str, Any] = {
+            "source": turn.source,
+            "source_agent_id": turn.source_agent_id,
+            "request_id": turn.request_id,
+        }
+        if turn.depth:
+            meta["woken_by"] = list(turn.wakes.order_by("wake_id").values("kind", "item", "sender"))
+        transcript.append(turn.agent, turn, Role.USER, turn.content, moment=moment, meta=meta)
+        tell_turn("turn.started", turn.agent.agent_id, turn, moment)
+    return turn
+
+
+def running(turn_id: str) -> Turn | None:
+    """A turn, with its agent, as it is now; None where it is not being taken any more."""
+    return _taken.first(pk=turn_id)
+
+
+def cancel_asked() -> list[str]:
+    """The ids of turns that are taken and were asked to end."""
+    return [turn_id for (turn_id,) in _cancel_asked()]
+
+
+def settle(turn: Turn, ended: Ended) -> bool:
+    """Store how a turn that was taken ended, with the entry that closes it; False where it had ended already."""
+    moment = now()
+    with write():
+        current = running(turn.pk)
+        if current is None:
+            return False
+        if (said := ended.closing) is not None:
+            transcript.append(
+                current.agent, current, Role.ASSISTANT, said.content, moment=moment, meta=said.meta, tell=True
+            )
+        if current.agent.ended_at is not None:  # it was cancelled with its agent, which no answer outruns
+            ended = replace(ended, status=TurnStatus.CANCELLED)
+        _settle(current, ended, moment)
+    return True
+
+
+def interrupt(why: str, among: Collection[str] | None = None, but: Collection[str] = ()) -> int:
+    """End the turns, or those of them, that were taken and that nobody is at any more; how many."""
+    moment = now()
+    with write():
+        taken = Turn.objects.filter(status=TurnStatus.RUNNING).exclude(pk__in=but).select_related("agent")
+        left = list(taken if among is None else taken.filter(pk__in=among))
+        for turn in left:
+            keys.take_back_all(agent_id=turn.agent.agent_id)  # one that a process had for this turn
+            asked = turn.cancel_requested_at is not None
+            _settle(turn, Ended(TurnStatus.CANCELLED if asked else TurnStatus.INTERRUPTED, why=why), moment)
+    return len(left)
+
+
+def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
+    turn.status, turn.answer, turn.why, turn.ended_at = ended.status, ended.answer, ended.why, moment
+    turn.iterations, turn.halted = ended.iterations, ended.halted
+    turn.input_tokens, turn.output_tokens = ended.input_tokens, ended.output_tokens
+    _end(pk=turn.pk, **{name: getattr(turn, name) for name in _ENDED})
+    questions.withdraw_of(turn, moment)
+    agent = turn.agent
+    if turn.started_at is not None:
+        _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
+    if turn.depth:
+        mail.settled(turn)
+    if agent.ended_at is not None and find(agent.agent_id) is None:  # before its turn, which may have acted since
+        roster.leave(agent_id=agent.agent_id, moment=moment)
+    told = {"why": ended.why[:200]} if ended.why else {}
+    tell_turn(f"turn.{ended.status}", agent.agent_id, turn, moment, **told)
+    if ended.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
+        transaction.on_commit(partial(log.warning, "A turn of %r %s: %s.", agent.agent_id, ended.status, ended.why))

@@ -1,0 +1,49 @@
+"""What the log is told of the pool: operators see it, the agents of the bus do not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from coordination.log.emit import emit
+from coordination.models import VisibilityChoices
+from coordination.routing import Strategy
+from coordination.services.audit import NOBODY
+from nexus.control.models import STREAM, PoolAgent, Question, Turn
+
+BY = "pool"  # who issues and takes back the keys of its agents, in the audit
+QUOTED = 500  # characters of what a question is about, and of its answer
+
+
+def tell(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **payload: Any) -> None:
+    """Append an event about an agent of the pool, inside the transaction of the change."""
+    emit(
+        workspace_id=None,
+        stream=STREAM,
+        type=type,
+        actor=actor,
+        payload={"agent_id": agent.agent_id, "pool_agent_id": agent.pk, **payload},
+        moment=moment,
+        visibility=VisibilityChoices.PRIVATE,
+        target=NOBODY,
+    )
+
+
+def tell_turn(type: str, actor: str | None, turn: Turn, moment: datetime, **payload: Any) -> None:
+    """Append an event about a turn."""
+    tell(type, actor, turn.agent, moment, turn_id=turn.pk, request_id=turn.request_id, **payload)
+
+
+def tell_question(type: str, actor: str | None, question: Question, moment: datetime, **payload: Any) -> None:
+    """Append an event about a question to people; who asks it sees it, too."""
+    about = {"question_id": question.pk, "agent_id": question.agent_id, "kind": question.kind, "title": question.title}
+    emit(
+        workspace_id=None,
+        stream=STREAM,
+        type=type,
+        actor=actor,
+        payload={**about, "subject": question.subject[:QUOTED], "turn_id": question.turn_id, **payload},
+        moment=moment,
+        visibility=VisibilityChoices.PRIVATE,
+        target={"strategy": Strategy.DIRECT.value, "agent_id": question.agent_id},
+    )

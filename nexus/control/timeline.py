@@ -1,0 +1,141 @@
+"""The reads behind the timeline: the turns of agents of the pool, and how long agents waited for people.
+
+From their rows. Of more than a picture takes, what lasted longest is told one by one, and the rest is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from django.db.models import F, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, Least, Left
+
+from nexus.control.models import Entry, Question, QuestionStatus, Turn, TurnStatus, Wake
+from nexus.core.clock import now
+from nexus.core.database.functions import Seconds
+from nexus.core.spans import Window, moment, told_and_counted
+
+EACH = 1_200  # turns, and questions, of a window that are told one by one; of more, so many of the longest
+TITLE = 80  # characters of what a turn was asked
+AT_ONCE = 500  # ids in a query
+WOKEN = 20  # turns that one thing woke, the newest
+
+
+class At(StrEnum):
+    """What an agent was at."""
+
+    TURN = "turn"  # and is, or it ended well, or was cancelled
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    ASKING = "asking"  # it waits for a person
+
+
+class Stretch(NamedTuple):
+    """An agent was at something, from `start` to `end` (None: still); `key` is the id of the turn or the question."""
+
+    key: str
+    doing: At
+    agent_id: str
+    start: datetime
+    end: datetime | None
+
+
+class Counted(NamedTuple):
+    """So many of an agent's stretches begin in a cell, which are numbered since 1970."""
+
+    agent_id: str
+    doing: At
+    cell: int
+    many: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """What agents were at within a window: stretches one by one, and the others as counts."""
+
+    stretches: list[Stretch]
+    counted: list[Counted]
+
+
+def course(since: datetime, until: datetime, *, cell: timedelta, agent_id: str = "") -> Course:
+    """The turns and questions that touch a window, of all agents or of one."""
+    still, seconds = min(until, now()), cell.total_seconds()
+    rows = (*_turns(since, still, agent_id), _asked(since, still, agent_id))
+    found = [_told(each, since, still, seconds) for each in rows]
+    return Course([each for one in found for each in one.stretches], [each for one in found for each in one.counted])
+
+
+def _turns(since: datetime, still: datetime, agent_id: str) -> tuple[QuerySet[Any], QuerySet[Any]]:
+    """Those that go on, and those that ended: each has an index of its own."""
+    rows = Turn.objects.filter(started_at__lt=still).order_by()
+    rows = rows.filter(agent__agent_id=agent_id) if agent_id else rows
+    rows = rows.annotate(whose=F("agent__agent_id"), start=F("started_at"), end=F("ended_at"), what=F("status"))
+    return rows.filter(ended_at=None), rows.filter(ended_at__gt=since)
+
+
+def _asked(since: datetime, still: datetime, agent_id: str) -> QuerySet[Any]:
+    """Questions: one whose time ran out has ended then, whether that is recorded or not."""
+    lasts = Q(status=QuestionStatus.ASKED) | Q(ended_at__gt=since)
+    rows = Question.objects.filter(lasts, expires_at__gt=since, asked_at__lt=still).order_by()
+    rows = rows.filter(agent_id=agent_id) if agent_id else rows
+    over = Least(Coalesce("ended_at", "expires_at"), "expires_at")
+    return rows.annotate(whose=F("agent_id"), start=F("asked_at"), end=over, what=Value(At.ASKING.value))
+
+
+def woken_by(kind: str, item: str) -> list[Stretch]:
+    """The turns that a thing woke, of `nexus.core.contributions.WakeKind`, oldest first; of many the newest."""
+    woken = Turn.objects.filter(pk__in=Wake.objects.filter(kind=kind, item=item).values("turn"))
+    rows = woken.filter(started_at__isnull=False).order_by("-started_at")
+    columns = ("pk", "status", "agent__agent_id", "started_at", "ended_at")
+    return [Stretch(key, _doing(status), *rest) for key, status, *rest in rows.values_list(*columns)[:WOKEN]][::-1]
+
+
+def _told(rows: QuerySet[Any], since: datetime, still: datetime, cell: float) -> Course:
+    timed = rows.values_list("whose", "what", "pk", Seconds(F("start")), Seconds(F("end")))
+    told = [((whose, what), key, start, end) for whose, what, key, start, end in timed]
+    counted: Mapping[tuple[tuple[str, str], int], int] = {}
+    window = Window(since.timestamp(), still.timestamp(), cell)
+    if len(told) > EACH:
+        told, counted = told_and_counted(told, window, EACH)
+    return Course(
+        [
+            Stretch(key, _doing(what), whose, moment(start), window.ended(end))
+            for (whose, what), key, start, end in told
+        ],
+        [Counted(whose, _doing(what), number, many) for ((whose, what), number), many in counted.items()],
+    )
+
+
+def _doing(what: str) -> At:
+    return At(what) if what in (At.FAILED, At.INTERRUPTED, At.ASKING) else At.TURN
+
+
+def titles(stretches: Collection[Stretch]) -> Mapping[str, str]:
+    """By key, what people call it: the beginning of what a turn was asked, or the question."""
+    asked = list({each.key for each in stretches if each.doing is At.ASKING})
+    turns = list({each.key for each in stretches if each.doing is not At.ASKING})
+    found: dict[str, str] = {}
+    for first in range(0, len(turns), AT_ONCE):
+        rows = Turn.objects.filter(pk__in=turns[first : first + AT_ONCE])
+        found |= dict(rows.values_list("pk", Left("content", TITLE)))
+    for first in range(0, len(asked), AT_ONCE):
+        found |= dict(Question.objects.filter(pk__in=asked[first : first + AT_ONCE]).values_list("pk", "title"))
+    return found
+
+
+def turn(turn_id: str) -> tuple[Turn, int | None] | None:
+    """A turn with its agent, and the position of its first entry; None where there is none."""
+    found = Turn.objects.select_related("agent").filter(pk=turn_id, started_at__isnull=False).first()
+    if found is None:
+        return None
+    first = Entry.objects.filter(agent=found.agent_id, turn=found).order_by("position").values_list("position")
+    return found, next((position for (position,) in first[:1]), None)
+
+
+def doing(turn: Turn) -> At:
+    """What a turn was."""
+    return _doing(TurnStatus(turn.status).value)

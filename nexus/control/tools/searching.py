@@ -1,0 +1,191 @@
+"""What an agent looks for below its directory, by name and by content: bounded in time, in depth and in matches.
+
+Patterns are matched by RE2, in time that is linear in the text: an agent's regular expression cannot stall anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import re2
+
+from nexus.control import hidden
+from nexus.control.rules import Permissions
+from nexus.control.tools import places
+from nexus.control.tools.files import decoded
+from nexus.control.tools.places import ToolFailed, check_tool
+
+SECONDS = 10.0
+DEEPEST = 64  # directories
+MOST_SEEN = 200_000  # entries that are looked at
+MOST_FOUND = 200  # paths, or lines
+LARGEST_FILE = 4 * 1024 * 1024  # bytes; larger ones are not searched
+LONGEST_LINE = 500  # characters of a line that are shown
+LONGEST_PATTERN = 1_000
+LEFT_OUT = frozenset((".git",))  # directories that nobody means
+
+
+@dataclass
+class Bounds:
+    """How far a search has come; `reached` names the bound that ended it."""
+
+    until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+    seen: int = 0
+    reached: str | None = None
+    closed: str = ""  # the path, from where the search begins, of a directory that is not looked into
+
+    def stop(self) -> bool:
+        """Count one thing that is looked at; whether it is one too many."""
+        self.seen += 1
+        if self.seen > MOST_SEEN:
+            self.reached = f"{MOST_SEEN} entries were looked at"
+        elif time.monotonic() > self.until:
+            self.reached = f"{SECONDS:g} seconds were over"
+        return self.reached is not None
+
+
+def glob(permissions: Permissions, pattern: str, path: str = ".") -> tuple[list[str], str | None]:
+    """The files below a directory whose path from there fits a pattern; and what cut the list off, if anything.
+
+    `*` is any number of characters of a name, `?` one, `[a-z]` one of these, `**` any number of directories.
+    Raises ToolFailed.
+    """
+    check_tool(permissions, "glob")
+    wanted, bounds = _compiled(translated(pattern)), Bounds()
+    found: list[str] = []
+    for relative, _at, _name in _files(permissions, path, bounds):
+        if wanted.fullmatch(relative):
+            found.append(relative)
+            if len(found) == MOST_FOUND:
+                bounds.reached = f"{MOST_FOUND} were found"
+                break
+    return sorted(found), bounds.reached
+
+
+def grep(
+    permissions: Permissions, pattern: str, path: str = ".", names: str | None = None
+) -> tuple[list[str], str | None]:
+    """The lines that hold a match of a regular expression (RE2), as `path:number: line`; and what cut them off.
+
+    `names` is a pattern, as of `glob`, of the files that are searched; without a slash, of their names alone.
+    Raises ToolFailed.
+    """
+    check_tool(permissions, "grep")
+    wanted, bounds = _compiled(pattern), Bounds()
+    named = None if names is None else _compiled(translated(names if "/" in names else f"**/{names}"))
+    found: list[str] = []
+    for relative, at, name in _files(permissions, path, bounds):
+        if named is not None and not named.fullmatch(relative):
+            continue
+        for number, line in enumerate(_lines(at, name), start=1):
+            if wanted.search(line):
+                found.append(f"{relative}:{number}: {line[:LONGEST_LINE]}")
+                if len(found) == MOST_FOUND:
+                    return found, f"{MOST_FOUND} were found"
+    return found, bounds.reached
+
+
+def translated(pattern: str) -> str:
+    """The regular expression of a pattern of names."""
+    expression, position = "", 0
+    while position < len(pattern):
+        if pattern.startswith("**/", position) and (position == 0 or pattern[position - 1] == "/"):
+            expression, position = expression + "(?:[^/]+/)*", position + 3
+            continue
+        character, position = pattern[position], position + 1
+        if character == "*":
+            deep = pattern.startswith("*", position)
+            expression, position = expression + (".*" if deep else "[^/]*"), position + deep
+        elif character == "?":
+            expression += "[^/]"
+        elif character == "[" and (end := pattern.find("]", position + 1)) > 0:
+            inside = pattern[position:end].replace("\\", r"\\").replace("[", r"\[").replace("^", r"\^")
+            expression += f"[^{inside[1:]}]" if inside[0] == "!" else f"[{inside}]"
+            position = end + 1
+        else:
+            expression += re2.escape(character)
+    return f"(?s:{expression})"
+
+
+def _compiled(expression: str) -> re2._Regexp:
+    if len(expression) > LONGEST_PATTERN:
+        raise ToolFailed(f"A pattern has {LONGEST_PATTERN} characters at most.")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except UnicodeEncodeError:
+        raise ToolFailed("This is no pattern: it is no text in UTF-8.") from None
+    except re2.error as error:
+        why = error.args[0]
+        raise ToolFailed(
+            f"This is no pattern that RE2 takes: {why.decode() if isinstance(why, bytes) else why}."
+        ) from None
+
+
+def _files(permissions: Permissions, path: str, bounds: Bounds) -> Iterator[tuple[str, int, str]]:
+    """The regular files below a directory, or the one file that `path` is: path from there, directory, name."""
+    resolved = places.readable(permissions, path)
+    parent, name = os.path.split(resolved)
+    with places.directory(parent) as at:
+        with places.failing(path):
+            top = _opened(name or ".", at)
+        if top is None:
+            yield name, at, name
+            return
+        if hidden.is_hidden(home := hidden.home(), permissions.cwd):
+            bounds.closed = os.path.relpath(home, resolved)
+        try:
+            yield from _below(top, "", 0, bounds)
+        finally:
+            os.close(top)
+
+
+def _below(at: int, prefix: str, depth: int, bounds: Bounds) -> Iterator[tuple[str, int, str]]:
+    deeper = []
+    with os.scandir(at) as entries:
+        for entry in entries:
+            if bounds.stop():
+                return
+            with suppress(OSError, UnicodeEncodeError):
+                entry.name.encode()
+                if entry.is_dir(follow_symlinks=False):
+                    deeper.append(entry.name)
+                elif entry.is_file(follow_symlinks=False):
+                    yield prefix + entry.name, at, entry.name
+    for name in sorted(set(deeper) - LEFT_OUT) if depth < DEEPEST else ():
+        if bounds.reached:
+            return
+        if prefix + name == bounds.closed:
+            continue
+        try:
+            inner = os.open(name, places.LISTING, dir_fd=at)
+        except OSError:
+            continue  # gone meanwhile, or closed to the server
+        try:
+            yield from _below(inner, f"{prefix}{name}/", depth + 1, bounds)
+        finally:
+            os.close(inner)
+
+
+def _opened(name: str, at: int) -> int | None:
+    """A descriptor of the directory; None where it is a file."""
+    try:
+        return os.open(name, places.LISTING, dir_fd=at)
+    except NotADirectoryError:
+        return None
+
+
+def _lines(at: int, name: str) -> list[str]:
+    """The lines of a text; none of what is none, too large, or gone."""
+    try:
+        with places.open_file(name, at) as opened:
+            data = opened.read(LARGEST_FILE + 1)
+    except OSError:
+        return []
+    text = decoded(data) if len(data) <= LARGEST_FILE else None
+    return [] if text is None else text.splitlines()

@@ -1,0 +1,15 @@
+"""The toolset of the pool: agents that Nexus runs itself. JSON-RPC serves the same operations by their plain names."""
+
+from __future__ import annotations
+
+from nexus.core.operations.registry import Toolset
+from nexus.core.operations.resources import packaged
+
+CONTROL = Toolset(
+    "control",
+    "A pool of agents that Nexus runs: create one with a permission preset, send it work, watch it, cancel, end it.",
+    instructions=packaged("nexus.control", "instructions"),
+    modules=("nexus.control.operations",),  # most agents do without
+)
+operation = CONTROL.operation
+PREFIX = "pool_"  # of the operations' names, which JSON-RPC leaves out

@@ -1,0 +1,21 @@
+"""Whether programs of agents may run on this machine: they are as local as its operator."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from nexus.control.models import Turn, TurnStatus
+from nexus.control.runners.configuration import REHEARSAL, changed_at, start_programs
+
+TICK = timedelta(seconds=0.05)  # a file's time is that of a tick of the system's clock, a little behind,
+COARSE = timedelta(seconds=2)  # or in whole seconds, where its file system keeps no others
+
+
+def programs_may_run() -> bool:
+    """Whether a runner may start some, or a turn goes on that began when other runners stood in their file."""
+    if start_programs():
+        return True
+    running, changed = Turn.objects.filter(status=TurnStatus.RUNNING), changed_at()
+    if changed is None:
+        return running.exclude(agent__runner=REHEARSAL.name).exists()
+    return running.filter(started_at__lte=changed + (TICK if changed.microsecond else COARSE)).exists()

@@ -1,0 +1,103 @@
+"""What keeps agents from waking one another for ever: how long a chain gets, how often, and what it costs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q, Sum
+
+from nexus.control.config import ControlSettings
+from nexus.control.models import HeldChoices, PoolAgent, Turn
+from nexus.control.telling import tell
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+LONGEST_LINE = 100  # of turns that sent one another; with more it is a loop
+
+
+def depth_after(sender: str | None, sent_at: datetime, resumed_at: datetime | None) -> int:
+    """Which turn of a chain something wakes: the first, unless a woken turn of its sender sent it, or one that such a
+    turn had sent.
+
+    What was sent before a person looked begins a chain anew.
+    """
+    if sender is None or (resumed_at is not None and sent_at < resumed_at):
+        return 1
+    depth = _depth_at(sender, sent_at)
+    return LONGEST_LINE if depth is None else depth + 1
+
+
+def is_loop(sender: str, moment: datetime) -> bool:
+    """Whether the turn that an agent is at was sent by one that another sent, and so on, without an end."""
+    return _depth_at(sender, moment) is None
+
+
+def _depth_at(sender: str, moment: datetime) -> int | None:
+    """How deep in a chain the turn was that an agent was at, or where that was sent, the one that sent it; None for a
+    loop."""
+    agent_id: str | None = sender
+    begun = Q(started_at__lte=moment)
+    for _ in range(LONGEST_LINE):
+        at_work = Q(ended_at=None) | Q(ended_at__gte=moment)
+        turns = Turn.objects.filter(at_work, begun, agent__agent_id=agent_id).order_by("-started_at")
+        turn = turns.only("depth", "source_agent_id", "queued_at").first()
+        if turn is None:
+            return 0
+        agent_id, moment = turn.source_agent_id, turn.queued_at
+        if turn.depth or agent_id is None:
+            return turn.depth
+        begun = Q(started_at__lt=moment)  # before itself
+    return None
+
+
+def bite(agent: PoolAgent, depth: int, moment: datetime) -> HeldChoices | None:
+    """Which bound forbids to wake an agent now, for the turn of a chain; None when none does."""
+    settings = ControlSettings.current()
+    if depth > settings.pool_wake_depth:
+        return HeldChoices.DEPTH
+    woken = Turn.objects.filter(agent=agent, depth__gt=0, ended_at__gt=moment - MINUTE)  # it is at none: all have ended
+    if woken.filter(queued_at__gt=moment - MINUTE).count() >= settings.pool_wakes_a_minute:
+        return HeldChoices.RATE
+    budget = budget_of(agent)
+    if budget and spent(agent, moment) >= budget:
+        return HeldChoices.BUDGET
+    return None
+
+
+def budget_of(agent: PoolAgent) -> int:
+    """Tokens that its woken turns may take in a day; 0: no end."""
+    return ControlSettings.current().pool_wake_tokens if agent.wake_tokens is None else agent.wake_tokens
+
+
+def spent(agent: PoolAgent, moment: datetime) -> int:
+    """Tokens that its woken turns took within a day, since a person looked."""
+    since = max(moment - DAY, agent.resumed_at or agent.created_at)
+    woken = Turn.objects.filter(agent=agent, depth__gt=0, ended_at__gte=since)
+    return int(woken.aggregate(total=Sum(F("input_tokens") + F("output_tokens")))["total"] or 0)
+
+
+def why_held(agent: PoolAgent) -> str:
+    """Which bound keeps an agent that is held from being woken, for people."""
+    settings = ControlSettings.current()
+    match agent.held_why:
+        case HeldChoices.DEPTH:
+            return f"agents woke one another {settings.pool_wake_depth} times in a chain (`pool_wake_depth`)"
+        case HeldChoices.RATE:
+            return f"it was woken {settings.pool_wakes_a_minute} times within a minute (`pool_wakes_a_minute`)"
+        case _:
+            return f"its woken turns took the {budget_of(agent):,} tokens of a day"
+
+
+def hold(agent: PoolAgent, why: HeldChoices, moment: datetime) -> None:
+    """Inside a transaction: tell, once, that a bound keeps the agent from being woken."""
+    if agent.held_why != why:
+        agent.held_why, agent.held_at = why, moment
+        agent.save(update_fields=["held_why", "held_at"])
+        tell("pool.held", None, agent, moment, why=why.value)
+
+
+def let_go(agent: PoolAgent, by: str | None, moment: datetime) -> None:
+    """Inside a transaction: no bound keeps it any more."""
+    if agent.held_why is not None:
+        agent.held_why = agent.held_at = None
+        agent.save(update_fields=["held_why", "held_at"])
+        tell("pool.resumed", by, agent, moment)

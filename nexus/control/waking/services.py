@@ -1,0 +1,135 @@
+"""Agents are woken: what calls them becomes a turn, in one transaction with the lease of the mail."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+from pathlib import Path
+
+from django.db.models import Exists, OuterRef
+
+from coordination.ids import new_id
+from coordination.paths import workspace_id_of
+from inbox.lanes import MAX_ATTEMPTS
+from nexus.control.members import get
+from nexus.control.models import PoolAgent, PoolAgentQuerySet, PoolWorktree, Turn, TurnStatus, Wake
+from nexus.control.services import turns
+from nexus.control.waking import bounds, mail, message
+from nexus.control.waking.kinds import MAIL, declared
+from nexus.control.waking.message import Item
+from nexus.core.clock import now
+from nexus.core.contributions import Calling
+from nexus.core.database import write
+from nexus.core.database.prepared import Select, Slot
+
+
+def callable_by(kinds: Collection[str]) -> list[str]:
+    """The keys of the agents that are free, and that mail, or something of these kinds, calls."""
+    moment = now()
+    free = _all_free()
+    by_mail = [agent.agent_id for agent in free if MAIL in agent.wake_on]
+    with_mail = mail.waiting(by_mail, moment) if by_mail else set()
+    return [
+        agent.pk
+        for agent in free
+        if (MAIL in agent.wake_on and agent.agent_id in with_mail) or next(_calling(agent, kinds, moment), None)
+    ]
+
+
+def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
+    """Begin a turn of an agent with what calls it; None when nothing does any more, or a bound keeps it.
+
+    Mail comes first: it is leased for the turn. The rest is looked at again while it waits, five times at most.
+    """
+    moment = now()
+    with write():
+        agent = _one_free.first(pk=agent_pk)
+        if agent is None:
+            return None
+        callings = islice(_calling(agent, kinds, moment), mail.MOST)
+        items = _mail(agent, moment) or message.fitting([message.of_calling(*each) for each in callings])
+        if not items:
+            return None
+        depth = max(bounds.depth_after(item.sender, item.sent_at, agent.resumed_at) for item in items)
+        if why := bounds.bite(agent, depth, moment):
+            bounds.hold(agent, why, moment)
+            return None
+        if items[0].kind == MAIL:
+            items = [message.of_mail(delivery) for delivery in mail.pull(agent.agent_id, len(items))]
+            if not items:  # all of it was handed out too often
+                return None
+        bounds.let_go(agent, None, moment)
+        turn = Turn(
+            turn_id=new_id("turn"),
+            agent=agent,
+            request_id=secrets.token_hex(8),
+            content=message.text(items),
+            source=items[0].kind,
+            source_agent_id=items[0].sender,
+            depth=depth,
+            queued_at=moment,
+        )
+        wakes = [Wake(turn=turn, kind=item.kind, item=item.identifier, sender=item.sender) for item in items]
+        turns.begin(turn, items[0].sender, wakes)
+    return turn
+
+
+def resume(agent_id: str, by: str) -> PoolAgent:
+    """Let an agent be woken again: chains and what they cost count from here. Raises NOT_FOUND."""
+    moment = now()
+    with write():
+        agent = get(agent_id)
+        agent.resumed_at = moment
+        agent.save(update_fields=["resumed_at"])
+        bounds.let_go(agent, by, moment)
+    return agent
+
+
+def renew() -> None:
+    """Keep the mail that turns are at."""
+    mail.renew(now())
+
+
+def _free() -> PoolAgentQuerySet:
+    """The agents that may be woken, and are at nothing."""
+    at_work = Turn.objects.open().filter(agent=OuterRef("pk"))
+    return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work))
+
+
+_all_free = Select(_free)
+_one_free = Select(lambda: _free().filter(pk=Slot("pk")))
+
+
+def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
+    if MAIL not in agent.wake_on:
+        return []
+    return message.fitting([message.of_mail(delivery) for delivery in mail.oldest(agent.agent_id, moment)])
+
+
+def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, Calling]]:
+    """What calls an agent beside mail, and was not handled since it does."""
+    origin = PoolWorktree.objects.filter(agent=agent).values_list("origin", flat=True).first()
+    places = [Path(place) for place in (agent.cwd, origin) if place]
+    workspaces = {workspace_id_of(str(here)) for place in places for here in (place, *place.parents)}
+    for name in sorted({*kinds} & {*agent.wake_on} & {*declared()}):
+        for calling in declared()[name].calling(agent.agent_id, workspaces):
+            if not _handled(agent, name, calling, moment):
+                yield name, calling
+
+
+def _handled(agent: PoolAgent, kind: str, calling: Calling, moment: datetime) -> bool:
+    """Whether a turn ended well with it since it calls, the agent had it before any turn for it, it was tried often
+    enough, or its next try is yet to come."""
+    with_it = Turn.objects.filter(agent=agent, wakes__kind=kind, wakes__item=calling.identifier)
+    tries = list(with_it.order_by("-queued_at")[:MAX_ATTEMPTS])
+    in_vain = list(takewhile(lambda turn: turn.status != TurnStatus.DONE, tries))
+    if not in_vain:
+        return calling.received or any(turn.queued_at >= calling.since for turn in tries[:1])
+    last = in_vain[0]
+    if len(in_vain) == MAX_ATTEMPTS:
+        return True
+    if last.status == TurnStatus.INTERRUPTED or last.ended_at is None:
+        return False
+    return moment < last.ended_at + timedelta(seconds=mail.again_in(len(in_vain)))

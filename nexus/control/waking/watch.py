@@ -1,0 +1,62 @@
+"""When the worker looks for agents to wake: at events that may, and now and then for what time alone changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any
+
+from inbox.models import ARRIVALS
+from nexus.control.services import turns
+from nexus.control.waking import kinds, services
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
+from nexus.core.work import Failures
+
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 60.0
+LOOK_SECONDS = 1.0  # between two looks when no event came: leases lapse by themselves
+
+
+class Watch:
+    """What may have changed since the last look."""
+
+    def __init__(self) -> None:
+        self._stirred = set(kinds.declared())
+        self._looked = -RENEW_SECONDS
+        self._failures = Failures(log)
+
+    def may_wake(self, event: Any) -> bool:
+        """Whether an event may be one that wakes; remembers which kind."""
+        ended = event.type in turns.ENDS  # its agent is free again, for what came while it was at work, too
+        stirred = {name for name, kind in kinds.declared().items() if ended or event.type in kind.events}
+        self._stirred |= stirred
+        return ended or bool(stirred) or event.type in ARRIVALS
+
+    async def work(self) -> None:
+        """Wake who is called, until cancelled."""
+        while True:
+            try:
+                async with waiter().park(self.may_wake) as parked:  # first: what comes from here on wakes
+                    while True:
+                        await self.look()
+                        self._failures.succeeded(None, "agents are woken")
+                        await parked.wait(LOOK_SECONDS)
+            except Exception as error:
+                self._failures.failed(None, "no agents could be woken", error)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Begin the turns of agents that something calls. Mail is looked for always: its leases lapse by themselves."""
+        if (clock := asyncio.get_running_loop().time()) - self._looked >= RENEW_SECONDS:
+            self._looked = clock
+            self._stirred = set(kinds.declared())
+            await in_thread(WRITERS, services.renew)
+        stirred, self._stirred = self._stirred, set()
+        try:
+            for agent_pk in await in_thread(READERS, partial(services.callable_by, stirred)):
+                await in_thread(WRITERS, partial(services.wake, agent_pk, stirred))
+        except Exception:
+            self._stirred |= stirred  # the next look is for them
+            raise

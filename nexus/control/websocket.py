@@ -1,0 +1,82 @@
+"""An agent of the pool live, over a WebSocket: `/ws/pool/{agent_id}/`, for the hub's operators and agents' keys.
+
+The server sends `{"type": "entry", "after", "entry"}`, `state`, `draft`, `heartbeat` after a silence, and `closing`
+with a reason; each carries the place, `after`, to resume from with `?after=`. Nothing is taken from the client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.urls import path
+
+from nexus.control.drafts import Piece
+from nexus.control.errors import ControlCode
+from nexus.control.following import Follower, Place, State, entry_told, may_follow, place
+from nexus.control.models import Entry
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.core.access import ConnectionInfo
+from nexus.core.listener import Listener
+from nexus.core.operations.caller import Caller, of_its_own
+from nexus.core.operations.errors import Code
+from nexus.core.operations.runner import documented
+from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
+
+ENDED = 1000  # RFC 6455: what it was for is done
+
+
+class AgentConsumer(Listener):
+    """One listener."""
+
+    place_key = "after"
+    refusals = (*Listener.refusals, Code.NOT_FOUND, ControlCode.NOT_PERMITTED, ControlCode.POOL_OFF)
+
+    async def connect(self) -> None:
+        info, connection = ConnectionInfo.of_scope(self.scope, self.scope["user"]), of_its_own("websocket")
+        agent_id = self.scope["url_route"]["kwargs"]["agent_id"]
+
+        def who() -> Caller:
+            return ENDPOINT.follower(info, connection)
+
+        try:
+            caller = await in_thread(AUTHENTICATION, who)
+            given = parse_qs(info.query).get("after", [None])[-1]
+
+            def begin() -> Place:
+                start = place(agent_id, given)
+                may_follow(caller, start.agent)
+                return start
+
+            self.follower = Follower(who, await in_thread(READERS, begin))
+        except Exception as failure:
+            documented(failure)  # the log has what nobody expects
+            await self.close()  # before it was accepted: the client gets 403
+            return
+        await self.accept()
+        self.follow(self.follower.follow())
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """What a client says is not listened to."""
+
+    @property
+    def place(self) -> str:
+        return str(self.follower.place)
+
+    def farewell(self) -> tuple[str, int]:
+        over = self.follower.told is not None and self.follower.told["ended"]
+        return ("The agent has ended.", ENDED) if over else super().farewell()
+
+    async def pass_on(self, item: Entry | State | Piece | None) -> None:
+        if isinstance(item, Entry):
+            behind = Place(self.follower.place.agent, item.position + 1)
+            await self.tell("entry", after=str(behind), entry=entry_told(item))
+        elif isinstance(item, Piece):
+            await self.tell("draft", draft=vars(item))
+        elif item is None:
+            await self.tell("heartbeat")
+        else:
+            await self.tell("state", state=item)
+
+
+routes = [path("ws/pool/<str:agent_id>/", AgentConsumer.as_asgi())]

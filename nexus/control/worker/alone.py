@@ -1,0 +1,57 @@
+"""Of some kinds of process a store has one at a time; another stands by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from django.db import DatabaseError
+
+from nexus.core.database import store
+from nexus.core.database.base import Sole
+from nexus.core.waiting import READERS, in_thread
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+
+
+class Alone:
+    """That this process is the only one of its kind at the store, until `retaken` says that it is no more."""
+
+    def __init__(self, kind: str, sole: Sole, waited: bool) -> None:
+        self.kind, self.sole = kind, sole
+        self.waited = waited  # for another
+
+    async def retaken(self) -> bool:
+        """Return once the connection was lost that holds its place: whether that was taken anew, or is another's."""
+        while await asyncio.to_thread(self.sole.held):
+            await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.to_thread(self.sole.release)
+        sole = await _taken(self.kind)
+        if sole is None:
+            log.warning("The pool's lock was lost with the connection to the store, and another server took it.")
+            return False
+        self.sole = sole
+        return True
+
+
+async def alone(kind: str, standing_by: str) -> Alone:
+    """Return once this process is the only one of its kind at the store; `standing_by` is told, once, if one is."""
+    waited = False
+    while (sole := await _taken(kind)) is None:
+        if not waited:
+            log.warning(standing_by)
+        waited = True
+        await asyncio.sleep(LOOK_SECONDS)
+    return Alone(kind, sole, waited)
+
+
+async def _taken(kind: str) -> Sole | None:
+    """The only place of a kind; None while another has it. It is asked for until the store answers."""
+    while True:
+        try:
+            return await in_thread(READERS, lambda: store().sole(kind))
+        except (DatabaseError, OSError) as error:
+            log.warning("The pool's lock could not be taken (%s); it is tried again.", error)
+        await asyncio.sleep(LOOK_SECONDS)

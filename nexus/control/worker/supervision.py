@@ -1,0 +1,196 @@
+"""The hub's side of the pool: a token while it runs, a worker that is started again, and an end on request.
+
+Of several servers over one store, one runs the pool, and the end that is asked for is its own; the others stand by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import signal
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from nexus.client.tokens import ServerTokenManager
+from nexus.control.config import DEFAULT_PORT, ControlSettings
+from nexus.control.drafts import DRAFTS
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.runners import sandbox
+from nexus.control.runners.configuration import runners
+from nexus.control.services import pool, server
+from nexus.control.worker.alone import alone
+from nexus.control.worker.keeper import GRACE_SECONDS, KILL_SECONDS, STOP
+from nexus.control.worker.storing import stored
+from nexus.core.clock import iso, now
+from nexus.core.config import CoreSettings, given
+from nexus.core.domain import domain
+from nexus.core.instance import running
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.processes import INHERIT, NEUTRAL, own_environment, python, start_async
+from nexus.core.waiting import READERS, in_thread, waiter
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
+LONGEST_LINE = 2**20  # bytes, of what the worker tells
+LOOK_SECONDS = 60.0  # between two looks for who asked for the end, when no event came
+
+
+class Begun(NamedTuple):
+    """From when on this server has the pool: what was before is none of its concern."""
+
+    moment: datetime
+    event: int  # the newest one then
+
+
+def admit() -> None:
+    """Make the token of this run, before the server takes connections. Nothing, where no pool is asked for.
+
+    Raises CONFIG_ERROR where its file cannot be written: nobody could be the pool's administrator; and for runners that
+    are wrong.
+    """
+    if not ControlSettings.current().control:
+        return
+    runners()
+    sandbox.state()  # it starts programs, which no page and no writer is to wait for
+    tokens = token_of_run()
+    try:
+        ENDPOINT.token = tokens.generate_fresh()
+    except OSError as error:
+        raise NexusError(
+            Code.CONFIG_ERROR, f"The pool's token cannot be written to {tokens.token_path}: {error.strerror}."
+        ) from None
+
+
+async def supervise() -> None:
+    """While the server runs. Nothing, where no pool is asked for."""
+    if not ControlSettings.current().control:
+        return
+    tokens = token_of_run()
+    try:
+        begun = await stored(_now, math.inf)
+        while True:
+            begun = await _run_pool(begun)
+    finally:
+        ENDPOINT.token = None
+        tokens.delete()
+
+
+def _now() -> Begun:
+    return Begun(now(), domain().newest_event_id())
+
+
+async def _run_pool(begun: Begun) -> Begun:
+    """Run the pool while no other server does, and until another took its place; since when this server has it."""
+    only = await alone(
+        server.SERVER, "Another server runs this store's pool; this one stands by, and takes over when it ends."
+    )
+    try:
+        await stored(pool.stay, math.inf, twice=True)
+        if only.waited:
+            begun = await stored(_now, math.inf)
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(_keep_working(begun.moment)),
+                tasks.create_task(_end_when_asked(begun.event)),
+            ]
+            while await only.retaken():
+                pass
+            for task in running:
+                task.cancel()
+    finally:
+        await asyncio.to_thread(only.sole.release)
+    return begun
+
+
+def token_of_run() -> ServerTokenManager:
+    """The token's file is named by a port: JSON-RPC's own, else the server's."""
+    home = CoreSettings.current().home
+    holder = running(home)
+    own = holder.port if holder and holder.pid == os.getpid() else DEFAULT_PORT  # not that of another one beside us
+    return ServerTokenManager(ControlSettings.current().rpc_port or own, home)
+
+
+async def _keep_working(since: datetime) -> None:
+    pause = FIRST_PAUSE
+    loop = asyncio.get_running_loop()
+    while True:
+        started = loop.time()
+        try:
+            code = await _worked(since)
+        except OSError as error:  # no process, no file to be had
+            log.warning("The pool's worker could not be started (%s).", error.strerror)
+        else:
+            log.warning("The pool's worker ended (%s); it is started again.", code)
+        if loop.time() - started > LONGEST_PAUSE:
+            pause = FIRST_PAUSE
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def _worked(since: datetime) -> int:
+    """The exit code of a worker that ended; cancelled, its end is seen to."""
+    chosen = ControlSettings.current()
+    worker = python("nexus_site", "run-pool", "--since", iso(since))
+    times = (str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds))
+    keeper, _ = await start_async(
+        python("nexus.control.worker.keeper", *times, *worker),
+        cwd=NEUTRAL,
+        env=_environment(),
+        stderr=INHERIT,
+        limit=LONGEST_LINE,  # the worker inherits stdout, and says there what agents are writing
+        guards_itself=True,  # when the hub is gone, the keeper's stdin ends
+    )
+    hearing = asyncio.create_task(_hear(keeper))
+    try:
+        return await keeper.wait()
+    except asyncio.CancelledError:
+        await _ended(keeper, chosen.pool_stop_seconds)
+        raise
+    finally:
+        hearing.cancel()
+        DRAFTS.clear()
+
+
+async def _hear(keeper: asyncio.subprocess.Process) -> None:
+    assert keeper.stdout is not None
+    async for line in keeper.stdout:
+        DRAFTS.hear(line)
+
+
+async def _ended(keeper: asyncio.subprocess.Process, seconds: float) -> None:
+    assert keeper.stdin is not None
+    keeper.stdin.write(STOP)
+    try:
+        async with asyncio.timeout(seconds + GRACE_SECONDS + KILL_SECONDS + GRACE_SECONDS):
+            await keeper.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            keeper.kill()
+        await keeper.wait()
+
+
+def _environment() -> dict[str, str]:
+    """The settings that this process was given, resolved, and the variables that runners need."""
+    needed = (name for runner in runners().by_name.values() for name in runner.variables)
+    return own_environment(*needed) | given()
+
+
+async def _end_when_asked(since: int) -> None:
+    """The log tells, whoever asked; that a wait was woken does not."""
+    while True:
+        try:
+            async with waiter().park(lambda event: event.type == server.END_ASKED) as parked:
+                while True:
+                    newest = await in_thread(READERS, domain().newest_event_id)
+                    if await in_thread(READERS, partial(server.is_asked_to_end, since, newest)):
+                        return os.kill(os.getpid(), signal.SIGTERM)
+                    since = newest
+                    await parked.wait(LOOK_SECONDS)
+        except Exception as error:
+            log.warning("Whether the server is to end could not be read (%s); it is tried again.", error)
+            await asyncio.sleep(FIRST_PAUSE)

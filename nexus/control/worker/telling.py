@@ -1,0 +1,115 @@
+"""What agents are just writing, told to the hub on the worker's standard output: a line of JSON for each piece.
+
+It is told as a state, not as a queue: where the hub reads slowly, a line waits and says more. So nothing grows, and a
+model that answers in thousands of pieces makes a few lines a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.db import DatabaseError
+
+from nexus.control.models import Entry, Role, Turn
+from nexus.control.runners.base import Draft
+from nexus.control.services import transcript
+from nexus.core.waiting import READERS, in_thread
+
+PAUSE_SECONDS = 0.1  # between two lines about an agent
+LONGEST_PIECE = 16_384  # characters of a line
+MOST_BEHIND = 256 * 1024  # bytes that wait for the hub to read them
+Tell = Callable[[dict[str, Any]], bool]  # False where it has to wait
+
+
+def to_nobody(message: dict[str, Any]) -> bool:
+    """Where no hub listens."""
+    return True
+
+
+async def to_hub() -> Tell:
+    """The way to the hub. What else is printed goes to standard error from here on."""
+    line = os.fdopen(os.dup(1), "wb", 0)  # which no child inherits
+    os.dup2(2, 1)
+    transport, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.Protocol, line)
+
+    def tell(message: dict[str, Any]) -> bool:
+        if "text" in message and transport.get_write_buffer_size() > MOST_BEHIND:
+            return False
+        transport.write(json.dumps(message).encode() + b"\n")
+        return True
+
+    return tell
+
+
+class Teller:
+    """Tells what the draft of a turn has become."""
+
+    def __init__(self, turn: Turn, tell: Tell) -> None:
+        self.turn, self.tell = turn, tell
+        self.draft = Draft()
+        self._position: int | None = None  # of the entry that is being written
+        self._last: tuple[int, int] | None = None  # which draft, and where, was told
+        self._told = 0  # characters of it
+        self._tokens = (0, 0)
+
+    def stored(self, entry: Entry) -> None:
+        """An entry was said: what is written now comes behind it."""
+        self._position = entry.position + 1
+        if entry.role == Role.ASSISTANT and entry.content:
+            self.draft.restart()
+        self.draft.changed.set()
+
+    async def work(self) -> None:
+        """Tell, until it is cancelled."""
+        try:
+            while True:
+                await self.draft.changed.wait()
+                self.draft.changed.clear()
+                if not await self._is_placed() or not self._catch_up():
+                    self.draft.changed.set()
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self.tell({"agent": self.turn.agent_id})
+
+    async def _is_placed(self) -> bool:
+        """Whether it is known which entry is being written: from the store for the first, then from what is said."""
+        if self._position is None:
+            try:
+                made = await in_thread(READERS, partial(transcript.made, self.turn.agent))
+            except DatabaseError:
+                return False
+            self._position = max(made, self._position or 0)  # one may have been said meanwhile
+        return True
+
+    def _catch_up(self) -> bool:
+        """Tell what is new; False where the hub has to read first."""
+        assert self._position is not None
+        text, tokens = self.draft.text, (self.draft.input_tokens, self.draft.output_tokens)
+        which = (self.draft.begun, self._position)
+        if which != self._last:
+            self._told = 0
+        elif self._told == len(text) and tokens == self._tokens:
+            return True
+        while True:
+            piece = text[self._told : self._told + LONGEST_PIECE]
+            told = self.tell(
+                {
+                    "agent": self.turn.agent_id,
+                    "request_id": self.turn.request_id,
+                    "position": self._position,
+                    "offset": self._told,
+                    "text": piece,
+                    "tokens": tokens,
+                }
+            )
+            if not told:
+                return False
+            self._last, self._tokens = which, tokens
+            self._told += len(piece)
+            if self._told == len(text):
+                return True

@@ -1,0 +1,190 @@
+"""One turn, as the worker takes it: its runner, what that may do meanwhile, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from nexus.control.asking import ask
+from nexus.control.ceilings import TURN
+from nexus.control.models import Entry, Role, Turn, TurnStatus
+from nexus.control.runners.base import RunnerFailed, Scene, Takes
+from nexus.control.runners.configuration import Runner, runners
+from nexus.control.services import transcript, turns
+from nexus.control.services.turns import Ended
+from nexus.control.tools.places import ToolFailed, on_disk
+from nexus.control.worker.storing import stored
+from nexus.control.worker.telling import Tell, Teller, to_nobody
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.operations import runner as operations
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import Outcome
+from nexus.core.waiting import READERS, in_thread
+
+log = logging.getLogger(__name__)
+
+LET_GO_SECONDS = 0.1  # a runner that is cancelled has so long to say how it ended
+SAY_SECONDS = 60.0  # an entry that cannot be stored is tried again for so long; then the turn fails
+STUBBORN_SECONDS = 60.0  # one that goes on is asked again for so long; then its agent takes turns without it
+
+
+class Taking:
+    """A turn while it is taken."""
+
+    def __init__(self, turn: Turn, tell: Tell = to_nobody) -> None:
+        """On a thread: which runner takes it is read from a file."""
+        self.turn = turn
+        self._runner = _named(turn.agent.runner)
+        self._teller = Teller(turn, tell)
+        self._running: asyncio.Task[Ended] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._over = False  # what its runner still does counts no more
+
+    def cancel(self) -> None:
+        """End it, whether its runner wants or not."""
+        self._asked.set()
+
+    async def take(self) -> Ended:
+        """How it ended; soon after `cancel`, even where the runner goes on."""
+        runner = self._runner
+        if isinstance(runner, NexusError):
+            return _failed(runner)
+        asked = asyncio.create_task(self._asked.wait())
+        self._running = asyncio.create_task(self._run(runner))
+        self._telling = asyncio.create_task(self._teller.work())
+        try:
+            await asyncio.wait((self._running, asked), timeout=runner.turn_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not self._running.done():
+                self._running.cancel()
+                await asyncio.wait((self._running,), timeout=LET_GO_SECONDS)
+        finally:
+            asked.cancel()
+            self._over = True
+        if self._running.done() and not self._running.cancelled():
+            return self._running.result()
+        if self._asked.is_set():
+            return self._cut_off(Ended(TurnStatus.CANCELLED))
+        return self._cut_off(Ended(TurnStatus.FAILED, why="it took longer than the runner's turn_seconds"))
+
+    def _cut_off(self, ended: Ended) -> Ended:
+        """An end of which its runner did not tell, with what it had told that the turn used."""
+        draft = self._teller.draft
+        return replace(ended, input_tokens=draft.input_tokens, output_tokens=draft.output_tokens)
+
+    async def gone(self) -> None:
+        """Its end is stored: return once its runner has let go of it, or never will."""
+        if self._telling is not None:
+            self._telling.cancel()  # not before: the entry that closes a turn replaces its draft
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STUBBORN_SECONDS
+        while self._running is not None and not self._running.done() and loop.time() < deadline:
+            self._running.cancel()
+            await asyncio.wait((self._running,), timeout=LET_GO_SECONDS)
+        if self._running is not None and not self._running.done():
+            log.error("The runner %r goes on with a turn that was ended; see what it does.", self.turn.agent.runner)
+
+    async def _run(self, runner: Runner) -> Ended:
+        try:
+            await self._check_directory()
+            take: Takes = (await _module(runner.kind)).take
+            ended = await take(
+                runner,
+                Scene(
+                    self.turn.agent,
+                    self.turn,
+                    self._history,
+                    self._say,
+                    partial(ask, self.turn),
+                    self._call,
+                    self._teller.draft,
+                ),
+            )
+        except Exception as error:
+            return self._cut_off(_failed(error))
+        if ended.status == TurnStatus.DONE and not self._asked.is_set():
+            try:
+                await self._check_directory()
+            except RunnerFailed as gone:  # with all that was done in it
+                return replace(ended, status=TurnStatus.FAILED, why=str(gone))
+        return ended
+
+    async def _check_directory(self) -> None:
+        """Raises RunnerFailed where the agent's directory is gone, which its runner need not notice."""
+        cwd = self.turn.agent.cwd
+        try:
+            there = await on_disk(partial(os.path.isdir, cwd))
+        except ToolFailed:  # it lies on a mount that does not answer
+            there = False
+        if not there:
+            raise RunnerFailed(f"the agent's directory, {cwd}, is not there any more")
+
+    async def _history(self) -> AsyncIterator[Entry]:
+        agent = self.turn.agent
+        position = agent.entries_made  # as the turn began
+        while page := await in_thread(READERS, partial(transcript.before, agent, position)):
+            for entry in page:
+                yield entry
+            position = page[-1].position
+
+    async def _say(
+        self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Mapping[str, Any] | None = None
+    ) -> None:
+        def append() -> Entry:
+            with write():
+                turn = None if self._over else turns.running(self.turn.pk)
+                if turn is None:
+                    raise RunnerFailed("the turn has ended")
+                return transcript.append(
+                    turn.agent,
+                    turn,
+                    role,
+                    content,
+                    moment=now(),
+                    tool_call_id=tool_call_id,
+                    meta=meta,
+                    tell=True,
+                )
+
+        self._teller.stored(await stored(append, SAY_SECONDS))
+
+    async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        """An operation, as the agent: it is bound to its identity, like anybody with a key."""
+        if self._over:
+            raise RunnerFailed("the turn has ended")
+        agent = self.turn.agent
+        caller = Caller(TURN, agent_id=agent.agent_id, connection=f"{TURN}:{agent.pk}")
+        return await operations.aperform(TOOLSETS[toolset], caller, name, arguments)
+
+
+_modules: dict[str, Any] = {}  # of the kinds that took a turn before
+
+
+async def _module(kind: str) -> Any:
+    """What takes the turns of a kind. Its libraries take seconds to import, while the turns of others go on."""
+    if kind not in _modules:
+        _modules[kind] = await asyncio.to_thread(import_module, f"nexus.control.runners.{kind}")
+    return _modules[kind]
+
+
+def _named(runner: str) -> Runner | NexusError:
+    try:
+        return runners().named(runner)
+    except NexusError as error:
+        return error
+
+
+def _failed(error: Exception) -> Ended:
+    if isinstance(error, RunnerFailed | NexusError):
+        return Ended(TurnStatus.FAILED, why=str(error))
+    log.exception("a turn failed unexpectedly", exc_info=error)
+    return Ended(TurnStatus.FAILED, why=f"an unexpected {type(error).__name__}; the server's log has more")

@@ -1,0 +1,266 @@
+"""The worker: one process takes the turns of a pool, so that no turn can stall the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, transaction
+
+from coordination.models import Event
+from nexus.control import folding, leftovers
+from nexus.control.config import ControlSettings
+from nexus.control.models import Turn
+from nexus.control.runners.new_repositories import look_after_crash
+from nexus.control.services import pool, turns
+from nexus.control.waking.watch import Watch
+from nexus.control.worker.alone import Alone, alone
+from nexus.control.worker.fairness import Fairness, Waiting
+from nexus.control.worker.storing import stored
+from nexus.control.worker.telling import Tell, to_nobody
+from nexus.control.worker.turn import Taking
+from nexus.core.clock import now
+from nexus.core.operations.errors import NexusError
+from nexus.core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
+from nexus.core.work import Failures
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+POOL = "pool"  # of its workers, a store has one at a time
+QUEUED, CANCEL_ASKED = "turn.queued", "turn.cancel_asked"
+TIDY_SECONDS = 3600.0  # between two looks for what ended agents left in the home, and for contexts that are full
+LOOK_SECONDS = 1.0  # between two looks when no event came
+STORE_SECONDS = 600.0  # a turn's end that cannot be stored is tried again for so long
+END_SECONDS = 2.0  # for what was cancelled at the end to let go, and to be stored
+KILLED, ENDED = "the worker that took it ended", "the server ended"
+UNSTORED = "its beginning or its end could not be stored"
+
+
+class Worker:
+    """The turns that are being taken. `since` is when its server started: temporary agents of before are over.
+
+    `tell` is the way to the hub, for what agents are just writing.
+    """
+
+    def __init__(self, since: datetime, tell: Tell = to_nobody) -> None:
+        self.since, self.tell = since, tell
+        self.taking: dict[str, Taking] = {}  # by turn_id; the loop and the thread that claims see it
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[str] = set()  # turns that are to end
+        self._unsure: set[str] = set()  # turns that may be on record as taken, and are not
+        self._lost = False  # another worker may be at the store
+        self._fairness = Fairness()
+        self._may_wait = True  # turns that nobody has taken
+        self._claims: Parked | None = None
+        self._stopping, self._patient = asyncio.Event(), True
+        self._hub_ended: datetime | None = None
+        self._failures = Failures(log)
+
+    def stop(self, at_once: bool = False) -> None:
+        """Take no more turns; those under way get `pool_stop_seconds`, or no time at all."""
+        self._patient = self._patient and not at_once
+        self._hub_ended = self._hub_ended or now()
+        self._stopping.set()
+
+    async def work(self) -> None:
+        """Take turns until `stop`, or until another worker may have taken over the store."""
+        waiting = alone(POOL, "Another worker is at this store's pool; this one waits until that has ended.")
+        only = await self._unless_stopped(waiting)
+        if only is None:
+            return
+        try:
+            await stored(self._begin, math.inf, twice=True)
+            await in_thread(SLOW, look_after_crash)  # before another program could hide what was added
+            self._loop = asyncio.get_running_loop()
+            turns.queued.connect(self._queued_here)
+            tidying = (partial(in_thread, SLOW, leftovers.clear), partial(in_thread, SLOW, folding.fold_full))
+            loops = [
+                asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
+                asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
+                asyncio.create_task(self._stay_alone(only)),
+                asyncio.create_task(self._now_and_then("ending idle agents", LOOK_SECONDS, self._end_idle)),
+                asyncio.create_task(self._now_and_then("tidying up the pool", TIDY_SECONDS, *tidying)),
+                asyncio.create_task(Watch().work()),
+            ]
+            await self._stopping.wait()
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await self._end()
+        finally:
+            turns.queued.disconnect(self._queued_here)
+            await asyncio.to_thread(only.sole.release)
+
+    async def _unless_stopped(self, awaited: Awaitable[T]) -> T | None:
+        task, stopping = asyncio.ensure_future(awaited), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        return None
+
+    def _begin(self) -> None:
+        self._claimer = threading.get_ident()  # the one thread that claims knows what was claimed
+        turns.interrupt(KILLED)
+        pool.end_temporary(self.since)
+
+    async def _again_and_again(self, look: Callable[[], Awaitable[None]], is_news: Callable[[Event], bool]) -> None:
+        """Look when there is news, and now and then."""
+        while True:
+            try:
+                async with waiter().park(is_news) as parked:  # what comes from here on wakes
+                    if look == self._claim:
+                        self._claims = parked
+                    while True:
+                        await look()
+                        self._failures.succeeded(look, "the pool is looked after")
+                        await parked.wait(LOOK_SECONDS)
+            except Exception as error:
+                self._failures.failed(look, "the pool could not be looked after", error)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _stay_alone(self, only: Alone) -> None:
+        """End the worker once another is at this store; what one left that came and went is interrupted."""
+        while await only.retaken():
+            await stored(self._end_others, math.inf, twice=True)
+        self._lost = True
+        self.stop(at_once=True)
+
+    def _end_others(self) -> None:
+        """On the thread that claims: what is taken by then, and not here, nobody is at."""
+        turns.interrupt(KILLED, but=list(self.taking))
+
+    async def _now_and_then(self, what: str, seconds: float, *steps: Callable[[], Awaitable[object]]) -> None:
+        """Take the steps every `seconds`; one that fails ends neither the others nor the loop."""
+        while True:
+            for number, step in enumerate(steps):
+                try:
+                    await step()
+                    self._failures.succeeded((what, number), what)
+                except Exception as error:
+                    self._failures.failed((what, number), f"{what} failed", error)
+            await asyncio.sleep(seconds)
+
+    async def _end_idle(self) -> None:
+        if seconds := ControlSettings.current().pool_idle_seconds:
+            await in_thread(WRITERS, partial(pool.end_idle, seconds))
+
+    async def _claim(self) -> None:
+        while await in_thread(WRITERS, self._claim_next):
+            pass
+
+    def _claim_next(self) -> bool:
+        """On the thread that claims: whether a turn was claimed, for the loop to see through."""
+        if unsure := self._unsure.copy():
+            turns.interrupt(UNSTORED, unsure)
+            self._unsure -= unsure
+        return self._claim_one()
+
+    def _claim_one(self, stored: Turn | None = None) -> bool:
+        """Claim the turn that is next, which may be one that the transaction has stored; False where there is none, or
+        no room.
+
+        Who is busy and who was served stands in memory, and nobody else claims: a second look at the store in between
+        would tell nothing new.
+        """
+        self._may_wait = True  # until it is known better
+        taking = [taken.turn for taken in list(self.taking.values())]
+        is_full = len(taking) >= ControlSettings.current().pool_turns
+        awaited = self._awaited(taking) if is_full else set()
+        if self._stopping.is_set() or (is_full and not awaited):
+            return False
+        queued = {turn for turn in (Waiting(*row) for row in turns.waiting()) if not is_full or turn.agent in awaited}
+        busy, senders = {turn.agent_id for turn in taking}, [turn.source_agent_id for turn in taking]
+        while (
+            chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
+        ) is not None:
+            queued.remove(chosen)
+            self._unsure.add(chosen.turn_id)  # until it is committed, which it may never be known to be
+            turn = turns.claim(chosen.turn_id, stored if stored and stored.pk == chosen.turn_id else None)
+            if turn is not None:
+                transaction.on_commit(partial(self._claimed, chosen, turn))  # at once, where that is over
+                break
+            self._unsure.remove(chosen.turn_id)  # it was cancelled meanwhile
+        self._may_wait = is_full or bool(queued)
+        return chosen is not None
+
+    @staticmethod
+    def _awaited(taking: Sequence[Turn]) -> set[str]:
+        """The agents that others at a turn sent to, and may stand still for: one at a time for each of those. Else a
+        place would wait for itself."""
+        names = {turn.agent_id: turn.agent.agent_id for turn in taking}
+        here = set(names.values())
+        sent = [each for each in turns.sent_by_agents() if each[1] in here and names.get(each[0]) != each[1]]
+        served = {sender for agent, sender in sent if agent in names}
+        return {agent for agent, sender in sent if sender not in served}
+
+    def _claimed(self, waited: Waiting, turn: Turn) -> None:
+        self._unsure.remove(turn.pk)
+        self._fairness.serve(waited)
+        taken = self.taking[turn.pk] = Taking(turn, self.tell)
+        self._loop.call_soon_threadsafe(self._start, taken)
+
+    def _queued_here(self, turn: Turn, **_: Any) -> None:
+        """A turn that the thread which claims has queued is claimed in the same transaction: one commit for both."""
+        if threading.get_ident() == self._claimer and not self._unsure:
+            self._claim_one(turn)
+
+    def _is_queued(self, event: Event) -> bool:
+        """Whether an event tells of a turn to claim; of one that was claimed as it was queued, it does not."""
+        turn_id = event.payload.get("turn_id")
+        return event.type == QUEUED and turn_id not in self._unsure and turn_id not in self.taking
+
+    def _start(self, taking: Taking) -> None:
+        task = asyncio.create_task(self._see_through(taking))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if taking.turn.pk in self._asked:
+            taking.cancel()
+
+    def _claim_soon(self) -> None:
+        if self._claims is not None:
+            self._claims.wake()
+
+    async def _cancel(self) -> None:
+        self._asked = set(await in_thread(READERS, turns.cancel_asked))
+        for turn_id in self._asked & self.taking.keys():
+            self.taking[turn_id].cancel()
+
+    async def _see_through(self, taking: Taking) -> None:
+        """One turn: taken, settled, and let go of. Its agent takes no other before."""
+        try:
+            ended = await taking.take()
+            await stored(partial(turns.settle, taking.turn, ended), STORE_SECONDS, twice=True)
+        except Exception as error:
+            log.error("A turn's end could not be stored (%s); it counts as interrupted.", error, exc_info=error)
+            self._unsure.add(taking.turn.pk)
+        finally:
+            await taking.gone()
+            self.taking.pop(taking.turn.pk, None)
+            if self._may_wait or self._unsure:
+                self._claim_soon()  # there is room for another
+
+    async def _end(self) -> None:
+        """Bounded: what is not done in time is told as interrupted, and then cancelled."""
+        await in_thread(WRITERS, bool)  # behind a claim that goes on: its turn is under way, too
+        if self._tasks and self._patient:
+            await asyncio.wait(self._tasks, timeout=ControlSettings.current().pool_stop_seconds)
+        own = self._unsure | self.taking.keys() if self._lost else None
+        try:
+            await stored(partial(turns.interrupt, ENDED, own), END_SECONDS, twice=True)
+            if not self._lost:
+                await stored(partial(pool.end_temporary, self._hub_ended or now()), END_SECONDS, twice=True)
+        except (DatabaseError, NexusError) as error:
+            log.warning("The pool's end could not be stored (%s); the next start does that.", error)
+        for taking in list(self.taking.values()):
+            taking.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=END_SECONDS)

@@ -1,0 +1,49 @@
+"""What `nexus doctor` looks for: work trees that nobody decided about, and what a crash left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nexus.control.worktrees.trees import FOLDER, LOCKS
+from nexus.core.contributions import DoctorCheck, Finding
+
+THERE = """
+SELECT w.worktree_id, w.path, w.state, a.agent_id, a.ended_at FROM pool_worktrees w
+JOIN pool_agents a ON a.pool_agent_id = w.agent_id WHERE w.state <> 'discarded' ORDER BY w.worktree_id
+"""
+GONE = "UPDATE pool_worktrees SET state = 'discarded' WHERE worktree_id = '{}'"
+
+
+def _worktrees(examination: Any) -> Iterator[Finding]:
+    """Every worktree below the home is an agent's, and there; those of agents that ended are decided about."""
+    if "pool_worktrees" not in examination.tables():
+        return
+    known = set()
+    for key, path, state, agent_id, ended_at in examination.rows(THERE):
+        known.add(path)
+        if not Path(path).is_dir():
+            yield Finding(
+                f"The worktree of {agent_id!r} is gone: {path}.",
+                "Its branch may be there; the record of the worktree is of no more use.",
+                examination.repair(GONE.format(key)),  # an id of our own making
+                "count it as discarded",
+            )
+        elif state == "open" and ended_at is not None:
+            yield Finding(
+                f"{agent_id!r} ended, and nobody decided about its worktree, {path}.",
+                "Merge, keep or discard it on the agent's page.",
+                note=True,
+            )
+    home = Path(os.path.realpath(examination.path)) / FOLDER
+    for place in sorted(home.iterdir()) if home.is_dir() else ():
+        if str(place) not in known and place.name != LOCKS:
+            yield Finding(
+                f"{place} is the worktree of no agent: its making was cut off, or its record pruned.",
+                "Look into it, and remove the directory.",
+            )
+
+
+CHECKS = (DoctorCheck("worktrees", _worktrees),)

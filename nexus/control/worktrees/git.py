@@ -1,0 +1,162 @@
+"""git on a repository that may be hostile.
+
+What a repository configures (filters, drivers, monitors, includes, a `.git` that leads elsewhere) can make git run
+programs and read files. So git runs in a sandbox that has only the directories it needs, and no network; what it
+answers is data of bounded size. Where the machine has no sandbox, only the neutral configuration holds: there, the
+hub's own tools write nothing below a `.git`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nexus.control.rules import within
+from nexus.control.runners import sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.core import processes
+
+SECONDS = 30  # that one call may take
+LARGEST = 1_000_000  # bytes of its answer that are read
+PRIVATE = "/tmp/nexus"  # noqa: S108 - in the sandbox's own memory
+UNREAD = "could not open directory"  # a warning, with which git goes on as if nothing were there
+NEUTRAL = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.pager": "cat",
+    "core.editor": "false",
+    "core.askPass": "false",
+    "core.sshCommand": "false",
+    "core.alternateRefsCommand": "true",
+    "commit.gpgSign": "false",
+    "protocol.allow": "never",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "submodule.recurse": "false",
+}
+PROGRAMS = {  # what configured names may run, and what they run instead
+    "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
+    "merge": {"driver": "false"},  # a conflict is reported instead
+}
+PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
+
+
+class GitFailed(Exception):
+    """A git command failed. `str(error)` is safe to show to an operator."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a call answered: its exit code, and its output up to a bound."""
+
+    code: int
+    output: bytes
+    cut: bool
+
+    @property
+    def line(self) -> str:
+        return self.output.decode(errors="replace").strip()
+
+
+@dataclass(frozen=True)
+class Git:
+    """A work tree, its git directory, and the directories that git may see besides."""
+
+    work_tree: str
+    git_dir: str
+    reading: tuple[str, ...] = ()
+    writing: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # that it reads besides, where they are there
+    config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
+
+    def without_programs(self) -> Git:
+        """The same, with the filters and merge drivers that are configured switched off. Raises GitFailed."""
+        listed = self.run("config", "--list", "--name-only", "-z", expect=(0, 1))
+        if listed.cut:
+            raise GitFailed("the repository's configuration is too large")
+        off = dict(self.config)
+        for name in os.fsdecode(listed.output).split("\0"):
+            section, _, rest = name.partition(".")
+            driver = rest.rpartition(".")[0]
+            for key, value in PROGRAMS.get(section, {}).items():
+                if driver:
+                    off[f"{section}.{driver}.{key}"] = value
+        return replace(self, config=off)
+
+    def line(self, *arguments: str) -> str:
+        """The one line that a call answers. Raises GitFailed."""
+        return self.run(*arguments).line
+
+    def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
+        """Call git. Raises GitFailed for an exit code that is not expected, and after SECONDS."""
+        at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir)
+        return self._said(("git", "--no-pager", *at, *arguments), {}, b"", expect, largest)
+
+    def script(self, text: str, values: Mapping[str, str], *, input: bytes = b"", largest: int = LARGEST) -> Said:
+        """Run a shell script, with `values` in its environment and SCRATCH, a directory that goes with it.
+
+        Raises GitFailed for an exit code that is not 0, and after SECONDS.
+        """
+        return self._said(("sh", "-euc", text), values, input, (0,), largest)
+
+    def _said(
+        self, command: Sequence[str], values: Mapping[str, str], input: bytes, expect: tuple[int, ...], largest: int
+    ) -> Said:
+        with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
+            cwd = self.work_tree
+            if sandbox.state().works:
+                scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
+            env = {**self._environment(), **values, "SCRATCH": scratch}
+            said, errors = _call(command, cwd, env, input, largest)
+        if not said.cut and said.code not in expect:
+            raise GitFailed(errors[-400:] or f"git ended with exit code {said.code}")
+        if UNREAD in errors:
+            raise GitFailed(errors[errors.index(UNREAD) :][:400])
+        return said
+
+    def _enclosed(self, command: Sequence[str]) -> list[str]:
+        program = shutil.which("git") or "git"
+        seen = (*sandbox.SYSTEM, *self.reading, *self.writing)
+        own = [path for path in (program, os.path.realpath(program)) if not within(path, seen)]
+        try:
+            return sandbox.enclose(
+                command, cwd=self.work_tree, reading=self.reading, writing=self.writing, files=(*own, *self.files)
+            )
+        except RunnerFailed as failed:
+            raise GitFailed(str(failed)) from None
+
+    def _environment(self) -> dict[str, str]:
+        config = {"GIT_CONFIG_COUNT": str(len(self.config))}
+        for number, (name, value) in enumerate(self.config.items()):
+            config |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        people = {f"GIT_{who}_{what}": said for who in ("AUTHOR", "COMMITTER") for what, said in PERSON.items()}
+        return {
+            **processes.environment("SYSTEMROOT", LC_ALL="C"),
+            **config,
+            **people,
+            "HOME": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "none",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_GRAFT_FILE": os.devnull,
+        }
+
+
+def _call(command: Sequence[str], cwd: str, env: Mapping[str, str], input: bytes, largest: int) -> tuple[Said, str]:
+    """What a command said, and its errors. Raises GitFailed."""
+    try:
+        done = processes.run(command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest)
+    except TimeoutError:
+        raise GitFailed(f"git took longer than {SECONDS} seconds") from None
+    except OSError as error:
+        if not Path(cwd).is_dir():
+            raise GitFailed(f"there is no directory {cwd}") from None
+        raise GitFailed(f"git could not be started: {error.strerror}") from None
+    return Said(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()

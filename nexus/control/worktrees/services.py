@@ -1,0 +1,221 @@
+"""Work trees of agents: made with them, compared, merged, kept, discarded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+
+from nexus.control import rules
+from nexus.control.errors import ControlCode
+from nexus.control.members import Actor, check_authority, refused
+from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
+from nexus.control.services import pool
+from nexus.control.telling import tell
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.git import GitFailed
+from nexus.control.worktrees.trees import FOLDER, Difference, Merge, Tree
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.database import write
+from nexus.core.operations.errors import NexusError, not_found
+
+Made = tuple[PoolAgent, Turn | None]
+
+
+def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, Tree | None], Made]) -> Made:
+    """Create an agent by `made`, in a work tree of its own where the order says so; nothing of it stays on a refusal.
+
+    Raises WORKTREE_REFUSED, and what `made` does.
+    """
+    if not order.worktree:
+        return made(order, None)
+    pool.check_name(order.agent_id)
+    parent = pool.parent_of(actor, order.parent_agent_id)
+    cwd = pool.meant(order.cwd or pool.usual_directory(parent, order.asked_in), "cwd")
+    order = replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
+    if order.write_paths is None and _may_write(order, parent, cwd):
+        order = replace(order, write_paths=[cwd])
+    pool.granted(order, cwd, parent, actor)  # before git is at work for nothing
+    pool.check_there(cwd, "cwd")
+    try:
+        tree = _tree(order, cwd, parent)
+    except GitFailed as error:
+        raise _refused(str(error)) from None
+    try:
+        if not Path(tree.there(cwd)).is_dir():
+            raise _refused(f"{cwd} is not in the last commit, of which it is made", field="cwd")
+        return made(order, tree)
+    except BaseException:
+        with contextlib.suppress(GitFailed):  # what is left, `nexus doctor` tells of; the refusal is the answer
+            trees.take_away(tree)  # nobody has been in it
+        raise
+
+
+def _may_write(order: pool.Order, parent: PoolAgent | None, cwd: str) -> bool:
+    """Whether an agent that was not told where writes in its own tree: where it might in the origin."""
+    preset = order.preset or rules.DEFAULT
+    return preset != rules.Preset.WORKER and (parent is None or rules.may_write(parent.permissions, cwd))
+
+
+def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None) -> Tree:
+    """Raises GitFailed, and NOT_PERMITTED for a repository that reaches above the parent's directory."""
+    within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
+    origin = _own(within).as_origin if within else trees.origin_of(cwd)
+    if parent is not None and not rules.within(origin.top, (parent.cwd,)):
+        raise refused("cwd", f"The whole repository must lie below the parent's directory, {parent.cwd}.")
+    home = CoreSettings.current().home / FOLDER
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = (order.agent_id or "").lstrip(".")
+    if not name or name.endswith((".", ".lock")):
+        name = secrets.token_hex(4)
+    return trees.make(origin, str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}"), name)
+
+
+def _there() -> list[PoolWorktree]:
+    return list(PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED))
+
+
+def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
+    """A work tree of the agents that bear or bore this name; the latest, unless its id says which.
+
+    Raises NOT_FOUND and NOT_PERMITTED.
+    """
+    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).select_related("agent")
+    rows = rows.filter(agent__agent_id=agent_id)
+    if worktree_id is not None:
+        rows = rows.filter(pk=worktree_id)
+    row = rows.order_by("-created_at", "-worktree_id").first()
+    if row is None:
+        raise not_found("worktree of agent", agent_id[:200])
+    check_authority(actor, row.agent, "look into the worktree of")
+    return row
+
+
+def difference(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Difference]:
+    """What became of an agent's tree. Raises as `get` does, and WORKTREE_REFUSED."""
+    row = get(actor, agent_id, worktree_id)
+    try:
+        return row, trees.difference(_own(row))
+    except GitFailed as error:
+        raise _refused(str(error)) from None
+
+
+def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge]:
+    """Merge an agent's tree into the branch that its origin is on; with conflicts, nothing is.
+
+    Raises as `get` does, NOT_PERMITTED for who may not write there, WORKTREE_REFUSED.
+    """
+    row = _decided(actor, agent_id, worktree_id, "merge")
+    try:
+        merged = trees.merge(_own(row), f"Merge {row.branch}, the work of {row.agent.agent_id}")
+    except GitFailed as error:
+        raise _refused(str(error)) from None
+    moment = now()
+    with write():
+        if merged.commit is not None:
+            PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment)
+            _tell("merged", actor, row, moment, commit=merged.commit)
+        elif merged.conflicts:
+            _tell("conflicted", actor, row, moment, files=merged.conflicts[:20])
+    return row, merged
+
+
+def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWorktree:
+    """Commit what is not committed on the tree's branch, and leave both there. Raises as `merge` does."""
+    row = _decided(actor, agent_id, worktree_id, "keep")
+    try:
+        trees.keep(_own(row), f"Work of {row.agent.agent_id}, kept")
+    except GitFailed as error:
+        raise _refused(str(error)) from None
+    _settle(row, WorktreeState.KEPT, actor)
+    return row
+
+
+def discard(actor: Actor, agent_id: str, worktree_id: str | None = None, *, changes_too: bool) -> PoolWorktree:
+    """Remove a tree and its branch. Raises WORKTREE_REFUSED, unless asked for, while it holds what was not merged."""
+    row = _decided(actor, agent_id, worktree_id, "discard")
+    for agent in PoolAgent.objects.living():
+        if rules.within(agent.cwd, (row.path,)):
+            raise _refused(f"{agent.agent_id!r} is there, and its directory is in this one; end it first")
+    below = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
+    if below is not None:
+        raise _refused(f"that of {below.agent.agent_id!r} merges into it; keep or discard that one first")
+    if not changes_too:
+        _check_merged(row)
+    try:
+        trees.take_away(_of(row))
+    except GitFailed as error:
+        raise _refused(str(error)) from None
+    _settle(row, WorktreeState.DISCARDED, actor)
+    return row
+
+
+def _check_merged(row: PoolWorktree) -> None:
+    try:
+        if not trees.is_changed(_own(row)):
+            return
+        why = "it holds what was not merged; merge or keep it, or say that its changes go, too"
+    except GitFailed as error:
+        why = f"what it holds cannot be told ({error}); say that its changes go, whatever they are"
+    raise _refused(why, field="changes_too")
+
+
+def _decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
+    """The tree that an operator, or an agent above its own, decides about, while no agent writes in it."""
+    row = get(actor, agent_id, worktree_id)
+    if actor.agent is not None:
+        if actor.agent.pk == row.agent.pk:
+            raise refused("lineage", f"An agent does not {verb} its own worktree: its parent does, or an operator.")
+        if not rules.may_write(actor.agent.permissions, row.origin):
+            raise refused("write_paths", f"{actor.name!r} may not write at {row.origin}.")
+    for turn in Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent"):
+        if rules.within(turn.agent.cwd, (row.path,)):
+            raise _refused(f"{turn.agent.agent_id!r} is in the middle of a turn there; wait for its end, or cancel it")
+    return row
+
+
+def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
+    moment = now()
+    with write():
+        PoolWorktree.objects.filter(pk=row.pk).update(state=state)
+        _tell(state.value, actor, row, moment)
+    row.state = state
+
+
+def _tell(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **told: object) -> None:
+    tell(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **told)
+
+
+def _of(row: PoolWorktree) -> Tree:
+    tree = Tree(**{field.name: getattr(row, field.name) for field in fields(Tree)})
+    return replace(tree, borrowed=tuple(tree.borrowed))
+
+
+def _own(row: PoolWorktree) -> Tree:
+    """The tree of a row; one that an older version linked to its origin's repository becomes its own first.
+
+    Raises GitFailed.
+    """
+    tree = _of(row)
+    if tree.is_own:
+        return tree
+    above = PoolWorktree.objects.filter(path=row.origin).first()
+    if above is not None:
+        origin = _own(above).as_origin
+    else:
+        objects = (str(Path(trees.repository_of(tree)) / "objects"),)
+        origin = trees.Origin(row.origin, row.origin_git_dir, objects)
+    tree = trees.adopt(tree, origin)
+    PoolWorktree.objects.filter(pk=row.pk).update(**tree.as_kept)
+    return tree
+
+
+def _refused(why: str, **details: str) -> NexusError:
+    why = re.sub(r"\s+", " ", why)
+    return NexusError(ControlCode.WORKTREE_REFUSED, f"The worktree: {why}.", {"why": why, **details})

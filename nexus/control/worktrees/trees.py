@@ -1,0 +1,590 @@
+"""Work trees of agents: made, compared, merged, kept, taken away; none of it half.
+
+Each is a repository of its own, which borrows the objects of the one that it was made from, so that its agent can
+commit. What an agent may have written there is read in a sandbox that has that tree alone. From there comes a pack of
+bounded size; the repository that it goes into checks it before any branch moves.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from nexus.control import hidden
+from nexus.control.rules import Permissions
+from nexus.control.worktrees.git import Git, GitFailed, Said
+
+FOLDER = "worktrees"  # below the home
+LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
+DIFF_BYTES = 200_000
+NAMES_BYTES = 1_000_000
+PACK_BYTES = 256 * 1024 * 1024  # of what one tree brings in
+COMPARE = "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
+MOST_BRANCHES = 100  # of one name that are tried
+LINK_BYTES = 4_096  # of a file that says where a git directory is
+LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # that a repository is waited for, and between two looks whether it is free
+# Of the four threads that wait for programs, one is never held for long by repositories that make git take long.
+AT_ONCE, PATIENCE_SECONDS = threading.BoundedSemaphore(3), 3
+BUSY = "another call is at work on it; call again in a moment"
+
+# A fresh git directory around a tree: its own configuration, attributes and index are not read.
+OPEN = """
+own=$TREE/.git
+head=$(git --git-dir="$own" --work-tree="$TREE" rev-parse --verify --end-of-options 'HEAD^{commit}')
+mkdir -p "$SCRATCH"
+git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
+cd "$TREE"
+export GIT_DIR="$SCRATCH/git" GIT_WORK_TREE="$TREE"
+"""
+ADD = """
+git read-tree "$head"
+git -c core.excludesFile="$own/info/exclude" add --all -- .
+content=$(git write-tree)
+commit=$head
+if [ "$content" != "$(git rev-parse "$head^{tree}")" ]; then
+    commit=$(git commit-tree -p "$head" -m "$MESSAGE" "$content")
+fi
+"""
+LOOK = 'export GIT_ALTERNATE_OBJECT_DIRECTORIES="$OWN_OBJECTS:$OBJECTS"\n'
+SAVE = 'export GIT_OBJECT_DIRECTORY="$own/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"\n'
+ADVANCE = """
+if [ "$commit" != "$head" ]; then
+    git --git-dir="$own" update-ref -m "$MESSAGE" HEAD "$commit" "$head"
+    git --git-dir="$own" read-tree "$commit"
+fi
+"""
+PACK = """
+printf '%s\\n' "$commit"
+{
+    printf '%s\\n' "$commit"
+    for known in $KNOWN; do if git cat-file -e "$known" 2>/dev/null; then printf '^%s\\n' "$known"; fi; done
+} | git pack-objects --quiet --revs --thin --stdout
+"""
+UNMERGED = """
+[ "$commit" = "$head" ] || echo uncommitted
+git --git-dir="$own" rev-list --max-count=1 --all HEAD --not "$TARGET"
+git diff --no-renames --ignore-submodules=none --raw "$BASE" "$content" | grep ' 160000 ' || true
+"""
+CREATE = """
+git init --quiet --template= --initial-branch="$BRANCH" --object-format="$FORMAT" "$TREE"
+cd "$TREE"
+mkdir -p .git/info
+printf '%s\\n' "$LINES" > .git/objects/info/alternates
+if [ -f "$COMMON/info/exclude" ]; then cp "$COMMON/info/exclude" .git/info/exclude; fi
+git config user.name "$NAME"
+git config user.email "$NAME@localhost"
+git update-ref "refs/heads/$BRANCH" "$TIP"
+[ "$HEAD" = "$TIP" ] || git update-ref --no-deref HEAD "$HEAD"
+"""
+CHECKOUT = "git reset --quiet --hard\n"
+RECEIVE = """
+mkdir -p "$SCRATCH"
+cat > "$SCRATCH/pack"
+export GIT_DIR="$REPOSITORY"
+"""
+APART = """
+mkdir -p "$SCRATCH/objects/pack"
+export GIT_OBJECT_DIRECTORY="$SCRATCH/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
+"""
+IMPORT = """
+[ ! -s "$SCRATCH/pack" ] || git index-pack --strict --fix-thin --stdin < "$SCRATCH/pack" > /dev/null
+git cat-file -e "$COMMIT^{commit}"
+git rev-list --objects --quiet "$COMMIT" --not --all > /dev/null
+"""
+SHOW = """
+git $COMPARE --name-only -z "$BASE" "$COMMIT" | head -c "$NAMES" > "$SCRATCH/names"
+wc -c < "$SCRATCH/names"
+cat "$SCRATCH/names"
+git $COMPARE "$BASE" "$COMMIT"
+"""
+MOVE = """
+ref=refs/heads/$BRANCH
+if old=$(git rev-parse --verify --quiet "$ref"); then
+    place=$(git for-each-ref --format='%(worktreepath)' "$ref")
+    if [ -n "$place" ]; then echo "$BRANCH is checked out at $place"; exit; fi
+    if ! git merge-base --is-ancestor "$old" "$COMMIT"; then
+        echo "$BRANCH has commits there that the worktree does not have; rename or delete that branch first"; exit
+    fi
+    git update-ref -m "$MESSAGE" "$ref" "$COMMIT" "$old"
+else
+    git update-ref -m "$MESSAGE" "$ref" "$COMMIT" ""
+fi
+"""
+
+
+class NoRepository(GitFailed):
+    """A directory is in no work tree."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A repository that trees are made from: its work tree, git directory and object directories, its own first."""
+
+    top: str
+    git_dir: str
+    objects: tuple[str, ...]
+
+    @property
+    def common(self) -> str:
+        """The git directory of all its work trees."""
+        return str(Path(self.objects[0]).parent)
+
+    def git(self) -> Git:
+        """git on its work tree, which it may change. Raises GitFailed."""
+        return Git(self.top, self.git_dir, self.objects[1:], (self.top, self.common)).without_programs()
+
+    def head(self) -> str:
+        """The commit that its work tree is on. Raises GitFailed."""
+        git = Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
+        return git.line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
+
+    def reading(self) -> Git:
+        """git on its objects, with the attributes of its work tree, where that is there."""
+        top = (self.top,) if Path(self.top).is_dir() else ()
+        return Git((*top, self.common)[0], self.common, (*top, self.common, *self.objects[1:]))
+
+    def writing(self) -> Git:
+        """git on its objects and branches."""
+        return Git(self.common, self.common, self.objects[1:], (self.common,))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A work tree of an agent's own, and the one that it began from."""
+
+    path: str
+    git_dir: str
+    branch: str
+    base: str  # the commit that it began at
+    origin: str  # the work tree that it was made from, and merges into
+    origin_git_dir: str
+    borrowed: tuple[str, ...] = ()  # the directories of objects that it borrows from, its origin's first
+
+    @property
+    def as_kept(self) -> dict[str, object]:
+        """Its fields, as a row has them."""
+        return asdict(self) | {"borrowed": list(self.borrowed)}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a repository of its own; older ones were linked to their origin's."""
+        return self.git_dir == os.path.join(self.path, ".git")
+
+    @property
+    def source(self) -> Origin:
+        return Origin(self.origin, self.origin_git_dir, self.borrowed)
+
+    @property
+    def as_origin(self) -> Origin:
+        """What trees of the agents below it are made from."""
+        return Origin(self.path, self.git_dir, (os.path.join(self.git_dir, "objects"), *self.borrowed))
+
+    def there(self, place: str) -> str:
+        """The same place as one in the origin."""
+        return os.path.normpath(os.path.join(self.path, os.path.relpath(place, self.origin)))
+
+    def moved(self, permissions: Permissions) -> Permissions:
+        """What was granted in the origin, at the same places in the tree; no more."""
+        return replace(
+            permissions,
+            cwd=self.there(permissions.cwd),
+            write_paths=tuple(self.there(place) for place in permissions.write_paths),
+        )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tree against where it began, what is not committed included."""
+
+    diff: str
+    cut: bool
+    files: list[str]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What a merge came to; with conflicts nothing was merged."""
+
+    commit: str | None
+    conflicts: list[str]
+
+
+def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
+    """The repository whose work tree holds a directory, found without git. Raises NoRepository and GitFailed.
+
+    Anybody may have put a `.git` there that leads elsewhere. Where the repository `is_shown` to an agent, a link must
+    be a worktree's or a submodule's, whose git directory leads back to it.
+    """
+    for top in (Path(directory), *Path(directory).parents):
+        place = top / ".git"
+        try:
+            mode = place.stat().st_mode if not is_shown else place.lstat().st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode) and not (place / "HEAD").exists():
+            continue  # git, too, passes by what is no repository
+        if stat.S_ISDIR(mode):
+            git_dir = common = os.path.realpath(place)
+            if is_shown and os.path.lexists(place / "commondir"):
+                raise GitFailed(f"{place} leads to another repository")
+        elif stat.S_ISREG(mode):
+            git_dir, common = _linked(place, is_shown)
+        else:
+            raise GitFailed(f"{place} is neither a directory nor a file")
+        objects = os.path.join(common, "objects")
+        if is_shown and os.path.lexists(os.path.join(objects, "info", "alternates")):
+            raise GitFailed(
+                f"{common} borrows objects from another repository; `git repack -a -d` there, and then remove "
+                "objects/info/alternates"
+            )
+        return Origin(str(top), git_dir, (objects,))
+    raise NoRepository(f"{directory} is in no git repository")
+
+
+def git_directory(place: Path) -> str:
+    """The real path that a `.git` file leads to."""
+    return os.path.realpath(place.parent / _first_line(place).removeprefix("gitdir:").strip())
+
+
+def _linked(place: Path, is_shown: bool) -> tuple[str, str]:
+    """The git directory that a `.git` file leads to, and that of all its work trees. Raises GitFailed."""
+    git_dir = git_directory(place)
+    above = Path(git_dir).parent
+    back = _first_line(Path(git_dir, "gitdir"))
+    if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(place):
+        return git_dir, str(above.parent)
+    if not Path(git_dir).is_dir():
+        raise GitFailed(f"{place} leads to {git_dir}, where there is no directory")
+    if not is_shown:
+        return git_dir, git_dir
+    if not os.path.lexists(os.path.join(git_dir, "commondir")):
+        tree = Git(git_dir, git_dir, (git_dir,)).run("config", "--get", "core.worktree", expect=(0, 1)).line
+        if tree and os.path.realpath(os.path.join(git_dir, tree)) == str(place.parent):
+            return git_dir, git_dir
+    raise GitFailed(f"{place} leads to {git_dir}, which does not lead back to it")
+
+
+def _first_line(path: Path) -> str:
+    """Of a regular file; nothing where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.fsdecode(opened.read(LINK_BYTES)).partition("\n")[0].replace("\0", "")
+
+
+def make(origin: Origin, path: str, wanted: str) -> Tree:
+    """A new branch at the origin's commit, and a work tree of it at `path`. Raises GitFailed, with nothing left."""
+    with _few():
+        try:
+            base = origin.head()
+        except GitFailed as error:
+            if "Needed a single revision" in str(error):
+                raise GitFailed("the repository has no commit yet") from None
+            raise
+        with _alone(origin.common):
+            branch = _new_branch(origin.writing(), wanted, base)
+        tree = Tree(path, os.path.join(path, ".git"), branch, base, origin.top, origin.git_dir, origin.objects)
+        try:
+            Path(path).mkdir(mode=0o700)
+            _create(tree, base, base, CREATE + CHECKOUT)
+        except (GitFailed, OSError) as error:
+            take_away(tree)
+            raise GitFailed(str(error)) from None
+        return tree
+
+
+def _new_branch(git: Git, wanted: str, base: str) -> str:
+    """`nexus/<name>`, with a number where there is one of that name: made in one step, so that no two get the same."""
+    for number in range(1, MOST_BRANCHES):
+        branch = f"nexus/{wanted}" + (f"-{number}" if number > 1 else "")
+        if git.run("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", expect=(0, 1)).code == 0:
+            continue
+        if git.run("update-ref", f"refs/heads/{branch}", base, "0" * len(base), expect=(0, 128)).code == 0:
+            return branch
+    raise GitFailed(f"no branch nexus/{wanted} can be made")
+
+
+def _create(tree: Tree, tip: str, head: str, script: str) -> None:
+    """A repository at the tree's path, on its branch. Raises GitFailed."""
+    common = tree.source.common
+    values = {
+        "TREE": tree.path,
+        "FORMAT": _format(tree.base),
+        "BRANCH": tree.branch,
+        "LINES": "\n".join(_quoted(place) for place in tree.borrowed),
+        "COMMON": common,
+        "NAME": tree.branch.rpartition("/")[2],
+        "TIP": tip,
+        "HEAD": head,
+    }
+    Git(tree.path, tree.git_dir, (common, *tree.borrowed[1:]), (tree.path,)).script(script, values)
+
+
+def adopt(tree: Tree, origin: Origin) -> Tree:
+    """Give a tree that is linked to its origin's repository one of its own; its files stay. Raises GitFailed.
+
+    The git directory of the linked one is the operator's; what stands in the tree's `.git` is not asked.
+    """
+    common = repository_of(tree)
+    with _at_work(tree), _alone(origin.common):
+        git = Git(common, tree.git_dir, (common,))
+        head = git.line("rev-parse", "--verify", "HEAD^{commit}")
+        tip = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1)).line or head
+        own = replace(
+            tree, git_dir=os.path.join(tree.path, ".git"), origin_git_dir=origin.git_dir, borrowed=origin.objects
+        )
+        _remove(Path(own.git_dir))
+        _create(own, tip, head, CREATE + "git read-tree HEAD\n")
+        if origin.common != common:  # of a tree that was made from a tree: its branch is there from now on
+            origin.writing().run("update-ref", f"refs/heads/{tree.branch}", tip)
+        shutil.rmtree(tree.git_dir)
+        if origin.common != common:
+            Git(common, common, (), (common,)).run("update-ref", "-d", f"refs/heads/{tree.branch}")
+    return own
+
+
+def difference(tree: Tree) -> Difference:
+    """What became of a tree since it began. Raises GitFailed."""
+    with _at_work(tree):
+        commit, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=tree.base)
+        said = tree.source.reading().script(
+            RECEIVE + APART + IMPORT + SHOW,
+            {
+                "REPOSITORY": tree.source.common,
+                "OBJECTS": _listed(tree.borrowed),
+                "COMMIT": commit,
+                "BASE": tree.base,
+                "COMPARE": COMPARE,
+                "NAMES": str(NAMES_BYTES + 1),
+            },
+            input=pack,
+            largest=NAMES_BYTES + DIFF_BYTES,
+        )
+    size, _, rest = said.output.partition(b"\n")
+    names, diff = rest[: int(size)], rest[int(size) :]
+    cut = said.cut or len(names) > NAMES_BYTES or len(diff) > DIFF_BYTES
+    whole = names.rpartition(b"\0")[0]  # the last one may be cut, too
+    return Difference(diff[:DIFF_BYTES].decode(errors="replace"), cut, _names(whole))
+
+
+def is_changed(tree: Tree) -> bool:
+    """Whether a tree holds anything that where it merges into does not. Raises GitFailed."""
+    with _at_work(tree):
+        target = tree.source.head()
+        said = _script(
+            tree, LOOK, ADD, UNMERGED, reading=(tree.path,), writing=(), TARGET=target, BASE=tree.base, MESSAGE="x"
+        )
+        if said.output:
+            return True
+        branch = f"refs/heads/{tree.branch}"
+        git = tree.source.reading()
+        there = git.run("rev-parse", "--verify", "--quiet", branch, expect=(0, 1)).line
+        return bool(there and git.run("merge-base", "--is-ancestor", there, target, expect=(0, 1)).code)
+
+
+def keep(tree: Tree, message: str) -> None:
+    """Commit what is not committed, and move the tree's branch in its origin there. Raises GitFailed."""
+    with _at_work(tree):
+        commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
+        with _alone(tree.source.common):
+            why = _receive(tree, commit, pack, message)
+    if why:
+        raise GitFailed(why)
+
+
+def merge(tree: Tree, message: str) -> Merge:
+    """Merge a tree, what is not committed included, into the branch that its origin is on.
+
+    The merge is put together beside every work tree, and the origin then moved to it in one step, which git refuses
+    where that would overwrite what is not committed there. Raises GitFailed, with the origin as it was.
+    """
+    with _at_work(tree):
+        commit, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
+        with _alone(tree.source.common):
+            _receive(tree, commit, pack, message)  # where the branch cannot move, the merge holds the commits
+            return _merged(tree.source.git(), commit, message)
+
+
+def _merged(git: Git, head: str, message: str) -> Merge:
+    target = git.line("rev-parse", "HEAD^{commit}")
+    if git.run("merge-base", "--is-ancestor", head, target, expect=(0, 1)).code == 0:
+        return Merge(None, [])
+    said = git.run("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", target, head, expect=(0, 1))
+    content, *conflicts = _names(said.output)
+    if said.code:
+        return Merge(None, sorted(set(conflicts)))
+    commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
+    git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+    return Merge(commit, [])
+
+
+def _known(tree: Tree) -> str:
+    """Commits that the origin has already."""
+    git = tree.source.writing()
+    said = git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{tree.branch}", expect=(0, 1))
+    return f"{tree.base} {tree.source.head()} {said.line}"
+
+
+def _packed(tree: Tree, objects: str, *steps: str, **values: str) -> tuple[str, bytes]:
+    """The commit of what a tree holds, and a pack of what its origin does not have. Raises GitFailed."""
+    changes = objects == SAVE
+    reading, writing = ((), (tree.path,)) if changes else ((tree.path,), ())
+    values = {"MESSAGE": f"Work of {tree.branch}", **values}
+    said = _script(tree, objects, *steps, reading=reading, writing=writing, largest=PACK_BYTES, **values)
+    if said.cut:
+        raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed")
+    commit, _, pack = said.output.partition(b"\n")
+    if len(commit) != len(tree.base) or not set(commit) <= set(b"0123456789abcdef"):
+        raise GitFailed("git did not say which commit it holds")
+    return commit.decode(), b"" if pack[8:12] == bytes(4) else pack  # the number of objects
+
+
+def _script(
+    tree: Tree,
+    *steps: str,
+    reading: tuple[str, ...],
+    writing: tuple[str, ...],
+    largest: int = NAMES_BYTES,
+    **values: str,
+) -> Said:
+    """Run a script on a tree, in a sandbox that has nothing else of the machine. Raises GitFailed."""
+    try:
+        mode = os.lstat(tree.git_dir).st_mode
+    except OSError:
+        raise GitFailed(f"there is no repository in {tree.path}") from None
+    if not stat.S_ISDIR(mode):
+        raise GitFailed("its .git is no directory of its own any more")
+    values |= {
+        "TREE": tree.path,
+        "FORMAT": _format(tree.base),
+        "OBJECTS": _listed(tree.borrowed),
+        "OWN_OBJECTS": _quoted(os.path.join(tree.git_dir, "objects")),
+    }
+    git = Git(tree.path, tree.git_dir, (*reading, *tree.borrowed), writing)
+    return git.script(OPEN + "".join(steps), values, largest=largest)
+
+
+def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
+    """Put a pack into the origin's repository and move the tree's branch; why that was not moved, if so.
+
+    Every object of the pack is checked, and that all that the commit leads to is there. Raises GitFailed.
+    """
+    values = {"REPOSITORY": tree.source.common, "COMMIT": commit, "BRANCH": tree.branch, "MESSAGE": message}
+    return tree.source.writing().script(RECEIVE + IMPORT + MOVE, values, input=pack).line
+
+
+def take_away(tree: Tree) -> None:
+    """Remove a tree and its branch, whatever they hold and whether its origin is still there. Raises GitFailed."""
+    shutil.rmtree(tree.path, ignore_errors=True)
+    common = tree.source.common if tree.is_own else repository_of(tree)
+    if not Path(common).is_dir():
+        return
+    with _alone(common):
+        if not tree.is_own:
+            shutil.rmtree(tree.git_dir, ignore_errors=True)
+        Git(common, common, tree.borrowed[1:], (common,)).run("update-ref", "-d", f"refs/heads/{tree.branch}")
+
+
+def repository_of(linked: Tree) -> str:
+    """The git directory of all work trees, of a tree that is linked to its origin's. Raises GitFailed."""
+    place = Path(linked.git_dir)
+    back = _first_line(place / "gitdir")
+    if place.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
+        raise GitFailed(f"{place} is no git directory of {linked.path}")
+    return str(place.parents[1])
+
+
+def _remove(path: Path) -> None:
+    """Whatever is there; nothing behind a symlink."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _at_work(tree: Tree) -> Iterator[None]:
+    """One call at a time on a tree, and few on all of them: the next is refused, and does not wait on a thread.
+
+    Raises GitFailed.
+    """
+    with _few(), _lock(tree.path) as is_free:
+        if not is_free():
+            raise GitFailed(BUSY)
+        yield
+
+
+@contextmanager
+def _few() -> Iterator[None]:
+    """Raises GitFailed where so many calls are at work that nobody else would come to be."""
+    if not AT_ONCE.acquire(timeout=PATIENCE_SECONDS):
+        raise GitFailed("other calls are at work on other worktrees; call again in a moment")
+    try:
+        yield
+    finally:
+        AT_ONCE.release()
+
+
+@contextmanager
+def _alone(repository: str) -> Iterator[None]:
+    """One at a time changes a repository, among all processes of this home: of two who merge at once, git would refuse
+    one. Raises GitFailed where somebody keeps it."""
+    with _lock(repository) as is_free:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not is_free():
+            if time.monotonic() > deadline:
+                raise GitFailed("another process keeps its repository locked")
+            time.sleep(LOOK_SECONDS)
+        yield
+
+
+@contextmanager
+def _lock(path: str) -> Iterator[Callable[[], bool]]:
+    """A lock for a path, in the hub's own home; what is given takes it, if nobody else has it."""
+    locks = Path(hidden.home(), FOLDER, LOCKS)
+    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    held = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def is_free() -> bool:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        yield is_free
+    finally:
+        os.close(held)
+
+
+def _format(commit: str) -> str:
+    return "sha1" if len(commit) == 40 else "sha256"
+
+
+def _listed(places: tuple[str, ...]) -> str:
+    """Directories as git takes them in GIT_ALTERNATE_OBJECT_DIRECTORIES."""
+    return ":".join(_quoted(place) for place in places)
+
+
+def _quoted(place: str) -> str:
+    escaped = place.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _names(output: bytes) -> list[str]:
+    return [name for name in output.decode(errors="replace").split("\0") if name]

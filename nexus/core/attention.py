@@ -1,0 +1,30 @@
+"""What of the machine needs a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nexus.core.contributions import Found, Need, NeedKind
+from nexus.core.database import store
+from nexus.core.database.base import DISK_LOW
+
+
+def _disk(picture: Any, each: int) -> Found:
+    used = store().disk_used()
+    low = used >= DISK_LOW
+    return Found(int(low), [Need("The disk is almost full", f"{used:.0%} used")] if low else [])
+
+
+KINDS = (
+    NeedKind(
+        "disk",
+        "The disk",
+        "hard_drive",
+        0,
+        _disk,
+        bad=True,
+        page="retention",
+        look="Prune",
+        command="nexus prune --vacuum",
+    ),
+)

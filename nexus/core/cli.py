@@ -1,0 +1,259 @@
+"""What commands share: errors with a code and no traceback, tables and facts for people, `--json` for scripts."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from nexus.core.apps import as_commands, nexus_apps
+from nexus.core.clock import now
+from nexus.core.config import TABLE, flag, variable, written
+from nexus.core.database import store
+from nexus.core.operations import runner
+from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_process
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.pages import MOST
+from nexus.core.operations.parameters import whole_number
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import Data
+
+NOTHING = 3  # exit code: it went well, and there was nothing
+WIDEST = 60  # columns of a cell in a table
+LONG = 100  # characters of a fact beside its name; a longer one stands below it
+EXIT_CODES = "exit codes:\n  0  done\n  1  refused or failed; stderr has the code and what to do"
+
+
+class Group(StrEnum):
+    """Under what heading `nexus --help` lists a command."""
+
+    HUB = "Run the hub"
+    TEAM = "See and steer the team"
+    CLIENTS = "Connect agents"
+    STORE = "Keep the store"
+
+
+class Parser(CommandParser):
+    """Answers a bad command line with CONFIG_ERROR and exit code 1; its help ends with the settings."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"[nexus] {Code.CONFIG_ERROR}: {message} (see --help).\n")
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{_settings_help()}"
+
+
+def _settings_help() -> str:
+    """The settings' flags. They are parsed before Django starts: no command's parser takes them."""
+    shown = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
+    settings = shown.add_argument_group("settings (flag over environment over stored over default)")
+    for name, declared in TABLE.items():
+        told = "; ".join(filter(None, [variable(name), written(declared.default)]))
+        settings.add_argument(flag(name), help=f"{declared.help} [{told}]")
+    return shown.format_help()
+
+
+class NexusCommand(BaseCommand):
+    """A command whose `run` may raise NexusError; `examples` follow the options in its --help.
+
+    The first sentence of `help` is its line in `nexus --help`.
+    """
+
+    requires_system_checks: list[str] = []
+    group = Group.TEAM
+    examples = ""
+    parser_class = Parser
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = self.parser_class(
+            prog=f"nexus {subcommand.replace('_', '-')}",
+            description=self.help,
+            epilog=self.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_arguments(parser)
+        parser.usage = parser.format_usage().removeprefix("usage: ").rstrip() + " [settings]"
+        for name in ("force_color", "no_color", "skip_checks", "traceback"):
+            parser.set_defaults(**{name: False})
+        parser.set_defaults(verbosity=1, settings=None, pythonpath=None)
+        return parser
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            for app in nexus_apps():
+                app.check_settings()
+            self.run(**options)
+        except NexusError as error:
+            self.stderr.write(f"[nexus] {error.code}: {as_commands(error.message)}")
+            sys.exit(1)
+        except EOFError:  # Ctrl-D where a question was asked
+            self.stderr.write("\n[nexus] No answer was given: nothing was changed.")
+            sys.exit(1)
+
+    def run(self, *args: Any, **options: Any) -> None:
+        """What the command does; its own options come as keywords."""
+        raise NotImplementedError
+
+    def ask(self, question: str) -> bool:
+        """Whether the person at the terminal agrees. Raises CONFIG_ERROR where nobody can be asked."""
+        if not sys.stdin.isatty():
+            raise NexusError(Code.CONFIG_ERROR, "Nothing was changed: nobody is there to ask. Pass --yes to do it.")
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+class OperatorCommand(NexusCommand):
+    """A command of whoever runs it: `act` calls operations, prints a table or JSON and gives the exit code."""
+
+    toolset = "coordination"
+    caller: Caller | None = None  # who runs it, where that is another process
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
+
+    def run(self, **options: Any) -> None:
+        if self.caller is None:  # else the hub runs it, which has seen to that
+            store().prepare()
+        sys.exit(self.act(options))
+
+    def act(self, options: Mapping[str, Any]) -> int:
+        """What the command does; its exit code."""
+        raise NotImplementedError
+
+    def call(self, name: str, /, **arguments: Any) -> Data:
+        """The data of an operation, called as the operator; None is not given. Raises its error."""
+        given = {key: value for key, value in arguments.items() if value is not None}
+        caller = self.caller or Caller(transport="cli", operator=login(), connection=of_process("cli"))
+        return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
+
+    def print_json(self, data: Mapping[str, Any]) -> None:
+        self.stdout.write(json.dumps(data, indent=2))
+
+    def print_facts(self, data: Mapping[str, Any]) -> None:
+        """Names and values, one a line; a text of several lines stands indented below its name."""
+        width = max(map(len, data), default=0)
+        for name, value in data.items():
+            text = spelled(value)
+            lines = text.splitlines() if len(text.splitlines()) > 1 or len(text) > LONG else []
+            self.stdout.write(f"{name.replace('_', ' '):<{width}}  {'' if lines else one_line(text, LONG)}".rstrip())
+            for line in lines:
+                self.stdout.write(f"  {one_line(line, widest=10_000) if line else ''}".rstrip())
+
+    def warn(self, data: Mapping[str, Any]) -> None:
+        """Say on stderr what an answer warns of."""
+        if "warning" in data:
+            self.stderr.write(as_commands(data["warning"]))
+
+    def tell_more(self, data: Mapping[str, Any]) -> None:
+        """Say on stderr how to see the next page of a list, where there is one."""
+        if data.get("has_more"):
+            self.stderr.write(f"There are more: --cursor {data['next_cursor']} shows the next page.")
+
+    def print_table(self, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        listed = list(rows)
+        for line in table(headings, listed) if listed else ["none"]:
+            self.stdout.write(line)
+
+
+def spelled(value: Any) -> str:
+    """A value as people write it: no brackets of a programming language."""
+    if value is None or value == "" or value == [] or value == {}:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+        return ", ".join(map(spelled, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def login() -> str:
+    """The name of the person at this machine."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as containers have
+        return LOCAL_OPERATOR
+
+
+def add_project_root(parser: CommandParser) -> None:
+    """The project a command is about: `--project-root`, or the directory it is run in."""
+    parser.add_argument("--project-root", default=".", help="The project's directory. Default: the current one.")
+
+
+def text_of(given: str) -> str:
+    """The text of an argument; `-` is standard input to its end. Raises VALIDATION_ERROR when nothing was typed."""
+    if given != "-":
+        return given
+    typed = sys.stdin.isatty()
+    if typed:
+        sys.stderr.write("[nexus] Type the text; Ctrl-D on a line of its own ends it, Ctrl-C drops it.\n")
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise invalid("Standard input holds no text: it is not UTF-8.") from None
+    if typed and not text:
+        raise invalid("No text was typed: nothing was done.")
+    return text
+
+
+def positive(text: str) -> int:
+    """The type of an argument that is a count."""
+    number = whole_number(text, 10**6 - 1)
+    if not number:
+        raise argparse.ArgumentTypeError("use a whole number from 1")
+    return number
+
+
+def add_page(parser: CommandParser, *, what: str) -> None:
+    """The options of a list that is paged."""
+    parser.add_argument("--limit", type=positive, default=100, help=f"{what} at most, up to {MOST}. [100]")
+    parser.add_argument("--cursor", help="The next page: the next_cursor of the page before.")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Lines of a table with aligned columns; texts from agents are made harmless to a terminal."""
+    cells = [list(headings), *([one_line(value) for value in row] for row in rows)]
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells]  # fmt: skip
+
+
+def one_line(value: Any, widest: int = WIDEST) -> str:
+    """A value as one line of printable text, shortened to `widest` characters; nothing becomes a dash."""
+    text = "-" if value is None or value == "" else str(value)
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return printable if len(printable) <= widest else printable[: widest - 1] + "…"
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def ago(moment: str | datetime | None) -> str:
+    """How long ago a time was, or how far ahead it is: `3 min ago`, `in 2 h`."""
+    if moment is None:
+        return "-"
+    then = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    seconds = (now() - then).total_seconds()
+    size, unit = next((size, unit) for size, unit in UNITS if abs(seconds) >= size or size == 1)
+    span = f"{int(abs(seconds) // size)} {unit}"
+    return f"{span} ago" if seconds >= 0 else f"in {span}"
+
+
+UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 2**20:.1f} MB" if count >= 2**20 else f"{count / 2**10:.1f} kB"

@@ -1,0 +1,293 @@
+"""Settings, declared once by the app whose they are: parsing, `--help`, the docs and the settings page read the table.
+
+An app's settings stand in its `config.py`, which knows nothing of Django: they are read before it starts, by a hook
+at every turn of an agent, too. Hence no dataclasses: they, and what they import, take an eighth of such a call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar, cast, dataclass_transform
+from urllib.parse import unquote, urlsplit
+
+from nexus.core.operations.errors import Code, NexusError
+
+TRUE, FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
+SECRET = re.compile(r"password|secret|_key", re.IGNORECASE)  # in the names of libpq's parameters
+LARGEST = 2**31 - 1  # what every consumer (SQLite, timedelta, select) takes without overflow
+
+
+class Setting(NamedTuple):
+    """A setting as its app declares it, by `setting`."""
+
+    default: Any
+    help: str
+    minimum: int | None
+    maximum: int
+    choices: tuple[str, ...]
+    check: Callable[[str], object] | None
+    live: bool
+    shown: Callable[[str], str] | None
+    bare: str | None
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    minimum: int | None = None,
+    maximum: int = LARGEST,
+    choices: tuple[str, ...] = (),
+    check: Callable[[str], object] | None = None,
+    live: bool = True,
+    shown: Callable[[str], str] | None = None,
+    bare: str | None = None,
+) -> Any:
+    """Declare one setting: its default, bounds and the sentence that documents it.
+
+    A text of a form of its own has a `check`, which raises ValueError with what to write instead. A setting that is not
+    `live` is read once, at start, before the store is open: only a flag or a variable sets it. One that may
+    hold a secret has a `shown`, which makes of its text what may be told. `bare` is what its flag
+    means without a value.
+    """
+    return Setting(default, help, minimum, maximum, choices, check, live, shown, bare)
+
+
+class Settings:
+    """Base of an app's settings; `settings.NEXUS` is an instance of every app's at once, which nobody changes."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{name} is set with replaced()")
+
+    def replaced(self, **values: Any) -> Self:
+        """The same settings, but for these."""
+        own = {name: value for name, value in vars(self).items() if name in TABLE}
+        return type(self)({**own, **values})
+
+    @classmethod
+    def current(cls) -> Self:
+        """The settings in force, as this app knows them."""
+        from django.conf import settings
+
+        return cast(Self, settings.NEXUS)
+
+
+S = TypeVar("S", bound=type[Settings])
+
+TABLE: dict[str, Setting] = {}  # every setting by name
+SECTIONS: list[type[Settings]] = []
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(setting,))
+def section(cls: S) -> S:
+    """Register the settings that a class declares, as an app's `config` module does when it is imported."""
+    declared = {name: value for name, value in vars(cls).items() if isinstance(value, Setting)}
+    for name, each in declared.items():
+        if name in TABLE:
+            raise ValueError(f"setting {name} is declared twice")
+        TABLE[name] = each
+        setattr(cls, name, each.default)
+    SECTIONS.append(cls)
+    return cls
+
+
+def check_url(text: str) -> None:
+    """Raises ValueError for a database URL that is none, without repeating what may be a password."""
+    form = "postgresql://user:password@host:5432/name"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        raise ValueError(f"use an address of the form {form}; special characters are %-encoded") from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError(f"use an address of the form {form}. For SQLite use --db-path")
+    if not parts.path.strip("/"):
+        raise ValueError(f"name the database at the end: {form}")
+    try:
+        import psycopg
+    except ImportError:
+        raise ValueError("PostgreSQL needs the extra: pip install 'nexus-hub[postgres]'") from None
+    try:
+        psycopg.conninfo.conninfo_to_dict(text)
+    except psycopg.Error:
+        raise ValueError(f"use an address of the form {form}, with libpq's parameters after a ?") from None
+
+
+def check_networks(text: str) -> None:
+    """Raises ValueError for a list of addresses and networks that is none."""
+    from ipaddress import ip_network
+
+    for each in text.split(","):
+        try:
+            ip_network(each.strip())
+        except ValueError:
+            raise ValueError("use addresses or networks, separated by commas, such as 127.0.0.1,10.0.0.0/8") from None
+
+
+def without_password(url: str) -> str:
+    """A database URL as it may be shown: who, where, which database and how, but for what is secret."""
+    parts = urlsplit(url)
+    user, at, place = parts.netloc.rpartition("@")
+    options = [option for option in parts.query.split("&") if not SECRET.search(unquote(option.partition("=")[0]))]
+    query = f"?{'&'.join(options)}" if any(options) else ""
+    return f"postgresql://{user.partition(':')[0]}{at}{place}{parts.path}{query}"
+
+
+@section
+class CoreSettings(Settings):
+    """Where the store is, and the bounds of every call."""
+
+    home: Path = setting(Path("~/.nexus"), "Server home directory; created when missing.", live=False)
+    db_path: Path | None = setting(None, "SQLite database file. Default: nexus.db in the home directory.", live=False)
+    database_url: str | None = setting(
+        None,
+        "PostgreSQL database that holds the store instead of a file: postgresql://user:password@host:5432/name.",
+        check=check_url,
+        live=False,
+        shown=without_password,
+    )
+    busy_timeout_ms: int = setting(5000, "How long (ms) a connection waits for another writer.", minimum=0, live=False)
+    durability: str = setting(
+        "full",
+        "full: an answered write survives a power cut. normal: faster, the last writes may be lost then.",
+        choices=("full", "normal"),
+        live=False,
+    )
+    poll_interval_ms: int = setting(
+        200, "Shortest time (ms) between two looks of a wait at what time alone changes.", minimum=1
+    )
+    max_wait_timeout_seconds: int = setting(
+        30,
+        "Ceiling (s) for every blocking wait, except where an operation tells a bound of its own.",
+        minimum=0,
+        maximum=86_400,
+    )
+    trusted_proxies: str | None = setting(
+        None,
+        "Addresses or networks of reverse proxies, separated by commas. Who comes through one has the address that its "
+        "X-Forwarded-For names, and is never local. Any Host is served then.",
+        check=check_networks,
+        live=False,
+    )
+    max_waiting_calls: int = setting(
+        2048,
+        "Most calls of one caller (a key, a login, else an address) that wait for their turn over HTTP; one more is "
+        "answered 429.",
+        minimum=1,
+        maximum=65_536,
+    )
+    max_inline_bytes: int = setting(65_536, "Largest inline content, in UTF-8 bytes, inclusive.", minimum=1)
+
+    @cached_property  # asked for twice in every call
+    def database(self) -> Path:
+        """Where the store is: `db_path`, or nexus.db in the home."""
+        return self.db_path or self.home / "nexus.db"
+
+    @property
+    def place(self) -> str:
+        """Where the store is, as it may be shown: the file's path, or the URL without a password."""
+        return str(self.database) if self.database_url is None else without_password(self.database_url)
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"NEXUS_{name.upper()}"
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def parse(name: str, text: str, origin: str) -> Any:
+    """The value that `text` spells for the setting `name`.
+
+    Raises CONFIG_ERROR naming `origin` (the flag or the variable) when it is out of the setting's vocabulary.
+    """
+    declared = TABLE[name]
+
+    def refuse(why: str) -> NexusError:
+        got = "" if declared.shown else f" (got {text!r})"
+        return NexusError(Code.CONFIG_ERROR, f"{origin}: {why}{got}.", {"setting": name})
+
+    if "\x00" in text:
+        raise refuse("a NUL character is not allowed")
+    if declared.choices:
+        if text not in declared.choices:
+            raise refuse(f"use one of {', '.join(declared.choices)}")
+        return text
+    if declared.check:
+        try:
+            declared.check(text)
+        except ValueError as error:
+            raise refuse(str(error)) from None
+        return text
+    if isinstance(declared.default, bool):
+        if text.lower() not in TRUE | FALSE:
+            raise refuse("use true or false")
+        return text.lower() in TRUE
+    if isinstance(declared.default, int):
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise refuse("use a whole number")
+        assert declared.minimum is not None, "every number has its least"
+        if not declared.minimum <= int(text) <= declared.maximum:
+            raise refuse(_out_of_bounds(int(text), declared.minimum, declared.maximum))
+        return int(text)
+    if not text.strip():
+        raise refuse("use a path")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:
+        raise refuse("the home directory of that user is unknown") from None
+
+
+def written(value: Any) -> str:
+    """A setting's value as one writes it, for `parse` to read; nothing for none."""
+    return str(value).lower() if isinstance(value, bool) else str("" if value is None else value)
+
+
+def given() -> dict[str, str]:
+    """The settings that this process was given by flags and variables, as variables for a process that it starts."""
+    from django.conf import settings
+
+    names = [name for name, source in settings.NEXUS_SOURCES.items() if source in ("flag", "environment")]
+    return {variable(name): written(getattr(settings.NEXUS, name)) for name in names}
+
+
+def _out_of_bounds(number: int, minimum: int, maximum: int) -> str:
+    """What to write instead; where the machine alone sets a bound, the bound itself tells nobody anything."""
+    if maximum < LARGEST:
+        return f"use a number from {minimum} to {maximum}"
+    return f"use a number of {minimum} or more" if number < minimum else "use a smaller number"
+
+
+class Resolved(NamedTuple):
+    """The settings, all sections in one object, and where each came from: `flag`, `environment` or `default`."""
+
+    settings: Any
+    sources: Mapping[str, str]
+
+
+def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
+    """Flag over environment over default. Raises CONFIG_ERROR."""
+    values: dict[str, Any] = {"home": Path("~/.nexus").expanduser().absolute()}
+    sources = dict.fromkeys(TABLE, "default")
+    for name in TABLE:
+        if name in flags:
+            values[name], sources[name] = parse(name, flags[name], flag(name)), "flag"
+        elif variable(name) in environ:
+            values[name], sources[name] = parse(name, environ[variable(name)], variable(name)), "environment"
+    if "db_path" in values and "database_url" in values:
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"{flag('db_path')} and {flag('database_url')} both say where the store is: give one of them.",
+            {"setting": "database_url"},
+        )
+    every = type("EverySetting", tuple(reversed(SECTIONS)), {})
+    return Resolved(every(values), sources)

@@ -1,0 +1,263 @@
+"""What an app may bring to the rooms above it: plain declarations, listed by its `NexusAppConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Model, QuerySet
+
+
+@dataclass(frozen=True)
+class RetentionLane:
+    """Rows that are over. Those older than its window, the setting `retention_<name>_keep_days`, may be deleted."""
+
+    name: str
+    rows: Callable[[datetime], QuerySet[Any]]  # the rows older than a moment, in the order they go
+    # The first of them, as many as a number at most, where it would take long to find where all of them end.
+    first: Callable[[datetime, int], QuerySet[Any]] | None = None
+    # How many there are, or nearly, where it would take long to count them.
+    estimate: Callable[[datetime], int] | None = None
+
+
+@dataclass(frozen=True)
+class ExportKind:
+    """A table of a workspace's history, as `export` writes it and `replay` reads it."""
+
+    name: str
+    model: type[Model]
+    position: int  # among all kinds: a kind comes after those that its rows refer to
+    rows: Callable[[str], QuerySet[Any]]  # of a workspace_id
+    agents: tuple[str, ...] = ()  # its columns that name agents
+
+
+def of_workspace(model: type[Model], column: str = "workspace") -> Callable[[str], QuerySet[Any]]:
+    """The rows of a model that belong to a workspace."""
+    return lambda workspace_id: model._base_manager.filter(**{column: workspace_id})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    problem: str  # what was seen
+    advice: str  # what to do
+    mend: Callable[[], None] | None = None  # what --fix does, where that is safe
+    mending: str = ""  # and what that is, in words
+    note: bool = False  # worth knowing, and no fault
+
+
+@dataclass(frozen=True)
+class ImpossibleState:
+    """A state that no operation leaves behind, and the change that brings the row back among the possible ones."""
+
+    table: str
+    what: str
+    where: str  # SQL
+    change: str  # SQL
+    mending: str
+
+
+@dataclass(frozen=True)
+class DoctorCheck:
+    """A check of what the store holds; it is given the open examination (`nexus.maintenance.findings.Examination`)."""
+
+    name: str
+    check: Callable[[Any], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One thing that waits for an agent."""
+
+    identifier: str
+    what: str  # it is, in words of our own
+    said: Mapping[str, str]  # what others wrote, by what it is
+
+
+@dataclass(frozen=True)
+class News:
+    """What may wait for an agent between its turns: hooks, signal files and webhooks tell of it.
+
+    Whether anything waits is asked without Django, too: the app's module `glances` registers the same as SQL.
+    """
+
+    name: str  # of one
+    how: str  # what an agent does about it
+    events: frozenset[str]  # the types of the log that may be news
+    concerned: Callable[[Any], Iterable[str]]  # the agents for whom such an event is
+    waiting: Callable[[str], Iterable[Notice]]  # what waits for an agent_id, oldest first
+
+
+@dataclass(frozen=True)
+class Calling:
+    """One thing that calls an agent to work, and whose doing it was."""
+
+    identifier: str
+    what: str  # it is, and what to do about it, in words of our own
+    said: Mapping[str, str]  # what others wrote, by what it is
+    sender: str | None
+    sent_at: datetime
+    since: datetime  # it calls: later than `sent_at` where it was taken, and came back
+    received: bool = False  # the agent has it already, by a way of its own: it calls where a turn for it failed alone
+
+
+@dataclass(frozen=True)
+class WakeKind:
+    """What may begin a turn of an agent that Nexus runs, beside its mail."""
+
+    name: str  # as `wake_on` has it
+    title: str  # what calls, for people
+    events: frozenset[str]  # the types of the log after which something may call
+    calling: Callable[[str, Collection[str]], Iterable[Calling]]  # an agent_id, in these workspaces; oldest first
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """How the events of a type read to people.
+
+    In braces stands who or what: `actor`, `target`, a `Thing` by its name here, or a field of the payload. What stands
+    in brackets is left out where the event holds no such thing.
+    """
+
+    one: str
+    many: str  # so many of them in a row: "{count} handoffs created"
+    quiet: bool = False  # a sign of life, hidden unless it is asked for
+    mark: bool = False  # a step of its actor's work that the timeline shows
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What events name by an id, and people by a name: `names` gives those of ids that are still there."""
+
+    word: str  # for it, where it has no name
+    page: str  # of the dashboard, that shows it
+    key: str  # the field of an event that holds its id
+    argument: str = ""  # of the page's address that takes the id; without one the id is part of the route
+    name: str = ""  # the field of an event that holds its name
+    names: Callable[[Collection[str]], Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that waits for a person: about what, since or until when. Its texts hold agents' words as they are."""
+
+    title: str
+    detail: str
+    subject: str = ""  # the id of what it is about, which its kind's actions take
+    page_of: str = ""  # the id that its kind's page takes, where that is another
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The needs of a kind: how many there are, and some of them."""
+
+    count: int
+    needs: Sequence[Need]
+    or_more: bool = False  # not every row was examined
+
+
+@dataclass(frozen=True)
+class NeedKind:
+    """A kind of things that wait for a person: on Home, on the page behind it and in `nexus status`."""
+
+    name: str
+    title: str
+    icon: str
+    rank: int  # among all kinds: the lower, the worse
+    find: Callable[[Any, int], Found]  # of the open picture (`inbox.picture.Picture`); so many are shown
+    bad: bool = False  # else a warning
+    page: str = ""  # that shows one of them, by its name among the dashboard's
+    look: str = "Look"  # what one does there
+    actions: Sequence[str] = ()  # what can be done about one, the likeliest first: names of actions
+    command: str = ""  # that lists them in a terminal; those without one are shown on pages only
+
+
+@dataclass(frozen=True)
+class Bell:
+    """What agents stand still for until a person answers: the bell on every page counts it, and no other need."""
+
+    waiting: Callable[[datetime], int]  # how many there are at a moment; one cheap query
+    types: Collection[str]  # of the events after which they are counted again
+
+
+@dataclass(frozen=True)
+class Action:
+    """What a person can do, there and then, about one thing or about many: an operation that operators may call."""
+
+    operation: str
+    label: str  # on its button
+    done: str  # what it did to the things: "released"
+    things: tuple[str, str]  # what they are, one and many: ("handoff", "handoffs")
+    arguments: Callable[[str], Mapping[str, Any]]  # that name the thing, by its id
+    called: Callable[[Sequence[str]], Mapping[str, str]]  # what things are called, by id; those that are gone lack
+    asks: Mapping[str, str] = field(default_factory=dict)  # by parameter that a person types, what it is
+    needed: Sequence[str] = ()  # those of them that must be typed
+    undo: str = ""  # the operation of another action, which takes it back
+    danger: bool = False  # it is asked for once more
+    toolset: str = "coordination"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section.
+
+    What its view answers as a TemplateResponse is put in the admin's frame; the template extends `web/page.html`.
+    """
+
+    name: str
+    route: str  # below /admin/
+    view: Callable[..., Any]
+    title: str = ""
+    icon: str = ""
+    section: str = "Now"
+    words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
+    about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
+    runs_program: bool = False  # such as git, which may take minutes
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """HTTP requests that an app answers itself, beside Django: an ASGI application, and which requests are for it."""
+
+    serves: Callable[[Mapping[str, Any]], bool]  # given the scope; not slow
+    application: Callable[..., Any]
+    refusal: Callable[[Any], str]  # the JSON that answers a request which is refused before its turn, by NexusError
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an app is reached, as `serve` prints it: a path of the server, or of a port on this machine where nothing
+    but its ASGI application is."""
+
+    name: str
+    path: str
+    port: int | None = None
+    application: Callable[..., Any] | None = None
+
+
+class Sample(NamedTuple):
+    """One thing that was measured when it happened."""
+
+    key: str  # of the row or event that tells it: the same thing is counted once
+    agent_id: str | None  # whose doing it was
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How well something goes: counted over a window for people, and for Prometheus as a histogram `nexus_<name>`."""
+
+    name: str
+    title: str
+    what: str  # a sentence that says between what and what it is measured
+    unit: str  # `seconds`, or what is counted
+    kinds: tuple[str, ...]
+    bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
+    # The newest samples of a window, newest first, at most so many; of all agents, or of one.
+    samples: Callable[[datetime, datetime, int, str | None], Sequence[Sample]]

@@ -1,0 +1,120 @@
+"""What a server keeps in its home: the lock that makes it the only one, and the key that signs its sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from nexus.core import files
+from nexus.core.operations.errors import Code, NexusError
+
+LOCK, HOLDER, SECRET = "serve.lock", "serve.json", "secret_key"
+LOOK = "serve.look"  # a lock on trying LOCK: held for a moment, so that nobody takes another's look for a server
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The server of a home: its process and where it listens."""
+
+    pid: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Where a client on this machine reaches it."""
+        return local_address(self.host)
+
+    @property
+    def url(self) -> str:
+        """How a client on this machine reaches it."""
+        return local_url(self.host, self.port)
+
+
+def local_address(host: str) -> str:
+    """Where a client on this machine reaches what listens there."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared with, not bound to
+
+
+def local_url(host: str, port: int) -> str:
+    """How a client on this machine reaches what listens there."""
+    address = local_address(host)
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+@contextlib.contextmanager
+def only_server(home: Path) -> Iterator[Callable[[str, int], None]]:
+    """Inside, this process is the home's only server; what it yields tells others where that listens.
+
+    Raises CONFIG_ERROR naming the server that is there already. The operating system frees the lock of a process that
+    died, however it died.
+    """
+    lock = FileLock(home / LOCK, mode=0o600)
+    try:
+        with FileLock(home / LOOK, mode=0o600):
+            lock.acquire(blocking=False)
+    except Timeout:
+        holder = _read(home)
+        who = f"Process {holder.pid} on {holder.host}:{holder.port}" if holder else "Another process"
+        raise NexusError(
+            Code.CONFIG_ERROR, f"{who} serves {home} already. Use that server, stop it, or choose another --home."
+        ) from None
+    try:
+        (home / HOLDER).unlink(missing_ok=True)  # of a server that was killed
+        yield lambda host, port: files.replace(home / HOLDER, _spelled(Holder(os.getpid(), host, port)))
+    finally:
+        (home / HOLDER).unlink(missing_ok=True)
+        lock.release()
+
+
+def running(home: Path) -> Holder | None:
+    """The server of a home, if one runs now."""
+    holder = _read(home)
+    if holder is None:
+        return None
+    try:
+        with FileLock(home / LOOK, mode=0o600), FileLock(home / LOCK, mode=0o600).acquire(blocking=False):
+            return None
+    except Timeout:
+        return holder
+
+
+def secret_key(home: Path) -> str:
+    """The key of this home's signatures, made on first use and readable by its owner only.
+
+    Raises CONFIG_ERROR where the file holds none: it is empty, no text, or cannot be read.
+    """
+    path = home / SECRET
+    if not path.exists():
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with files.draft(path) as draft, contextlib.suppress(FileExistsError):
+            draft.write_text(secrets.token_urlsafe(50))
+            files.publish(draft, path)  # whole and once, whoever else starts now
+    try:
+        key = path.read_text("utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError):
+        key = ""
+    if not key.strip():  # not replaced: two servers that start now would sign with different keys
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"{path} holds no signing key. Delete it and start again: a new one is made, and everybody logs in anew.",
+        )
+    return key
+
+
+def _read(home: Path) -> Holder | None:
+    try:
+        return Holder(**json.loads((home / HOLDER).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _spelled(holder: Holder) -> bytes:
+    return json.dumps(asdict(holder)).encode()

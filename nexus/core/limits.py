@@ -1,0 +1,72 @@
+"""The ceiling on inline content, measured one way everywhere, and on what a request may hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, TypeVar
+
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import Code, NexusError
+
+T = TypeVar("T")
+
+LARGEST_AT_ONCE = 64  # so many of the largest texts are answered at once: to write more holds up everybody
+
+
+def within_limit(text: str | None, field: str) -> str | None:
+    """`text` itself when its UTF-8 form has at most max_inline_bytes. Raises CONTENT_TOO_LARGE (inclusive ceiling)."""
+    ceiling = CoreSettings.current().max_inline_bytes
+    if text is not None and len(text) * 4 > ceiling and (size := len(text.encode())) > ceiling:
+        raise NexusError(
+            Code.CONTENT_TOO_LARGE,
+            f"{field} has {size} bytes, above the limit of {ceiling}. "
+            "Write it to a file in the workspace, let artifact_put(artifact_type='file', path=…) register it, and send "
+            "its path.",
+            {"field": field, "size": size, "limit": ceiling},
+        )
+    return text
+
+
+def fitting(rows: list[T], size: Callable[[T], int]) -> list[T]:
+    """The first of `rows`, by the characters of their text: as many as one answer may hold, one at least."""
+    room = LARGEST_AT_ONCE * CoreSettings.current().max_inline_bytes
+    count = sum(total <= room for total in accumulate(map(size, rows)))
+    return rows[: max(count, 1)]
+
+
+class TooMuch(Exception):
+    """A request that goes beyond what is taken, by its size or its time; `status` is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = Code.CONTENT_TOO_LARGE if status == 413 else Code.VALIDATION_ERROR
+
+
+def values_in(message: bytes) -> int:
+    """At most so many values and keys does the JSON of `message` hold: brackets and commas, in its texts too."""
+    return message.count(b"[") + message.count(b"{") + message.count(b",")
+
+
+def most_values() -> int:
+    """What `values_in` may find in the message of one call: parsing JSON stops everybody else on the event loop.
+
+    Two texts of the largest size may be all commas.
+    """
+    return 100_000 + 2 * CoreSettings.current().max_inline_bytes
+
+
+def json_within_limit(value: Any, field: str) -> Any:
+    """`value` itself when its JSON text is within the limit. Raises CONTENT_TOO_LARGE."""
+    if value is not None:
+        within_limit(json.dumps(value, ensure_ascii=False), field)
+    return value
+
+
+def opaque_text(value: Any, field: str) -> str | None:
+    """A payload or result as stored: a string verbatim, anything else as JSON text. Raises CONTENT_TOO_LARGE."""
+    if value is None or isinstance(value, str):
+        return within_limit(value, field)
+    return within_limit(json.dumps(value, ensure_ascii=False), field)

@@ -1,0 +1,148 @@
+"""A call that waits, put aside instead of parked: it is performed once, and then looked at again by whoever asks for
+it, in any process, for as long as somebody keeps it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from nexus.core.database import store, write
+from nexus.core.domain import domain
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.registry import Operation, Toolset, Wait
+from nexus.core.operations.replies import Data, Outcome
+from nexus.core.operations.runner import check_identity, documented, observed, permit, pool_of, prepared, retried
+from nexus.core.waiting import WRITERS, in_thread
+
+Kept = TypeVar("Kept")
+
+LONGEST_SECONDS = 86_400.0  # it takes no place among the parked, whose bound is lower
+MOST_LOOKS = 20  # bounded ones at a time, where more lies before the next
+
+
+class NotKept(Exception):
+    """There is no room for a call; as if it had not been made."""
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """A call that was performed and waits: its arguments, and what it answered so far."""
+
+    operation: Operation[Any]
+    params: Params
+    data: Data
+
+    @property
+    def wait(self) -> Wait[Any]:
+        """How its operation waits."""
+        assert self.operation.wait is not None
+        return self.operation.wait
+
+
+async def abegin(
+    toolset: Toolset,
+    caller: Caller,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    keep: Callable[[Deferred, float], Kept],
+) -> Outcome | Kept:
+    """Call a deferrable operation: its outcome where nothing is to be waited for, else what `keep` made of the call.
+
+    `keep` is given the seconds that may be waited, on a thread and inside a transaction: that of the call itself, where
+    it writes. Raises NotKept where `keep` does; the call is undone then.
+    """
+    started = time.perf_counter()
+    begun: Outcome | Kept
+    try:
+        operation, params = await prepared(toolset, caller, name, arguments)
+        begun = await _begun(operation, params, caller, keep)
+    except NotKept:
+        raise
+    except Exception as error:
+        begun = Outcome(error=documented(error))
+    observed(toolset, name, started, begun if isinstance(begun, Outcome) else Outcome({}))
+    return begun
+
+
+async def _begun(
+    operation: Operation[Any], params: Params, caller: Caller, keep: Callable[[Deferred, float], Kept]
+) -> Outcome | Kept:
+    def perform() -> Outcome:
+        try:
+            return Outcome(operation.call(params, caller))
+        except NexusError as error:
+            return Outcome(error=error)  # behind what a refusal keeps
+
+    def kept(outcome: Outcome) -> Outcome | Kept:
+        if outcome.data is None:
+            return outcome
+        call = Deferred(operation, params, outcome.data)
+        seconds = min(call.wait.timeout(params), LONGEST_SECONDS)
+        if call.wait.done(call.data):
+            return outcome
+        if seconds <= 0:
+            return Outcome(call.wait.expired(params, call.data))
+        with write():
+            return keep(call, seconds)
+
+    def performed() -> Outcome:
+        permit(caller, operation, params)
+        return retried(perform)
+
+    def performed_and_kept() -> Outcome | Kept:
+        permit(caller, operation, params)
+
+        def both() -> Outcome | Kept:
+            with write():
+                return kept(perform())
+
+        return retried(both)
+
+    if not operation.read_only:
+        return await in_thread(WRITERS, performed_and_kept)
+    outcome = await in_thread(pool_of(operation, params), performed)
+    return await in_thread(WRITERS, partial(retried, partial(kept, outcome)))
+
+
+def check(caller: Caller, call: Deferred) -> None:
+    """Raises NOT_OWNER and NOT_ALLOWED as at the beginning of the call.
+
+    The guards are not asked again: who has the call passed them, and what some of them ask for, such as a session's
+    secret, is kept nowhere.
+    """
+    store().check()
+    domain().refresh_settings()
+    check_identity(caller, call.operation, call.params)
+
+
+def look(caller: Caller, call: Deferred) -> Deferred:
+    """The call with what it answers now, whether that is the end of it or how far it came; reads only.
+
+    Raises what the operation raises.
+    """
+    wait, performed, position = call.wait, call, call.wait.resume(call.params, call.data)
+    for _ in range(MOST_LOOKS):
+        found = retried(partial(wait.look, position, caller))
+        if wait.done(found):
+            return replace(call, data=found)
+        if wait.finish is not None:
+            return performed  # which `finish` starts from
+        performed = replace(call, data=found)
+        if not wait.unfinished(found):
+            break
+        position = wait.resume(call.params, found)
+    return performed
+
+
+def finish(caller: Caller, call: Deferred, found: Data) -> Data | None:
+    """The answer to what a look found, written where the operation writes it; None where another was quicker."""
+    wait = call.wait
+    if wait.finish is None:
+        return found
+    answer = wait.finish(call.params, caller, call.data)
+    return answer if wait.done(answer) else None

@@ -1,0 +1,242 @@
+"""What is public: an operation is declared once, in a toolset, and every transport finds it in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, ErrorCode, NexusError, not_found
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.replies import ENVELOPE, Data, Reply
+from nexus.core.operations.resources import AgentResource, Prompt, Reference, Text
+from nexus.core.operations.shapes import shape_of
+
+P = TypeVar("P", bound=Params)
+D = TypeVar("D", bound=Data)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What a caller must satisfy before an operation is called; `who` tells it in the reference."""
+
+    who: str
+    check: Callable[[Operation[Any], Any, Caller], None]  # raises NexusError
+
+
+def _must_be_operator(operation: Operation[Any], params: Any, caller: Caller) -> None:
+    if caller.operator is None:
+        raise NexusError(Code.NOT_OWNER, f"{operation.name} is for operators.", {"rule": OPERATORS_ONLY.who})
+
+
+OPERATORS_ONLY = Guard("operators", _must_be_operator)
+
+
+@dataclass(frozen=True)
+class Wait(Generic[P]):
+    """How a call that may wait is parked: what wakes it, when it is done, what it answers in vain.
+
+    The operation itself is performed once. After that the wait only looks, and `look` writes nothing: a client that
+    gave up changes nothing any more. What has to be written with the answer, such as a cursor, `finish` writes, last
+    of all.
+    """
+
+    timeout: Callable[[P], float]  # seconds asked for; 0 or less is a snapshot
+    interested: Callable[[P], Callable[[Any], bool]]  # which new events are worth another look
+    look: Callable[[P, Caller], Data]  # what is there now
+    done: Callable[[Data], bool]
+    expired: Callable[[P, Data], Data]  # the answer when time ran out, or none was given
+    # The answer to what a look found, after what the call itself answered; one that is not `done`, because another was
+    # quicker, is not given, and the wait goes on.
+    finish: Callable[[P, Caller, Any], Data] | None = None
+    resume: Callable[[P, Data], P] = lambda params, data: params  # where the look after that answer starts
+    unfinished: Callable[[Data], bool] = lambda data: False  # a bounded look has more before it: it goes on at once
+    next_change: Callable[[P], datetime | None] | None = None  # when time alone may change the answer
+    # Told that the caller went away before it was answered, and what the call itself had answered.
+    abandoned: Callable[[P, Caller, Data], object] | None = None
+    capped: bool = True  # by max_wait_timeout_seconds; without, the parameter itself refuses what is too long
+    # Whether it may be put aside instead of parked: another process goes on with it, from the arguments and from what
+    # the call answered; `finish` may then come twice.
+    deferrable: bool = False
+
+
+@dataclass(frozen=True)
+class Operation(Generic[P]):
+    """One verb, as MCP, REST, JSON-RPC and the dashboard all call it."""
+
+    toolset: Toolset
+    name: str
+    params: type[P]
+    call: Callable[[P, Caller], Data]
+    description: str
+    errors: frozenset[ErrorCode]  # the codes that it documents; INTERNAL_ERROR and DB_ERROR go without saying
+    acts_as: str | None = None  # the parameter that names the acting agent
+    guards: tuple[Guard, ...] = ()
+    read_only: bool = False
+    idempotent: bool = False
+    destructive: bool = False
+    # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
+    slow: Callable[[P], bool] = lambda params: False
+    runs_program: bool = False  # what makes it slow is another program, which may take minutes
+    own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
+    sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
+    tool: bool = True  # whether agents get it as an MCP tool
+    accepts_anything: bool = False  # a shim answers every call shape
+    wait: Wait[P] | None = field(default=None, repr=False)
+
+    @property
+    def data(self) -> type[Any] | None:
+        """The shape of its data, as its function is annotated to answer."""
+        return shape_of(self.call)
+
+    @property
+    def operator_only(self) -> bool:
+        """Whether operators alone may call it."""
+        return OPERATORS_ONLY in self.guards
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a toolset holds."""
+
+    operations: dict[str, Operation[Any]] = field(default_factory=dict)
+    references: list[Reference] = field(default_factory=list)
+    agent_resources: list[AgentResource] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Toolset:
+    """A system's operations: agents choose toolsets, and names need be unique only within one."""
+
+    name: str
+    description: str  # what an agent that does not have it yet is told of it
+    reply: Reply = ENVELOPE
+    default: bool = False  # whether a connection that chooses nothing has it
+    instructions: Text = str  # what an agent that has it is told when it connects
+    # What declares its contents where that is left to their first use; else its apps do when they are ready.
+    modules: tuple[str, ...] = ()
+    _contents: Contents = field(default_factory=Contents, init=False, repr=False)
+    _administration: list[str] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.name in TOOLSETS:
+            raise ValueError(f"toolset {self.name} is declared twice")
+        TOOLSETS[self.name] = self
+
+    @property
+    def contents(self) -> Contents:
+        """What it holds, all of it: a thread that comes while another imports the modules waits for that."""
+        for module in self.modules:
+            import_module(module)
+        return self._contents
+
+    def administered_in(self, *modules: str) -> None:
+        """Name modules that declare what agents do not get: an agent's process, which pays for every import, never
+        reads them, and others when they are asked for it."""
+        self._administration.extend(modules)
+
+    @property
+    def operations(self) -> dict[str, Operation[Any]]:
+        """Its operations, by name."""
+        for module in self._administration:
+            import_module(module)
+        return self.contents.operations
+
+    @property
+    def tools(self) -> list[Operation[Any]]:
+        """Those of its operations that agents get."""
+        return [operation for operation in self.contents.operations.values() if operation.tool]
+
+    @property
+    def references(self) -> list[Reference]:
+        """The pages that its agents may read."""
+        return self.contents.references
+
+    @property
+    def agent_resources(self) -> list[AgentResource]:
+        """What each of its agents has of its own."""
+        return self.contents.agent_resources
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The procedures that a person may start."""
+        return self.contents.prompts
+
+    def operation(
+        self,
+        params: type[P],
+        *errors: ErrorCode,
+        acts_as: str | None = None,
+        guards: tuple[Guard, ...] = (),
+        read_only: bool = False,
+        idempotent: bool = False,
+        destructive: bool = False,
+        slow: bool | Callable[[P], bool] = False,
+        runs_program: bool = False,
+        own_transaction: bool = False,
+        sign_of_life: bool = False,
+        tool: bool = True,
+        accepts_anything: bool = False,
+        wait: Wait[P] | None = None,
+    ) -> Callable[[Callable[[P, Caller], D]], Callable[[P, Caller], D]]:
+        """Register the decorated function as the operation of its name.
+
+        Its docstring is what agents read of it; the TypedDict that it is annotated to return is the shape of its data.
+        """
+
+        def register(call: Callable[[P, Caller], D]) -> Callable[[P, Caller], D]:
+            name = call.__name__
+            if name in self._contents.operations:
+                raise ValueError(f"operation {name} of {self.name} is declared twice")
+            if tool and call.__module__ in self._administration:
+                raise ValueError(f"operation {name} is a tool: declare it where agents' processes read it")
+            self._contents.operations[name] = Operation(
+                toolset=self,
+                name=name,
+                params=params,
+                call=call,
+                description=" ".join((call.__doc__ or "").split()),
+                errors=frozenset(errors),
+                acts_as=acts_as,
+                guards=guards,
+                read_only=read_only,
+                idempotent=idempotent,
+                destructive=destructive,
+                slow=slow if callable(slow) else lambda params: slow,
+                runs_program=runs_program,
+                own_transaction=own_transaction,
+                sign_of_life=sign_of_life,
+                tool=tool,
+                accepts_anything=accepts_anything,
+                wait=wait,
+            )
+            return call
+
+        return register
+
+    def find(self, name: str) -> Operation[Any]:
+        """The operation of this name. Raises NOT_FOUND."""
+        found = self.contents.operations.get(name) or self.operations.get(name)
+        if found is None:
+            raise not_found("operation", name[:200])
+        return found
+
+    def codes(self) -> Iterator[ErrorCode]:
+        """Every code that its answers may carry: the common ones, and the catalogs that its operations name."""
+        named = (code for each in self.operations.values() for code in sorted(each.errors))
+        catalogs: dict[type[ErrorCode], None] = dict.fromkeys([Code, *map(type, named)])
+        for catalog in catalogs:
+            yield from catalog
+
+
+TOOLSETS: dict[str, Toolset] = {}
+
+
+def operations() -> Iterator[Operation[Any]]:
+    """Every operation of every toolset."""
+    for toolset in TOOLSETS.values():
+        yield from toolset.operations.values()

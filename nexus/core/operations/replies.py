@@ -1,0 +1,73 @@
+"""How the outcome of a call goes on the wire: each toolset has its way, and this is the usual one, the envelope."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nexus.core.operations.errors import NexusError
+
+Data = Mapping[str, Any]
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended: with data, or with an error."""
+
+    data: Data | None = None
+    error: NexusError | None = None
+
+    @property
+    def status(self) -> int:
+        """The HTTP status: 200, or that of the error's code."""
+        return 200 if self.error is None else getattr(self.error, "status", self.error.code.status)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers that tell more of it: when to try again."""
+        seconds = self.error.details.get("retry_after_seconds") if self.error else None
+        return {} if seconds is None else {"Retry-After": str(seconds)}
+
+    def result(self) -> Data:
+        """The data. Raises the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.data is not None
+        return self.data
+
+
+def as_json(outcome: Outcome, body: Body) -> str:
+    """The body as one line of JSON."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A toolset's form: the JSON object that REST and structured content carry, and the text that an agent reads."""
+
+    body: Callable[[Outcome], Body]
+    text: Callable[[Outcome, Body], str] = as_json
+    bare: bool = False  # the body of a success is the data itself, as the OpenAPI schema then tells
+
+
+def ok(data: Data | None = None) -> Body:
+    """The success envelope."""
+    return {"ok": True, "data": dict(data or {})}
+
+
+def failure(error: NexusError) -> Body:
+    """The failure envelope; `details` only where there are any."""
+    body: Body = {"code": error.code.value, "message": error.message}
+    if error.details:
+        body["details"] = error.details
+    return {"ok": False, "error": body}
+
+
+def _in_envelope(outcome: Outcome) -> Body:
+    return ok(outcome.data) if outcome.error is None else failure(outcome.error)
+
+
+ENVELOPE = Reply(_in_envelope)

@@ -1,0 +1,346 @@
+"""The one way in: every transport hands an operation its arguments here, and gets an outcome.
+
+In this order: strict validation, the caller's identity against the acting agent, the operation's guards, the call with
+a bounded retry on a busy database. No exception and no library's text leaves here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, connection
+
+from nexus.core import waiting
+from nexus.core.config import CoreSettings
+from nexus.core.database import commits, store, unless_busy, write
+from nexus.core.database.place import moved
+from nexus.core.domain import domain
+from nexus.core.leaving import Left
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.outside import placed, reach, reach_from_thread
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.registry import Operation, Toolset
+from nexus.core.operations.replies import Body, Data, Outcome
+from nexus.core.operations.validation import validated
+
+log = logging.getLogger(__name__)
+
+observers: list[Callable[[Toolset, str, Outcome, float], None]] = []  # told of every call: its outcome and seconds
+
+T = TypeVar("T")
+Interested = Callable[[Any], bool]
+
+# Asked before every call, and each look of a wait, of who is no operator; one that raises refuses it.
+checks: list[Callable[[Caller, Operation[Any], Any], None]] = []
+
+PAGES = frozenset(("admin", "rest"))  # transports that call from a thread of a server
+ATTEMPTS = 3  # each waits busy_timeout_ms for the writer's lock
+
+
+def run(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
+    """Call an operation and answer in the toolset's form; blocks while a waiting operation waits."""
+    return toolset.reply.body(perform(toolset, caller, name, arguments))
+
+
+async def arun(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
+    """`run` from an event loop."""
+    return toolset.reply.body(await aperform(toolset, caller, name, arguments))
+
+
+def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
+    """Call an operation; blocks while a waiting operation waits."""
+
+    def call() -> Data:
+        operation = toolset.find(name)
+        params = validated(operation, arguments)
+        if caller.cwd is not None:
+            params = placed(params, caller.cwd)
+        if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
+            reach_from_thread(params)
+        permit(caller, operation, params)
+        data = _call(operation, params, caller)
+        # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
+        return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
+
+    started = time.perf_counter()
+    return observed(toolset, name, started, _outcome(call))
+
+
+async def aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
+    """Call an operation from an event loop: the store is used on a thread, a wait is parked without one."""
+    started = time.perf_counter()
+    return observed(toolset, name, started, await _aperform(toolset, caller, name, arguments))
+
+
+def observed(toolset: Toolset, name: str, started: float, outcome: Outcome) -> Outcome:
+    """The outcome of a call that began then, by `time.perf_counter`, after whoever counts calls was told of it."""
+    for observe in observers:
+        observe(toolset, name, outcome, time.perf_counter() - started)
+    return outcome
+
+
+async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Outcome:
+    try:
+        operation, params = await prepared(toolset, caller, name, arguments)
+        place = waiting.waiter().place  # before the call, which sees all that was told up to here
+
+        wait = operation.wait
+        interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
+
+        def call() -> Data:
+            permit(caller, operation, params)
+            data = _call(operation, params, caller)
+            if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
+                interests.append(wait.interested(wait.resume(params, data)))
+            return data
+
+        # An answer that moves a cursor reaches who asked, or has moved nothing.
+        answers = wait is not None and wait.finish is not None
+        in_thread = waiting.unless_left if answers else waiting.in_thread
+        calling = in_thread(pool_of(operation, params), partial(_outcome, call))
+        if wait is not None and wait.abandoned is not None:
+            return await _unless_abandoned(caller, operation, params, calling, place)
+        outcome = await calling
+        if wait is None or outcome.data is None:
+            return outcome
+        return Outcome(await _wait(caller, operation, params, outcome.data, place, *interests))
+    except Exception as error:
+        return Outcome(error=documented(error))
+
+
+async def prepared(
+    toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str, Any] | None
+) -> tuple[Operation[Any], Params]:
+    """An operation and what it is called with, once what that names outside the store has answered.
+
+    Raises NOT_FOUND, and what validation and the parameters declare.
+    """
+    operation = toolset.find(name)
+    params = validated(operation, arguments)
+    if caller.cwd is not None:
+        params = placed(params, caller.cwd)
+    # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile.
+    if caller.transport != "stdio" or operation.own_transaction:
+        await reach(params)
+    return operation, params
+
+
+async def _unless_abandoned(
+    caller: Caller,
+    operation: Operation[Any],
+    params: Params,
+    calling: Coroutine[Any, Any, Outcome],
+    place: int | None,
+) -> Outcome:
+    """The answer of an operation that wants to be told when its caller goes away, even in the middle of the call."""
+
+    def tell(called: asyncio.Task[Outcome]) -> None:
+        if called.cancelled() or (data := called.result().data) is None:
+            return
+
+        def told() -> Data:
+            abandoned(params, caller, data)
+            return data
+
+        waiting.WRITERS.submit(waiting.with_store, partial(_outcome, partial(retried, told)))
+
+    assert operation.wait is not None and operation.wait.abandoned is not None
+    abandoned, call = operation.wait.abandoned, asyncio.ensure_future(calling)
+    try:
+        outcome = await asyncio.shield(call)
+        return outcome if outcome.data is None else Outcome(await _wait(caller, operation, params, outcome.data, place))
+    except asyncio.CancelledError:
+        call.add_done_callback(tell)
+        raise
+
+
+def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
+    """The threads that a call is for."""
+    if operation.slow(params):
+        return waiting.PROGRAMS if operation.runs_program else waiting.SLOW
+    return waiting.READERS if operation.read_only else waiting.WRITERS
+
+
+async def _wait(
+    caller: Caller,
+    operation: Operation[Any],
+    params: Params,
+    data: Data,
+    place: int | None = None,
+    interested: Interested | None = None,
+) -> Data:
+    """Look again, from what the performed call answered, until there is something or the time is over.
+
+    The first look comes at once, unless it is known from the waiter's `place` before the call that it finds nothing.
+    """
+    wait = operation.wait
+    assert wait is not None
+    seconds = wait.timeout(params)
+    if wait.capped:
+        seconds = min(seconds, CoreSettings.current().max_wait_timeout_seconds)
+    if wait.done(data):
+        return data
+    if seconds <= 0:
+        return wait.expired(params, data)
+    deadline = time.monotonic() + seconds
+
+    def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
+        with unless_busy():
+            store().check()
+            domain().refresh_settings()
+            check(caller, operation, params)
+            change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
+            return retried(lambda: wait.look(position, caller)), change
+        return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
+
+    def finished(performed: Data) -> Data:
+        """What to answer where something was found; whoever gave up before this changes nothing."""
+        finish = wait.finish
+        assert finish is not None
+        with unless_busy():
+            return retried(lambda: finish(params, caller, performed))
+        return performed
+
+    # What is slow when it is called is as slow when it is looked at again.
+    looking = pool_of(operation, params) if operation.slow(params) else waiting.READERS
+    position = wait.resume(params, data)
+    if interested is None:  # it may look at a path
+        interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, position))
+    async with waiting.waiter().park(interested) as parked:
+        deadline += waiting.waiter().spread(seconds)
+        stays = wait.next_change is None and not wait.unfinished(data)
+        if stays and not waiting.waiter().closing and not waiting.waiter().told_since(place, interested):
+            woken = await parked.wait(deadline - time.monotonic())
+            if not woken and wait.finish is None:
+                return wait.expired(params, data)  # nothing came: thousands may end together, and none need look
+        while True:
+            found, change = await waiting.in_thread(looking, partial(look, position, data))
+            left = deadline - time.monotonic()
+            if wait.done(found):
+                if wait.finish is None:
+                    return found
+                answer = await waiting.unless_left(pool_of(operation, params), partial(finished, data))
+                if wait.done(answer):
+                    return answer
+                change = datetime.now(UTC)  # another was quicker, or holds the store
+            data = found if wait.finish is None else data
+            if left <= 0 or waiting.waiter().closing:
+                return wait.expired(params, data)
+            position = wait.resume(params, data)
+            if not wait.unfinished(data):
+                await parked.wait(min(left, _seconds_until(change)))
+
+
+def _seconds_until(moment: datetime | None) -> float:
+    if moment is None:
+        return math.inf
+    return max((moment - datetime.now(UTC)).total_seconds(), CoreSettings.current().poll_interval_ms / 1000)
+
+
+def permit(caller: Caller, operation: Operation[Any], params: Params) -> None:
+    """Identity first, then what the operation's guards ask; before all, that the store is still where it was."""
+    store().check()
+    domain().refresh_settings()
+    check(caller, operation, params)
+
+
+def check(caller: Caller, operation: Operation[Any], params: Params) -> None:
+    """Raises what `check_identity` raises, and what a guard raises."""
+    check_identity(caller, operation, params)
+    for guard in operation.guards:
+        guard.check(operation, params, caller)
+
+
+def check_identity(caller: Caller, operation: Operation[Any], params: Params) -> None:
+    """Raises NOT_OWNER where the connection acts as another agent or is bound no more, NOT_ALLOWED where an operator
+    keeps the agent from the verb."""
+    check_credential(caller)
+    acting = getattr(params, operation.acts_as) if operation.acts_as else None
+    if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
+        raise NexusError(
+            Code.NOT_OWNER,
+            f"This connection acts as {caller.agent_id!r} only; pass that as {operation.acts_as}.",
+            {"field": operation.acts_as},
+        )
+    if caller.operator is None and (agent_id := acting or caller.agent_id) is not None:
+        domain().check_allowed(agent_id, operation)
+    if caller.operator is None:
+        for look in checks:
+            look(caller, operation, params)
+
+
+def check_credential(caller: Caller) -> None:
+    """Raises NOT_OWNER where the key that bound the connection no longer does; one indexed read."""
+    if caller.credential is not None and domain().agent_of_credential(caller.credential) != caller.agent_id:
+        raise NexusError(
+            Code.NOT_OWNER,
+            "The API key of this connection was deactivated or replaced, or its agent deleted. Ask an operator.",
+        )
+
+
+def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
+    return retried(lambda: _perform(operation, params, caller))
+
+
+def retried(call: Callable[[], T]) -> T:
+    """The call, tried again while another process holds the store, and only while nothing of it was committed."""
+    before = commits()
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return call()
+        except DatabaseError as error:
+            connection.close()  # the next attempt starts on a sound connection
+            if attempt == ATTEMPTS or commits() > before or not store().is_busy(error):
+                raise
+            time.sleep(random.uniform(0.01, 0.05) * attempt)  # noqa: S311  # spreads the retries of many processes
+    raise AssertionError("unreachable")
+
+
+def _perform(operation: Operation[Any], params: Params, caller: Caller) -> Data:
+    """The call; what an operator changes through an agent's verb is recorded with it, all or nothing. What a refusal
+    keeps, as a result that comes too late, it keeps from an operator, too."""
+    says_itself = operation.operator_only or operation.own_transaction
+    if caller.operator is None or operation.read_only or says_itself or operation.sign_of_life:
+        return operation.call(params, caller)
+    ids = {name: value for name, value in params if name.endswith("_id") and isinstance(value, str)}
+    with write():
+        try:
+            with domain().acting(caller.operator, operation.name, **ids):
+                return operation.call(params, caller)
+        except NexusError as error:
+            refusal = error  # raised behind the commit: what was refused is rolled back already
+    raise refusal
+
+
+def _outcome(call: Callable[[], Data]) -> Outcome:
+    try:
+        return Outcome(call())
+    except Exception as error:
+        return Outcome(error=documented(error))
+
+
+def documented(error: Exception) -> NexusError:
+    """The documented error for any exception."""
+    if isinstance(error, NexusError):
+        return error
+    if isinstance(error, Left):
+        return invalid("The client went away before this was done.")  # which nobody reads
+    known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
+    if known is not None or isinstance(error, DatabaseError):
+        if known is None or not (known.details.get("retryable") or moved(known)):  # of a moved one the log tells once
+            log.exception("the store failed", exc_info=error)
+        return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
+    log.exception("an operation failed unexpectedly", exc_info=error)
+    return NexusError(
+        Code.INTERNAL_ERROR, "An unexpected internal error occurred.", {"exception": type(error).__name__}
+    )

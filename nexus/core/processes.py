@@ -1,0 +1,339 @@
+"""Starts every child process. A test finds any that is started otherwise.
+
+A child gets the environment, the working directory and the descriptors that its caller names, and nothing else of ours.
+A guardian process (nexus/core/guardian.py) stands between: when the child's time is over, or when this process is gone,
+however it went, the guardian kills the child and everything the child started.
+
+Hooks of git and of harnesses import this module: what takes long to import is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import asyncio
+    import subprocess
+
+# The folder that holds `nexus/`. pathlib is slow to import.
+CODE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+GUARDIAN = os.path.join(CODE, "nexus", "core", "guardian.py")
+NEUTRAL = os.sep  # the working directory of programs that are no agent's: agents write in projects, never here
+BASICS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "USER", "LOGNAME", "SHELL")
+OUR_OWN = ("HOME", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+SETTINGS, LIBPQ = "NEXUS_", "PG"  # how their variables begin
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+INHERIT, PIPE, STDOUT, DEVNULL = None, -1, -2, -3  # as in subprocess
+KILL_SECONDS = 5.0  # for what was killed to be gone
+CHUNK = 65_536  # bytes
+
+
+class Finished(NamedTuple):
+    """How a program ended."""
+
+    code: int  # 128 and a signal's number where one ended it
+    output: bytes
+    errors: bytes
+    cut: bool  # it wrote more than was allowed, and was killed for it
+
+
+def environment(*names: str, **values: str) -> dict[str, str]:
+    """Return the basic variables of this process, those that are named, and `values`.
+
+    PATH keeps its absolute entries only: a relative one would find programs in the child's working directory.
+    """
+    kept = {name: os.environ[name] for name in (*BASICS, *names) if name in os.environ}
+    if "PATH" in kept:
+        kept["PATH"] = os.pathsep.join(filter(os.path.isabs, kept["PATH"].split(os.pathsep)))
+    return {**kept, **values}
+
+
+def own_environment(*names: str, settings: bool = True, **values: str) -> dict[str, str]:
+    """Return the environment of a Python process of ours: the basics, our settings, and where our code is.
+
+    `settings`: whether it gets the settings (NEXUS_…) of this process's environment. Nothing that makes
+    Python run other code (PYTHONPATH, PYTHONSTARTUP, PYTHONHOME) is passed on.
+    """
+    prefixed = (name for name in os.environ if name.startswith((LIBPQ, SETTINGS) if settings else LIBPQ))
+    proxies = (spelled for name in PROXIES for spelled in (name, name.upper()))
+    return environment(*OUR_OWN, *proxies, *prefixed, *names, **{"PYTHONPATH": CODE, **values})
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """Return the command line of a module of ours. `-P` keeps the working directory out of the import path."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+class Program:
+    """A program that runs, and its pipes. Leaving the `with` block kills it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], lifeline: int) -> None:
+        self.process, self._lifeline = process, lifeline
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    @property
+    def stderr(self) -> IO[bytes]:
+        assert self.process.stderr is not None
+        return self.process.stderr
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait for its end and return its exit code. Raises TimeoutError."""
+        import subprocess
+
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"it runs longer than {seconds:g} seconds") from None
+
+    def kill(self) -> int:
+        """Kill it with everything it started and return its exit code."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)  # the guardian kills what it guards, and ends
+            self._lifeline = -1
+        try:
+            return self.wait(KILL_SECONDS)
+        except TimeoutError:  # stuck in the kernel: the program gets a signal when its guardian is gone
+            self.process.kill()
+            return self.process.wait()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # of what an ended program did not read
+                    pipe.close()
+
+
+def start(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    stdin: int | IO[bytes] | None = DEVNULL,
+    stdout: int | IO[bytes] | None = DEVNULL,
+    stderr: int | IO[bytes] | None = DEVNULL,
+    scratch: str = "",
+) -> Program:
+    """Start a program in a session of its own, which ends with this process.
+
+    `scratch` is a directory that is removed when the program has ended. Raises OSError where it cannot be started.
+    """
+    import subprocess
+
+    _find(command[0], env)
+    held, lifeline = os.pipe()
+    try:
+        process = subprocess.Popen(  # noqa: S603  # no shell
+            _guarded(command, held, scratch),
+            cwd=cwd,
+            env=dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(held,),
+            start_new_session=True,  # Ctrl-C is for this process to handle
+        )
+    except BaseException:
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(held)
+    return Program(process, lifeline)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    input: bytes | None = None,
+    seconds: float,
+    largest: int,
+) -> Finished:
+    """Run a program to its end; with everything it started it is killed after `seconds`, and beyond `largest` bytes.
+
+    `largest` bounds what it writes to stdout and to stderr, each. Raises OSError where it cannot be started, and
+    TimeoutError after `seconds`.
+    """
+    import selectors
+    import time
+
+    deadline = time.monotonic() + seconds
+    stdin = DEVNULL if input is None else PIPE
+    with (
+        start(command, cwd=cwd, env=env, stdin=stdin, stdout=PIPE, stderr=PIPE) as program,
+        selectors.DefaultSelector() as pipes,
+    ):
+        said = {program.stdout: bytearray(), program.stderr: bytearray()}
+        for reading in said:
+            pipes.register(reading, selectors.EVENT_READ)
+        unsent = memoryview(input or b"")
+        if input is not None:
+            os.set_blocking(program.stdin.fileno(), False)
+            pipes.register(program.stdin, selectors.EVENT_WRITE)
+        while pipes.get_map():
+            if (left := deadline - time.monotonic()) <= 0:
+                raise TimeoutError(f"it takes longer than {seconds:g} seconds")
+            for key, _ in pipes.select(left):
+                stream: Any = key.fileobj
+                if key.events == selectors.EVENT_WRITE:
+                    unsent = unsent[_sent(stream, unsent) :]
+                    if not unsent:
+                        pipes.unregister(stream)
+                        stream.close()
+                elif chunk := os.read(key.fd, CHUNK):
+                    said[stream] += chunk
+                    if len(said[stream]) > largest:
+                        return _finished(program.kill(), said, program, largest, cut=True)
+                else:
+                    pipes.unregister(stream)
+        code = program.wait(max(deadline - time.monotonic(), 0))
+        return _finished(code, said, program, largest, cut=False)
+
+
+def _sent(stream: IO[bytes], data: memoryview) -> int:
+    """Write what a pipe takes now; all of it counts as written where nobody reads any more."""
+    try:
+        return os.write(stream.fileno(), data[:CHUNK]) if data else 0
+    except BlockingIOError:
+        return 0
+    except BrokenPipeError:
+        return len(data)
+
+
+def _finished(code: int, said: Mapping[IO[bytes], bytearray], program: Program, largest: int, *, cut: bool) -> Finished:
+    output, errors = (bytes(said[stream][:largest]) for stream in (program.stdout, program.stderr))
+    return Finished(code, output, errors, cut)
+
+
+class Started(NamedTuple):
+    """A program that asyncio started."""
+
+    process: asyncio.subprocess.Process  # its guardian
+    lifeline: int | None  # closing this descriptor kills it; None for a program without a guardian
+
+
+async def start_async(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    stdin: int | None = PIPE,
+    stdout: int | None = PIPE,
+    stderr: int | None = PIPE,
+    limit: int = CHUNK,
+    scratch: str = "",
+    guards_itself: bool = False,
+) -> Started:
+    """Start a program as `start` does; the caller ends it. `limit` bounds the bytes of a line that is read.
+
+    `guards_itself`: the program ends, with everything it started, when its stdin is closed; it gets no guardian.
+    Raises OSError where it cannot be started. Cancelled, it leaves nothing behind.
+    """
+    import asyncio
+
+    _find(command[0], env)
+    held, lifeline = os.pipe()
+    line = list(command) if guards_itself else _guarded(command, held, scratch)
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *line,
+            cwd=cwd,
+            env=dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            limit=limit,
+            pass_fds=() if guards_itself else (held,),
+            start_new_session=True,
+        )
+    )
+    starting.add_done_callback(lambda _: os.close(held))
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:  # asyncio would kill the guardian, and nothing of what it guards
+        os.close(lifeline)
+        await asyncio.wait((starting,))
+        if starting.exception() is None:
+            await _ended(starting.result())
+        raise
+    except BaseException:
+        os.close(lifeline)
+        raise
+    if guards_itself:
+        os.close(lifeline)
+        return Started(process, None)
+    return Started(process, lifeline)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for a program whose start was cancelled, and read what asyncio would wait for."""
+    if process.stdin is not None:
+        process.stdin.close()
+    for stream in (process.stdout, process.stderr):
+        while stream is not None and await stream.read(CHUNK):
+            pass
+    await process.wait()
+
+
+def _guarded(command: Sequence[str], lifeline: int, scratch: str) -> list[str]:
+    return [sys.executable, "-I", "-S", GUARDIAN, str(lifeline), scratch, *command]
+
+
+def _find(program: str, env: Mapping[str, str]) -> None:
+    """Raises FileNotFoundError for a program that is not there: the guardian would tell by an exit code alone."""
+    import shutil
+
+    if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
+        raise FileNotFoundError(2, os.strerror(2), program)
+
+
+def in_foreground(
+    command: Sequence[str], *, cwd: str | None = None, input: bytes | None = None, captured: bool = False
+) -> Finished:
+    """Run a program as a part of this process, with its terminal, environment and working directory (or `cwd`).
+
+    For what a person's command or git's hook runs in its own name, such as a hook that was there before ours.
+    Raises OSError.
+    """
+    import subprocess
+
+    stream = subprocess.PIPE if captured else None
+    done = subprocess.run(  # noqa: S603  # no shell
+        list(command), cwd=cwd, input=input, stdout=stream, stderr=stream, check=False
+    )
+    return Finished(done.returncode, done.stdout or b"", done.stderr or b"", False)
+
+
+def in_background(work: Callable[[], None], seconds: int) -> None:
+    """Do `work` in a fork that nobody waits for, of at most `seconds`; at once where the system cannot fork."""
+    if not hasattr(os, "fork"):
+        work()
+    elif os.fork() == 0:
+        try:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):  # who started us reads until its pipes are closed
+                os.dup2(null, stream)
+            os.closerange(3, 256)
+            signal.alarm(seconds)
+            work()
+        finally:
+            os._exit(0)

@@ -1,0 +1,193 @@
+"""The OpenAPI schema: what drf-spectacular cannot know of the envelope, the errors and the operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+
+from nexus.core.apps import nexus_apps
+from nexus.core.operations.registry import TOOLSETS, Operation, Toolset, operations
+from nexus.core.operations.replies import ENVELOPE
+from nexus.core.operations.shapes import json_schema, shape_of
+from nexus.core.rest.pagination import Pages
+
+Schema = dict[str, Any]
+
+ANY_OF: list[Schema] = [{"bearer": []}, {"header": []}, {"query": []}, {}]  # nothing: a direct local request
+FAILURES = {
+    "400": "An argument is wrong.",
+    "401": "A key or a login is needed.",
+    "403": "The caller may not do this.",
+    "404": "There is no such thing, or none that the caller may see.",
+    "405": "The path does not take this method.",
+    "413": "The body is too large.",
+    "415": "The body is no JSON.",
+    "500": "An unexpected error; the server's log has it.",
+    "503": "The store is busy or failing; details.retryable tells.",
+}
+CONFLICTS = {"409": "The state does not allow it.", "410": "The operation was replaced; the message names what by."}
+
+
+def success(data: Schema) -> Schema:
+    """The success envelope around `data`."""
+    return {"type": "object", "required": ["ok", "data"], "properties": {"ok": {"const": True}, "data": data}}
+
+
+def failures(texts: dict[str, str] = FAILURES) -> Schema:
+    """The failing responses of a path, by status."""
+    reference = {"application/json": {"schema": {"$ref": "#/components/schemas/Failure"}}}
+    return {status: {"description": text, "content": reference} for status, text in texts.items()}
+
+
+def reference(shape: type[Any]) -> Schema:
+    """A reference to a shape, which the schema then holds. Raises ValueError for two shapes of one name."""
+    if _shapes.setdefault(shape.__name__, shape) is not shape:
+        raise ValueError(f"two shapes are called {shape.__name__}")
+    return {"$ref": f"#/components/schemas/{shape.__name__}"}
+
+
+_shapes: dict[str, type[Any]] = {}
+
+
+def page_of(shape: type[Any]) -> Schema:
+    """A page of rows of a shape, for `extend_schema(responses=…)`."""
+    return Pages().get_paginated_response_schema({"type": "array", "items": reference(shape)})
+
+
+def answer_of(operation: Operation[Any]) -> Schema:
+    """What an operation answers, for `extend_schema(responses=…)`."""
+    return reference(operation.data) if operation.data else {"type": "object"}
+
+
+def body_of(operation: Operation[Any], *in_path: str) -> Schema:
+    """The request body of an operation, less the parameters that the path holds, for `extend_schema(request=…)`."""
+    schema = _parameters(operation, {})
+    properties = {field: part for field, part in schema["properties"].items() if field not in in_path}
+    required = [field for field in schema.get("required", ()) if field not in in_path]
+    return {"application/json": {**schema, "properties": properties, **({"required": required} if required else {})}}
+
+
+class EnvelopeSchema(AutoSchema):
+    """Every success is in the envelope, and every path tells its failures."""
+
+    def get_description(self) -> str:  # type: ignore[override]  # as in drf-spectacular
+        """What a list or a row is of is told by its resource."""
+        if getattr(self.view, "action", None) in ("list", "retrieve"):
+            return " ".join((type(self.view).__doc__ or "").split())
+        return super().get_description()
+
+    def get_response_serializers(self) -> Any:
+        """A row, as its resource is annotated to show it; other paths say themselves what they answer."""
+        view: Any = self.view
+        if not hasattr(view, "show_whole"):  # no table: what says nothing answers some object
+            return {"200": {"type": "object"}}
+        shape = (view.action == "retrieve" and shape_of(view.show_whole)) or shape_of(view.show)
+        assert shape is not None, f"{type(self.view).__name__}.show is annotated with no shape"
+        return {"200": reference(shape)}
+
+    def get_override_parameters(self) -> list[Any]:
+        return list(self.view.query_parameters()) if hasattr(self.view, "query_parameters") else []
+
+    def _get_response_bodies(self, direction: str = "response") -> Schema:
+        bodies: Schema = super()._get_response_bodies(direction)  # type: ignore[arg-type]
+        for body in bodies.values():
+            for content in body.get("content", {}).values():
+                content["schema"] = success(content["schema"])
+        if self.method == "GET":
+            bodies["304"] = {"description": "Nothing changed since the ETag that was sent."}
+        bodies |= failures(FAILURES if self.method == "GET" else {**FAILURES, **CONFLICTS})
+        return _in_form(getattr(self.view, "toolset", None), bodies)
+
+
+class CallerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How a caller says who it is; a direct local request needs none of it."""
+
+    target_class = "nexus.core.rest.authentication.CallerAuthentication"
+    name = ["bearer", "header", "query"]
+
+    def get_security_requirement(self, auto_schema: AutoSchema) -> Any:
+        return ANY_OF
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> list[Schema]:
+        return [
+            {"type": "http", "scheme": "bearer", "description": "An agent's API key."},
+            {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            {"type": "apiKey", "in": "query", "name": "api_key"},
+        ]
+
+
+def add_operations(result: Schema, generator: Any, **kwargs: Any) -> Schema:
+    """drf-spectacular's hook: the failure envelope, what apps add, and a path for each operation of the registry."""
+    schemas = result.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Failure"] = _failure()
+    for app in nexus_apps():
+        result["paths"].update(app.openapi_paths())
+    for operation in operations():
+        path = f"/api/v1/{operation.toolset.name}/operations/{operation.name}"
+        result["paths"][path] = {"post": _path(operation, schemas)}
+    for name, shape in _shapes.items():
+        _defined({"$defs": {name: _defined(json_schema(shape), schemas)}}, schemas)
+    return result
+
+
+def _defined(schema: Schema, schemas: Schema) -> Schema:
+    """A schema without its definitions, which go to the others. Raises ValueError for two of one name."""
+    for name, part in schema.pop("$defs", {}).items():
+        if schemas.setdefault(name, part) != part:
+            raise ValueError(f"two shapes are called {name}")
+    return schema
+
+
+def _failure() -> Schema:
+    """The failure envelope, with every code there is."""
+    codes = dict.fromkeys(code.value for toolset in TOOLSETS.values() for code in toolset.codes())
+    return {
+        "type": "object",
+        "required": ["ok", "error"],
+        "properties": {
+            "ok": {"const": False},
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {
+                    "code": {"type": "string", "enum": list(codes)},
+                    "message": {"type": "string"},
+                    "details": {"type": "object"},
+                },
+            },
+        },
+    }
+
+
+def _path(operation: Operation[Any], schemas: Schema) -> Schema:
+    parameters = _parameters(operation, schemas)
+    answer = {"application/json": {"schema": success(answer_of(operation))}}
+    responses = _in_form(
+        operation.toolset, {"200": {"description": "Done.", "content": answer}, **failures({**FAILURES, **CONFLICTS})}
+    )
+    if operation.toolset.reply.bare:
+        responses["200"]["content"] = {"application/json": {"schema": answer_of(operation)}}
+    return {
+        "operationId": f"{operation.toolset.name}_{operation.name}",
+        "description": operation.description,
+        "tags": ["operations"],
+        "requestBody": {"content": {"application/json": {"schema": parameters}}},
+        "security": ANY_OF,
+        "responses": responses,
+    }
+
+
+def _in_form(toolset: Toolset | None, responses: Schema) -> Schema:
+    """The responses as they are in the toolset's form: one that is not the envelope is not known here."""
+    if toolset is None or toolset.reply is ENVELOPE:
+        return responses
+    own = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    return {status: {**told, **(own if "content" in told else {})} for status, told in responses.items()}
+
+
+def _parameters(operation: Operation[Any], schemas: Schema) -> Schema:
+    if operation.accepts_anything:
+        return {"type": "object"}
+    return _defined(operation.params.model_json_schema(ref_template="#/components/schemas/{model}"), schemas)

@@ -1,0 +1,169 @@
+"""REST resources, as every app shares them: lists with filters, ordering and cursors.
+
+Reads are querysets narrowed to what the caller may see; every write is an operation, through the one runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, cast
+
+from django.db import models
+from django.http import Http404
+from django.utils.decorators import method_decorator
+from django.views.decorators.http import conditional_page
+from django_filters.rest_framework import CharFilter, DjangoFilterBackend, FilterSet
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from nexus.core.domain import domain
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import invalid
+from nexus.core.operations.registry import Toolset
+from nexus.core.rest.formats import Whole
+from nexus.core.rest.pagination import Pages
+
+
+class ListFilters(FilterSet):
+    """Equality on ids is equality of text: an unknown id finds nothing, and asks the store nothing more."""
+
+    class Meta:
+        filter_overrides = {
+            models.ForeignKey: {"filter_class": CharFilter},
+            models.OneToOneField: {"filter_class": CharFilter},
+        }
+
+    def filter_queryset(self, queryset: Any) -> Any:
+        for name, value in self.form.cleaned_data.items():
+            if isinstance(value, datetime):
+                try:
+                    value.astimezone(UTC)  # as the store is asked for it
+                except OverflowError:
+                    raise invalid(f"{name} lies outside of the years 1 to 9999, in UTC.", field=name) from None
+        return super().filter_queryset(queryset)
+
+
+class FilterBackend(DjangoFilterBackend):
+    """The filters that a view declares; an unknown query parameter is an error."""
+
+    filterset_base = ListFilters
+
+    def filter_queryset(self, request: Any, queryset: Any, view: Any) -> Any:
+        filterset = self.get_filterset_class(view, queryset)
+        known = {"api_key", *Pages.PARAMETERS, *(filterset.base_filters if filterset else ())}
+        if unknown := sorted(set(request.query_params) - known):
+            raise invalid(f"Unknown query parameter {unknown[0][:200]!r}; known are {', '.join(sorted(known))}.")
+        return super().filter_queryset(request, queryset, view)
+
+
+@method_decorator(conditional_page, name="dispatch")  # an ETag, and 304 to who has it already
+class Endpoint(GenericViewSet[Any]):
+    """Base of every path: the caller, and operations called as that caller."""
+
+    toolset: ClassVar[Toolset]  # whose operations the path calls
+    http_method_names = ["get", "head", "post", "patch", "delete"]
+    filter_backends: Sequence[Any] = []
+    pagination_class: Any = None
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        caller: Any = self.request.auth
+        return cast(Caller, caller)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON object that was sent."""
+        return cast(dict[str, Any], self.request.data)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        domain().refresh_settings()
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        may_hold_a_key = request.method != "GET"
+        response.headers.setdefault("Cache-Control", "no-store" if may_hold_a_key else "private, no-cache")
+        return response
+
+    def operate(self, name: str, arguments: Mapping[str, Any], success: int = 200) -> Response:
+        """Call an operation, and answer in its toolset's form with the status that fits."""
+        outcome = runner.perform(self.toolset, self.caller, name, arguments)
+        failed = outcome.error is not None
+        response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
+        for name, value in outcome.headers.items():
+            response.headers[name] = value
+        response.exception = failed
+        return response
+
+    def query_parameters(self) -> list[Any]:
+        """What the path takes in its query, beside what a list takes; for the OpenAPI schema."""
+        return []
+
+
+class Resource(Endpoint):
+    """Base of every table that is listed: pages, filters, and rows narrowed to what the caller may see."""
+
+    queryset: Any
+    filter_backends = [FilterBackend]
+    pagination_class = Pages
+    told_by: ClassVar[str]  # the verb that tells agents the same: who may not use it reads nothing here
+    ordering: Sequence[str]  # the columns that order a list, none of them null; the first is the default
+    unindexed: ClassVar[frozenset[str]] = frozenset()  # filters that no index serves in the order of the key
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return self.queryset
+        rows, agent_id = self.rows(), self.caller.agent_id
+        if agent_id is None:
+            return rows
+        domain().check_allowed(agent_id, self.toolset.operations[self.told_by])
+        return self.visible_rows(rows, agent_id)
+
+    def rows(self) -> Any:
+        """All of the resource's rows, with what their representation joins."""
+        return self.queryset.all()
+
+    def passes_many(self) -> bool:
+        """Whether a request may have to pass many rows until it finds a page of those that it asks for."""
+        return bool(self.unindexed.intersection(self.request.query_params))
+
+    def visible_rows(self, rows: Any, agent_id: str) -> Any:
+        """What the store can tell an agent may see of `rows`."""
+        return rows
+
+    def admits(self, row: Any) -> bool:
+        """What it takes the routing rules to tell: whether the caller sees a row."""
+        return True
+
+    def get_object(self) -> Any:
+        if "\x00" in self.kwargs[self.lookup_url_kwarg or self.lookup_field]:
+            raise Http404  # no id holds one, and not every store lets one ask
+        row = super().get_object()
+        if not self.admits(row):
+            raise Http404
+        return row
+
+    def show(self, row: Any) -> Mapping[str, Any]:
+        """A row of the list. Its annotation is what the schema tells of it."""
+        raise NotImplementedError
+
+    def show_whole(self, row: Any) -> Mapping[str, Any]:
+        """One alone, where that has more."""
+        return self.show(row)
+
+    def list(self, request: Request) -> Response:
+        """A page."""
+        return self.page(self.get_queryset())
+
+    def page(self, rows: Any) -> Response:
+        """The page of `rows` that the query asks for."""
+        chosen = cast(Sequence[Any], self.paginate_queryset(self.filter_queryset(rows)))
+        return self.get_paginated_response([self.show(row) for row in chosen])
+
+    def retrieve(self, request: Request, pk: str) -> Response:
+        """One of them."""
+        return Response(self.show_whole(self.get_object()))

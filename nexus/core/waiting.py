@@ -1,0 +1,333 @@
+"""The one place where anything waits: a parked wait holds no thread, no database connection and no lock.
+
+While somebody is parked, one task per process watches the event log: it reads the new events once and wakes the waits
+they concern. A commit of another process is seen by the store's watch. Of one of this process, the event itself comes
+here, and wakes without a look at the log as long as none is missing before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import DatabaseError
+
+from nexus.core import turns
+from nexus.core.database import store
+from nexus.core.database.base import CommitWatch
+from nexus.core.domain import domain
+from nexus.core.leaving import for_client
+from nexus.core.operations.errors import NexusError
+
+T = TypeVar("T")
+
+PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
+READ_AT_ONCE = 500  # events a look takes into memory
+CROWD = 64  # parked waits from which on their ends are spread out
+SPREAD_SECONDS = 0.001  # for each of them
+MOST_SPREAD = 0.7, 0.1  # seconds, and share of a wait's own time
+KEPT = 100  # of the events that were told, the last: for who is about to park
+
+EVERY: frozenset[Hashable] = frozenset(["every event"])  # the key of waits that are asked about each
+
+# One writer thread: SQLite has one writer, and a queue in here is fairer and cheaper than its busy loop.
+WRITERS = ThreadPoolExecutor(1, thread_name_prefix="nexus-write")
+READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
+# Who somebody is takes one look at an index, and never queues behind what others read.
+AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
+# What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
+SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
+# What waits for another program, such as git, for seconds or minutes: beside those who only take long.
+PROGRAMS = ThreadPoolExecutor(4, thread_name_prefix="nexus-program")
+
+# What may never answer, such as a mount whose server is gone, is touched here first.
+OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")
+
+
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """Run `function` (which uses the ORM) on a thread of `pool`."""
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(with_store, function))
+
+
+async def at_hand(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """Run `function`, which looks into the store and is quick, here and now; on a thread of `pool` where it has to."""
+    try:
+        return function()
+    except SynchronousOnlyOperation:
+        return await in_thread(pool, function)
+
+
+async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """`in_thread`, and what the thread has not committed when this is cancelled is undone."""
+    left = threading.Event()
+
+    def work() -> T:
+        with for_client(left):
+            return function()
+
+    try:
+        return await in_thread(pool, work)
+    except asyncio.CancelledError:
+        left.set()
+        raise
+
+
+def with_store(function: Callable[[], T]) -> T:
+    """Run `function` and give back what its thread holds of the store."""
+    try:
+        return function()
+    finally:
+        store().release()
+
+
+class Interest:
+    """Which events a wait is interested in: those that have one of its keys, and that `admits` admits.
+
+    Whom an event concerns is looked up by the keys that the domain finds in it: what it costs does not grow with who
+    waits for something else. A wait that gives a plain function instead is asked about every event.
+    """
+
+    def __init__(self, keys: Iterable[Hashable], admits: Callable[[Any], bool]) -> None:
+        self.keys, self.admits = frozenset(keys), admits
+
+    def __call__(self, event: Any) -> bool:
+        return not self.keys.isdisjoint(domain().keys_of(event)) and self.admits(event)
+
+
+class Parked:
+    """One wait: the events it is interested in, and whether one has come.
+
+    Inside, it is woken by each of them. It holds a future and a timer alone, because there may be thousands.
+    """
+
+    __slots__ = ("_over", "_waiter", "_woken", "admits", "keys")
+
+    def __init__(self, waiter: Waiter, interested: Callable[[Any], bool]) -> None:
+        keyed = interested if isinstance(interested, Interest) else Interest(EVERY, interested)
+        self.keys, self.admits = keyed.keys, keyed.admits
+        self._waiter = waiter
+        self._woken = False
+        self._over: asyncio.Future[None] | None = None  # while it waits
+
+    async def __aenter__(self) -> Parked:
+        try:
+            await self._waiter.enter(self)
+        except BaseException:
+            self._waiter.leave(self)
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._waiter.leave(self)
+
+    def wake(self) -> None:
+        """Let `wait` return, or the next one at once."""
+        self._woken = True
+        if self._over is not None:
+            _end(self._over)
+
+    async def wait(self, seconds: float) -> bool:
+        """Return when woken or when the time is over, whichever is first; tells whether it was woken.
+
+        A call gives its turn to others meanwhile, and returns when it has one again.
+        """
+        async with turns.away():
+            if not self._woken:
+                loop = asyncio.get_running_loop()
+                self._over = loop.create_future()
+                timer = None if seconds == math.inf else loop.call_later(seconds, _end, self._over)
+                try:
+                    await self._over
+                finally:
+                    self._over = None
+                    if timer is not None:
+                        timer.cancel()
+        woken, self._woken = self._woken, False
+        return woken
+
+
+def _end(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+class Waiter:
+    """The waits of one event loop and the task that watches for them."""
+
+    def __init__(self) -> None:
+        self.parked: set[Parked] = set()
+        self._by_key: defaultdict[Hashable, set[Parked]] = defaultdict(set)
+        self.closing = False  # the server goes down: a wait answers with what it has
+        self._news: deque[Any] = deque()  # what this process committed, from whichever thread
+        self._called = False
+        self._seen: int | None = None  # the last event that was told to who is parked; None while nobody watches
+        self._kept: deque[Any] = deque(maxlen=KEPT)
+        self._kept_from = 0  # the event behind which all that were told are kept
+        self._unread = False  # the log has events that were not told
+        self._stirred = asyncio.Event()  # set to let the watch look now, or end
+        self._watching: asyncio.Task[None] | None = None
+        self._primed: asyncio.Future[None] | None = None
+
+    def park(self, interested: Callable[[Any], bool]) -> Parked:
+        """Be woken by every event from here on that `interested` admits; look at the store after entering."""
+        return Parked(self, interested)
+
+    async def enter(self, wait: Parked) -> None:
+        """Return once the log is watched for a wait; `Parked` calls this."""
+        self.parked.add(wait)
+        for key in wait.keys:
+            self._by_key[key].add(wait)
+        if self._watching is None or self._watching.done():
+            self._primed = asyncio.get_running_loop().create_future()
+            self._watching = asyncio.create_task(self._watch(self._primed))
+        assert self._primed is not None
+        await asyncio.shield(self._primed)
+
+    def leave(self, wait: Parked) -> None:
+        """A wait is over; `Parked` calls this."""
+        self.parked.discard(wait)
+        for key in wait.keys:
+            self._by_key[key].discard(wait)
+            if not self._by_key[key]:
+                del self._by_key[key]
+        if not self.parked:
+            self._stirred.set()
+
+    def spread(self, seconds: float) -> float:
+        """By how many seconds a wait of so many ends later where a crowd is parked: those that began together would
+        all be looked at, and answered, in the same moment."""
+        if len(self.parked) < CROWD:
+            return 0.0
+        most, share = MOST_SPREAD
+        return random.uniform(0, min(len(self.parked) * SPREAD_SECONDS, seconds * share, most))  # noqa: S311  # no secret
+
+    @property
+    def place(self) -> int | None:
+        """The last event that was told, for `told_since`; None while nobody watches."""
+        return self._seen
+
+    def told_since(self, place: int | None, interested: Callable[[Any], bool]) -> bool:
+        """Whether an event behind `place` was told that `interested` admits; True where that is not known.
+
+        Who looked at the store after `place`, and is parked, has missed nothing where this is False.
+        """
+        if place is None or place < self._kept_from:
+            return True
+        return any(event.event_id > place and interested(event) for event in self._kept)
+
+    def committed(self, event: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """From any thread: this process committed an event. The events of a transaction call the waits' loop once."""
+        self._news.append(event)
+        if not self._called:
+            self._called = True
+            loop.call_soon_threadsafe(self._take_in)
+
+    def _take_in(self) -> None:
+        self._called = False  # first: what comes from here on calls again
+        while self._news:
+            event = self._news.popleft()
+            if self._seen is None or event.event_id > self._seen + 1:
+                self._unread = True  # others are before it
+                self._stirred.set()
+            elif event.event_id == self._seen + 1:
+                self._tell(event)
+
+    def close(self) -> None:
+        """The server goes down: wake every wait, so that each answers now."""
+        self.closing = True
+        self._wake_all()
+
+    async def _watch(self, primed: asyncio.Future[None]) -> None:
+        try:
+            with contextlib.closing(store().watch(domain().log)) as commits, self._stirred_by(commits):
+                self._seen = self._kept_from = await in_thread(READERS, domain().newest_event_id)
+                self._kept.clear()
+                primed.set_result(None)
+                while self.parked:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(commits.pause):
+                            await self._stirred.wait()
+                    self._stirred.clear()
+                    if self._unread or commits.has_news(self._seen):
+                        self._unread = False
+                        try:
+                            await self._read()
+                        except (DatabaseError, NexusError):  # busy, failing, or moved away
+                            self._unread = True
+                            await asyncio.sleep(PAUSE_SECONDS)
+        except Exception as error:
+            if primed.done():
+                raise
+            primed.set_exception(error)
+        finally:
+            self._seen = None
+            primed.cancel()  # without effect once it has a result
+            self._wake_all()  # they look for themselves, and the next to park starts a new watch
+
+    @contextlib.contextmanager
+    def _stirred_by(self, commits: CommitWatch) -> Iterator[None]:
+        """Let the watch look as soon as a commit is near, where the store tells of that."""
+        if commits.descriptor is None:
+            yield
+            return
+
+        def near() -> None:
+            commits.drain()
+            self._stirred.set()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(commits.descriptor, near)
+        try:
+            yield
+        finally:
+            loop.remove_reader(commits.descriptor)
+
+    async def _read(self) -> None:
+        """Tell of every event that the log has behind the last one that was told."""
+        assert self._seen is not None
+        while events := await in_thread(READERS, partial(domain().events_after, self._seen, READ_AT_ONCE)):
+            for event in events:
+                if event.event_id > self._seen:  # else it came from this process meanwhile
+                    self._tell(event)
+            if len(events) < READ_AT_ONCE:
+                break
+
+    def _tell(self, event: Any) -> None:
+        """Wake whom an event concerns."""
+        if len(self._kept) == KEPT:
+            self._kept_from = self._kept[0].event_id
+        self._kept.append(event)
+        self._seen = event.event_id
+        for key in (*domain().keys_of(event), *EVERY):
+            for wait in self._by_key.get(key, ()):
+                if wait.admits(event):
+                    wait.wake()
+
+    def _wake_all(self) -> None:
+        for wait in self.parked:
+            wait.wake()
+
+
+_waiters: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiter] = WeakKeyDictionary()
+
+
+def waiter() -> Waiter:
+    """The waiter of the running event loop."""
+    return _waiters.setdefault(asyncio.get_running_loop(), Waiter())
+
+
+def announce_commit(event: Any) -> None:
+    """Tell every waiter of this process that an event was committed; called from any thread."""
+    for loop, waiting in list(_waiters.items()):
+        if waiting.parked and not loop.is_closed():
+            waiting.committed(event, loop)

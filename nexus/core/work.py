@@ -1,0 +1,171 @@
+"""Work beside the requests: an operation stores what is to be done, a worker does it, a wait tells how it went.
+
+What takes longer than other writers may wait, a request to a stranger or a program that runs for minutes, is never done
+by the operation that asks for it. The operation stores the intent and its event in one transaction. A worker claims
+the intent, acts without holding a transaction, and settles it, with the event of the outcome. Whoever asked waits for
+that event like for any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from nexus.core.database.place import moved
+from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
+
+log = logging.getLogger(__name__)
+
+PACE_SECONDS = 0.1  # a burst of events makes one round
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+class Work(ABC, Generic[Item, Outcome]):
+    """One kind of work. Its items wait in lanes: one lane is done in order, and none waits for another.
+
+    An item is done at least once. `claim` commits when the same item is due again, so that a process that dies while
+    acting, or before it has settled, loses nothing.
+    """
+
+    name: str  # in the log and of the threads
+    threads = 1  # how many items are acted on at a time
+    watches_log = False  # whether a new event may make something due, and not time alone
+    tick_seconds = 1.0  # how often it is looked for what time alone makes due
+    idle_seconds = 5.0  # and how often for lanes, while there are none
+
+    @abstractmethod
+    def lanes(self) -> Sequence[str]:
+        """The lanes that there are now; reads only."""
+
+    @abstractmethod
+    def claim(self, lane: str) -> Item | None:
+        """Take the next item that is due, for one attempt; None when none is. A short transaction."""
+
+    @abstractmethod
+    def act(self, item: Item) -> Outcome:
+        """Do it, for as long as it takes, holding no transaction meanwhile. How it went is returned, not raised."""
+
+    @abstractmethod
+    def settle(self, item: Item, outcome: Outcome) -> bool:
+        """Store how it went, in a short transaction; whether this lane goes on at once, or with the next tick."""
+
+
+def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
+    """Do all that is due now, lane by lane, in this thread; what came of each item."""
+    outcomes = []
+    for lane in work.lanes():
+        while (item := work.claim(lane)) is not None:
+            outcomes.append(outcome := work.act(item))
+            work.settle(item, outcome)
+    return outcomes
+
+
+class Failures:
+    """Log a failure that repeats: its traceback once, then how often it came."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._seen: dict[Hashable, tuple[Hashable, int]] = {}  # by subject: the failure, and how often it came in a row
+
+    def failed(self, subject: Hashable, message: str, error: Exception) -> None:
+        """Log `message` with the traceback where this failure is new to `subject`, else with the count at each power of
+        two."""
+        step = error.__traceback__
+        while step is not None and step.tb_next is not None:
+            step = step.tb_next
+        failure = (type(error), step and (step.tb_frame.f_code.co_filename, step.tb_lineno))  # texts may differ
+        former, count = self._seen.get(subject, (None, 0))
+        count = count + 1 if former == failure else 1
+        self._seen[subject] = failure, count
+        if count == 1:
+            self._logger.warning("%s (%s); it is tried again.", message, error, exc_info=error)
+        elif count & (count - 1) == 0:
+            self._logger.warning("%s (%s), %d times in a row by now.", message, error, count)
+
+    def succeeded(self, subject: Hashable, message: str) -> None:
+        """Log the end of the failures of `subject`, if it had any."""
+        if (last := self._seen.pop(subject, None)) is not None:
+            self._logger.warning("%s again, after %d failures.", message, last[1])
+
+
+async def work_forever(work: Work[Any, Any]) -> None:
+    """Do what becomes due until cancelled; a failure of the store is logged, and the next round tries again."""
+    await _Worker(work).work()
+
+
+class _Worker(Generic[Item, Outcome]):
+    """The rounds of one kind of work, and the lanes it is at."""
+
+    def __init__(self, work: Work[Item, Outcome]) -> None:
+        self.kind = work
+        self.threads = ThreadPoolExecutor(work.threads, thread_name_prefix=f"nexus-{work.name}")
+        self.busy: set[str] = set()
+        self._failures = Failures(log)
+        # Lanes whose last item here succeeded. All others share half of the threads, so that what never answers
+        # holds up only its like.
+        self.proven: set[str] = set()
+        self.unproven = asyncio.Semaphore(max(1, work.threads // 2))
+
+    async def work(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    try:
+                        await self._round(tasks)
+                        self._failures.succeeded(None, f"{self.kind.name} is looked after")
+                    except Exception as error:
+                        if not moved(error):  # that is in the log already
+                            self._failures.failed(None, f"{self.kind.name} could not be looked after", error)
+                        await asyncio.sleep(self.kind.tick_seconds)
+                    await asyncio.sleep(PACE_SECONDS)
+        finally:
+            self.threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _round(self, tasks: asyncio.TaskGroup) -> None:
+        lanes = await in_thread(READERS, self.kind.lanes)
+        if not lanes:
+            await asyncio.sleep(self.kind.idle_seconds)
+        elif self.kind.watches_log:
+            async with waiter().park(lambda event: True) as parked:  # first: what comes from here on wakes
+                self._begin(lanes, tasks)
+                await parked.wait(self.kind.tick_seconds)
+        else:
+            self._begin(lanes, tasks)
+            await asyncio.sleep(self.kind.tick_seconds)
+
+    def _begin(self, lanes: Sequence[str], tasks: asyncio.TaskGroup) -> None:
+        for lane in lanes:
+            if lane not in self.busy:
+                self.busy.add(lane)
+                tasks.create_task(self._lane(lane))
+
+    async def _lane(self, lane: str) -> None:
+        try:
+            while await self._item(lane):
+                pass
+            self._failures.succeeded(lane, f"{self.kind.name}: {lane} goes on")
+        except Exception as error:
+            self.proven.discard(lane)
+            self._failures.failed(lane, f"{self.kind.name}: {lane} was not finished", error)
+        finally:
+            self.busy.discard(lane)
+
+    async def _item(self, lane: str) -> bool:
+        """Do a lane's next item; whether the lane goes on at once."""
+        # Before the claim: an item that is claimed must not wait for a thread until it is due again.
+        async with contextlib.nullcontext() if lane in self.proven else self.unproven:
+            item = await in_thread(WRITERS, partial(self.kind.claim, lane))
+            if item is None:
+                return False
+            outcome = await in_thread(self.threads, partial(self.kind.act, item))
+        going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
+        (self.proven.add if going else self.proven.discard)(lane)
+        return going

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin import apps as admin
+from prometheus_client.metrics_core import CounterMetricFamily
+
+from nexus.core.apps import NexusAppConfig
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import Page
+
+
+class NexusAdminConfig(admin.AdminConfig):
+    """Django's admin, with our site in it."""
+
+    default = False
+    default_site = "nexus.dashboard.site.NexusAdminSite"
+
+
+class DashboardConfig(NexusAppConfig):
+    name = "nexus.dashboard"
+
+    def metrics(self) -> Iterable[Any]:
+        from nexus.dashboard.site import THROTTLE
+
+        family = CounterMetricFamily("nexus_logins", "Logins that were not let in, by outcome.", labels=["outcome"])
+        family.add_metric(["failed"], THROTTLE.failed)
+        family.add_metric(["refused"], THROTTLE.refused)
+        yield family
+
+    def pages(self) -> Sequence[Page]:
+        from nexus.dashboard.urls import PAGES
+
+        return PAGES

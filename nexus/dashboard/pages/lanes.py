@@ -1,0 +1,293 @@
+"""Where spans and sends stand on the timeline: a lane for each agent, time from left to right. Pure geometry.
+
+Places across are in percent of the window, so that the drawing takes whatever width there is. What would be too narrow
+to be seen or chosen is gathered into blocks, the wider the more there is: a picture never holds more marks than a
+browser draws at once, and a person tells apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property, partial
+from itertools import accumulate
+from typing import Protocol
+
+from nexus.core.spans import at_once
+
+MARKS = 1_200  # of the whole picture
+NARROWEST = 0.25  # percent: about 3 px of 1200
+WIDEST = 8.0  # what is gathered at most
+TRACKS = 4  # what an agent does at once, one above the other
+ROW, GAP = 14, 8  # px: the height of a track, and around a lane
+CELLS = 120  # of a lane that tells how much there was
+ARROWS = 250
+SEND_CELLS = 100  # sends of one agent to another within such a part of the window are one arrow
+STEPS = [timedelta(seconds=seconds) for seconds in (1, 5, 15, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
+STEPS += [timedelta(days=days) for days in (1, 2, 7, 14, 30)]
+TICKS = 8
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time that is shown."""
+
+    since: datetime
+    until: datetime
+
+    @cached_property
+    def length(self) -> timedelta:
+        return self.until - self.since
+
+    @cached_property
+    def clock(self) -> float:
+        """Its beginning in percent of its length since 1970: cells stand by the clock, and do not jump as it moves."""
+        return 100 * self.since.timestamp() / self.length.total_seconds()
+
+    def at(self, moment: datetime | None, otherwise: float) -> float:
+        """The place of a moment, from 0 to 100; `otherwise` where there is none."""
+        if moment is None:
+            return otherwise
+        place = 100 * ((moment - self.since) / self.length)
+        return 0.0 if place < 0 else 100.0 if place > 100 else place
+
+    def cell(self, moment: datetime, width: float) -> int:
+        """The number of the cell of this width that a moment is in."""
+        return int((self.clock + 100 * ((moment - self.since) / self.length)) // width)
+
+    def cell_place(self, number: int, width: float) -> tuple[datetime, datetime, float, float]:
+        """From when to when a cell is, and from where to where as far as it is shown."""
+        since, until = (self.since + self.length * ((each * width - self.clock) / 100) for each in (number, number + 1))
+        return since, until, self.at(since, 0), self.at(until, 100)
+
+
+class Span(Protocol):
+    """A time in which an agent was at something; `key` is the id of what it was at."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def doing(self) -> str: ...
+    @property
+    def start(self) -> datetime | None: ...  # None: from before what is known
+    @property
+    def end(self) -> datetime | None: ...  # None: still
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A span that is drawn by itself, on a track of its lane."""
+
+    x: float
+    width: float
+    track: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class Block:
+    """Spans too narrow to be drawn by themselves, or too many at once: how many of each there are."""
+
+    x: float
+    width: float
+    since: datetime
+    until: datetime
+    counted: Mapping[str, int]
+    track: int
+
+    @property
+    def weight(self) -> float:
+        """How dark it is, from 0 to 1: by the logarithm of how many they are."""
+        return min(1.0, 0.4 + 0.3 * math.log10(self.count))
+
+    @property
+    def count(self) -> int:
+        return sum(self.counted.values())
+
+    @property
+    def doing(self) -> str:
+        """What most of them are."""
+        return max(self.counted, key=lambda doing: self.counted[doing])
+
+
+@dataclass(frozen=True)
+class Lane:
+    """An agent's spans; what is narrow stands on a track of its own, the last."""
+
+    name: str | None  # None: what nobody has
+    bars: list[Bar] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    top: int = 0
+
+    @cached_property
+    def marks(self) -> list[Bar | Block]:
+        """All that is drawn in it."""
+        return [*self.bars, *self.blocks]
+
+    @cached_property
+    def tracks(self) -> int:
+        """How many tracks it has."""
+        return max((mark.track + 1 for mark in self.marks), default=0)
+
+    @property
+    def height(self) -> int:
+        return max(self.tracks, 1) * ROW + GAP
+
+    @property
+    def middle(self) -> float:
+        return self.top + self.height / 2
+
+    def y(self, mark: Bar | Block) -> int:
+        """How far down a mark of it stands."""
+        return self.top + GAP // 2 + 1 + mark.track * ROW
+
+
+Placed = tuple[float, float, Span]  # from, to
+Cells = Mapping[int, Counter[str]]  # by cell, how many there are of each doing
+Others = Callable[[float], Cells]  # by how narrow, how many spans beside those that are told begin in each cell
+
+
+def gathered_of(lanes: int) -> float:
+    """How narrow is what is gathered where so many lanes are full of it: its blocks are no more marks than there may
+    be."""
+    narrow = NARROWEST
+    while narrow < WIDEST and lanes * 100 / (2 * narrow) > MARKS:
+        narrow *= 2
+    return narrow
+
+
+def lanes(
+    spans: Mapping[str | None, Sequence[Span]],
+    window: Window,
+    *,
+    marks: int = MARKS,
+    narrow: float = NARROWEST,
+    counted: Mapping[str | None, Cells] | None = None,
+) -> list[Lane]:
+    """The lanes in the order they are given, from the top, with at most so many marks where blocks can help that.
+
+    What is narrower than `narrow` is gathered; `counted` has, by lane and cell, how many there are beside the spans.
+    """
+    at_first = narrow
+    placed = {
+        name: (_in_order(found, window), partial(_wider, (counted or {}).get(name, {}), at_first))
+        for name, found in spans.items()
+    }
+    while narrow < WIDEST and sum(_cells(*found, window, narrow) for found in placed.values()) > marks:
+        narrow *= 2
+    drawn = _drawn(placed, window, narrow)
+    while narrow < WIDEST and sum(len(lane.marks) for lane in drawn) > marks:
+        narrow *= 2
+        drawn = _drawn(placed, window, narrow)
+    tops = accumulate((lane.height for lane in drawn), initial=0)
+    return [replace(lane, top=top) for lane, top in zip(drawn, tops, strict=False)]
+
+
+def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
+    """From left to right; of those that begin together the longest first."""
+    placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
+    return sorted(placed, key=lambda place: (place[0], -place[1], place[2].key))
+
+
+def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> int:
+    """How many marks those spans of a lane make that are narrower than this; the others may add to that."""
+    first, cell = window.clock, 2 * narrow
+    return len({int((first + x) // cell) for x, end, _ in placed if end - x < narrow} | others(narrow).keys())
+
+
+def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
+    """What is counted by the cells that there were at first, by wider ones."""
+    if narrow == at_first:
+        return counted
+    found: dict[int, Counter[str]] = {}
+    for number, count in counted.items():
+        found.setdefault(number // int(narrow / at_first), Counter()).update(count)
+    return found
+
+
+def _drawn(placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: Window, narrow: float) -> list[Lane]:
+    place = cache(partial(window.cell_place, width=2 * narrow))  # each is in many lanes
+    return [_lane(name, *found, window, narrow, place) for name, found in placed.items()]
+
+
+def _lane(
+    name: str | None,
+    placed: Sequence[Placed],
+    others: Others,
+    window: Window,
+    narrow: float,
+    place: Callable[[int], tuple[datetime, datetime, float, float]],
+) -> Lane:
+    bars: list[Bar] = []
+    free: list[float] = []  # by track, where its last bar ends
+    gathered: dict[int, list[Span]] = {}
+    first, cell = window.clock, 2 * narrow
+    for x, end, span in placed:
+        track = TRACKS
+        if end - x >= narrow:
+            track = next((track for track, at in enumerate(free) if at <= x + 1e-9), len(free))
+        if track == TRACKS:
+            gathered.setdefault(int((first + x) // cell), []).append(span)
+            continue
+        free[track : track + 1] = [end]
+        bars.append(Bar(x, end - x, track, span))
+    blocks, beside, nothing = [], others(narrow), Counter[str]()
+    for number in sorted({*gathered, *beside}):
+        found, doing = gathered.get(number, []), beside.get(number, nothing)
+        since, until, x, end = place(number)
+        if len(found) == 1 and not doing:  # by itself, as wide as can be chosen
+            width = min(narrow, end - x)
+            bars.append(Bar(min(max(window.at(found[0].start, 0), x), end - width), width, len(free), found[0]))
+            continue
+        if found:
+            doing = doing + Counter(span.doing for span in found)
+        blocks.append(Block(x, end - x, since, until, doing, len(free)))
+    return Lane(name, bars, blocks)
+
+
+def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
+    """How many spans there were at once, on average, in each of so many parts of the window."""
+    places = ((window.at(span.start, 0), window.at(span.end, 100)) for span in spans)
+    return at_once(((start * cells / 100, end * cells / 100) for start, end in places), cells)
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """Messages from a lane to another within a part of the window."""
+
+    x: float
+    sender: str
+    recipient: str
+    count: int
+    since: datetime
+    until: datetime
+
+
+def arrows(
+    sends: Iterable[tuple[str, str, datetime]], window: Window, *, most: int = ARROWS
+) -> tuple[list[Arrow], int]:
+    """The sends (from whom, to whom, when) as arrows, the busiest where there are too many; how many sends that left
+    out."""
+    width = 100 / SEND_CELLS
+    counted = Counter((sender, recipient, window.cell(at, width)) for sender, recipient, at in sends)
+    kept = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:most]
+    drawn = []
+    for (sender, recipient, number), count in kept:
+        since, until, x, end = window.cell_place(number, width)
+        drawn.append(Arrow((x + end) / 2, sender, recipient, count, since, until))
+    return drawn, counted.total() - sum(count for _, count in kept)
+
+
+def ticks(window: Window, most: int = TICKS) -> list[tuple[float, datetime]]:
+    """Round moments of the window with their places, at most so many."""
+    step = next((step for step in STEPS if window.length / step <= most), STEPS[-1])
+    seconds = step.total_seconds()
+    number = math.ceil(window.since.timestamp() / seconds)
+    found: list[tuple[float, datetime]] = []
+    while (moment := datetime.fromtimestamp(number * seconds, UTC)) <= window.until and len(found) < most:
+        found.append((window.at(moment, 0), moment))
+        number += 1
+    return found

@@ -1,0 +1,149 @@
+"""Who works on what: a row for each agent, those first who are stuck or at work."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+
+from django.urls import reverse
+
+from coordination.presence import AgentState, Presence
+from handoffs.models import Handoff, HandoffStatus
+from inbox.monitoring import Inbox
+from inbox.picture import Picture
+from nexus.control import members, monitoring
+from nexus.planning.models import Task, TaskStatus
+
+LOOKED_AT = 2_000  # of what is held, and of planned tasks, so that the cost of a page has a ceiling
+DOING = 3  # things of an agent that its row names
+
+
+class Standing(IntEnum):
+    """Where an agent's row stands: the lower, the sooner one should see it."""
+
+    STUCK = 0
+    AT_WORK = 1
+    HOLDS = 2
+    HAS_MAIL = 3
+    IDLE = 4
+    AWAY = 5
+
+
+@dataclass(frozen=True)
+class Doing:
+    """One thing that an agent works on."""
+
+    title: str
+    page: str
+    key: str
+    state: str  # a handoff's, or `lapsed`; a planned task is in progress
+    until: datetime | None = None  # the end of its lease
+    why: str = ""  # it is blocked
+
+    @property
+    def url(self) -> str:
+        return reverse(f"admin:{self.page}", args=[self.key])
+
+
+@dataclass(frozen=True)
+class Row:
+    """An agent, and what it does."""
+
+    state: AgentState
+    inbox: Inbox
+    doing: list[Doing]
+    in_pool: bool = False  # the hub runs it: it is there whenever it is called
+
+    @property
+    def shown(self) -> list[Doing]:
+        return self.doing[:DOING]
+
+    @property
+    def more(self) -> int:
+        return max(len(self.doing) - DOING, 0)
+
+    @property
+    def standing(self) -> Standing:
+        states = {doing.state for doing in self.doing}
+        away = self.state.presence is Presence.OFFLINE and not self.in_pool
+        if states & {HandoffStatus.BLOCKED, "lapsed"} or (states and away):
+            return Standing.STUCK
+        if states:
+            return Standing.AT_WORK if HandoffStatus.IN_PROGRESS in states else Standing.HOLDS
+        if self.inbox.unread or self.inbox.in_flight:
+            return Standing.HAS_MAIL
+        return Standing.AWAY if away else Standing.IDLE
+
+
+def roster(picture: Picture, words: str = "") -> list[Row]:
+    """Every agent, those first whom one should see soonest; with words, those that have them in their id, their role
+    or the titles of their work."""
+    doing = works(picture.moment)
+    pool = members.names()
+    rows = [
+        Row(
+            state,
+            picture.inboxes.get(state.agent_id, Inbox()),
+            doing[state.agent_id],
+            in_pool=state.agent_id in pool,
+        )
+        for state in picture.agents
+    ]
+    if words:
+        rows = [row for row in rows if words.lower() in _searchable(row)]
+    return sorted(rows, key=lambda row: (row.standing, -len(row.doing), -row.inbox.unread, row.state.agent_id))
+
+
+def works(moment: datetime, agent_id: str | None = None) -> Mapping[str, list[Doing]]:
+    """By agent, the things that it works on, the most pressing first: turns, then handoffs, then planned tasks. With an
+    agent, at least its own."""
+    doing: dict[str, list[Doing]] = defaultdict(list)
+    for name, thing in [*_turns(), *_held(moment, agent_id), *_planned()]:
+        doing[name].append(thing)
+    return doing
+
+
+def _searchable(row: Row) -> str:
+    return " ".join([row.state.agent_id, row.state.agent.role or "", *(doing.title for doing in row.doing)]).lower()
+
+
+def _turns() -> Iterator[tuple[str, Doing]]:
+    """By agent of the pool, the turn that it is at."""
+    for name, pool_agent_id, glimpse in monitoring.running(LOOKED_AT):
+        yield name, Doing(f"turn: {glimpse}", "pool_agent", pool_agent_id, HandoffStatus.IN_PROGRESS)
+
+
+def _held(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doing]]:
+    """By holder, what it holds: what is in progress first, then the lease that ends soonest."""
+    held = Handoff.objects.held().exclude(claimed_by=None).order_by("lease_expires_at")
+    if agent_id is not None:
+        held = held.filter(claimed_by=agent_id)
+    order = (HandoffStatus.IN_PROGRESS, HandoffStatus.BLOCKED, HandoffStatus.CLAIMED)
+    columns = ("claimed_by", "handoff_id", "title", "status", "lease_expires_at", "blocked_reason")
+    rows = sorted(held.values_list(*columns)[:LOOKED_AT], key=lambda row: order.index(row[3]))
+    for holder, handoff_id, title, status, until, why in rows:
+        state = "lapsed" if until < moment else status
+        yield str(holder), Doing(title, "handoff", handoff_id, state, until, why or "")
+
+
+def _planned() -> Iterator[tuple[str, Doing]]:
+    """By owner, the planned tasks in progress that no handoff carries."""
+    tasks = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).order_by("-updated_at")
+    for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
+        doing = Doing(title[:200], "task", key, HandoffStatus.IN_PROGRESS)
+        for name in filter(None, dict.fromkeys((agent_id, owner))):
+            yield name, doing
+
+
+def counted(rows: list[Row]) -> Mapping[str, int]:
+    """How many agents are stuck, at work, and free."""
+    found = [row.standing for row in rows]
+    return {
+        "stuck": found.count(Standing.STUCK),
+        "at work": found.count(Standing.AT_WORK) + found.count(Standing.HOLDS),
+        "free": found.count(Standing.IDLE) + found.count(Standing.HAS_MAIL),
+        "away": found.count(Standing.AWAY),
+    }

@@ -1,0 +1,180 @@
+"""What the timeline has many of, marks as SVG and rows: in Python, because a template takes many times as long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from html import escape
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from django import template
+from django.urls import get_script_prefix, reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from handoffs.spans import Span as HandoffSpan
+from nexus.control.timeline import At
+from nexus.core.clock import iso
+from nexus.dashboard.pages.lanes import Arrow, Bar, Block, Lane, Span
+from nexus.dashboard.templatetags.nexus import clock, name, plain, when
+
+register = template.Library()
+
+
+# By hand, and escaped where it is no number and no word of ours: `format_html` takes several times as long.
+BAR = (
+    '<a class="{}" id="span-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" height="11" rx="2"/>'
+    "<title>{}</title></a>"
+)
+BLOCK = (
+    '<a class="block {}" id="block-{}-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" '
+    'height="11" rx="1" fill-opacity="{:.2f}"/><title>{} span{} here{} ({}): zoom in</title></a>'
+)
+ARROW = (
+    '<a href="{}" data-swap="inspect" tabindex="-1"><line class="hit" {}/><line class="sent" stroke-width="{:.1f}" {} '
+    'marker-end="url(#sent)"/><title>{}</title></a>'
+)
+CROWD = (
+    '<rect class="crowd" x="{:.3f}%" width="{:.3f}%" y="{:.1f}" height="{:.1f}">'
+    "<title>{:.1f} waited, on average</title></rect>"
+)
+ROW = (
+    '<tr><td><a href="{}">{}</a></td><td data-label="Was">{}</td><td data-label="With">{}</td>'
+    '<td data-label="From">{}</td><td data-label="To">{}</td></tr>'
+)
+
+
+@register.simple_tag(takes_context=True)
+def marks(context: template.Context, lane: Lane) -> SafeString:
+    """The bars and blocks of a lane, from left to right, as links to what they were."""
+    titles, words, by = context["titles"], context["words"], f" by {plain(lane.name)}" if lane.name else ""
+    query = None if "day" in context else context["query"]
+    kept = f"{context['kept']}&" if context["kept"] else ""
+    nearer, whose = f"{_address('admin:timeline')}?{kept}", escape(f" of {plain(lane.name)}" if lane.name else "")
+    swaps = "" if "day" in context else ' data-swap="lanes"'
+    return SafeString("".join(
+        _bar(mark, lane.y(mark), titles, words, by, query) if isinstance(mark, Bar)
+        else _block(mark, lane.y(mark), lane.top, words, nearer, swaps, whose)
+        for mark in sorted(lane.marks, key=lambda mark: mark.x)
+    ))  # fmt: skip
+
+
+def _bar(bar: Bar, y: int, titles: Mapping[str, str], words: Mapping[Any, str], by: str, query: str | None) -> str:
+    span = bar.span
+    begun = f"from {clock(span.start)}" if span.start else "from before"
+    ended = f"to {clock(span.end)}" if span.end else "still"
+    href = page_of(span) if query is None else f"?{query}{'&' if query else ''}span={quote(chosen_by(span))}"
+    title = f"{plain(titles.get(span.key, span.key))}: {words[span.doing]}{by}, {begun} {ended}"
+    return BAR.format(
+        span.doing, escape(f"{chosen_by(span)}-{span.doing}"), escape(href),
+        "" if query is None else ' data-swap="inspect" data-mark="span"',
+        bar.x, bar.width, y, escape(title),
+    )  # fmt: skip
+
+
+def chosen_by(span: Span) -> str:
+    """What `?span=` names it by: a turn or a question by its id, what a handoff was by the event that began it."""
+    return f"{span.handoff_id}.{span.event_id}" if isinstance(span, HandoffSpan) else span.key
+
+
+def page_of(span: Span) -> str:
+    """The page of what it is of."""
+    if isinstance(span, HandoffSpan):
+        return _page("admin:handoff", span.key)
+    return _page("admin:question" if span.doing == At.ASKING else "admin:pool_turn", span.key)
+
+
+def _page(route: str, identifier: str) -> str:
+    return f"{_address(route, '-').removesuffix('-/')}{quote(identifier)}/"
+
+
+@register.filter
+def agent_page(agent_id: str) -> str:
+    """The page of an agent."""
+    return _address("admin:agent", agent_id)
+
+
+def _address(route: str, *of: str) -> str:
+    return _remembered(route, of, get_script_prefix())
+
+
+@lru_cache(maxsize=512)
+def _remembered(route: str, of: tuple[str, ...], prefix: str) -> str:
+    """The address of a page: to ask for it takes longer than all else about what leads there."""
+    return reverse(route, args=of)
+
+
+def _block(block: Block, y: int, top: int, words: Mapping[Any, str], nearer: str, swaps: str, whose: str) -> str:
+    began, href = _zoomed(nearer, block.since, block.until)
+    count, what = block.count, ", ".join([f"{many} × {words[doing]}" for doing, many in block.counted.items()])
+    return BLOCK.format(
+        block.doing, top, began, href, swaps,
+        block.x, block.width, y, block.weight, count, "" if count == 1 else "s", whose, what,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=512)  # each cell of the window is in many lanes
+def _zoomed(nearer: str, since: datetime, until: datetime) -> tuple[int, str]:
+    """When a cell begins, in ms since 1970, and where choosing it leads."""
+    return int(since.timestamp() * 1000), escape(f"{nearer}since={iso(since)}&until={iso(until)}")
+
+
+@register.simple_tag(takes_context=True)
+def arrows(context: template.Context) -> SafeString:
+    """Sends from one lane to another, as links to the messages."""
+    kept = f"{context['query']}&" if context.get("query") else ""
+    return SafeString("".join(_arrow(kept, *drawn) for drawn in context.get("arrows") or ()))
+
+
+def _arrow(kept: str, sent: Arrow, start: float, end: float) -> str:
+    line = f'x1="{sent.x:.3f}%" x2="{sent.x:.3f}%" y1="{start:.0f}" y2="{end:.0f}"'
+    href = (
+        f"?{kept}sender={quote_plus(sent.sender)}&recipient={quote_plus(sent.recipient)}"
+        f"&sent_since={iso(sent.since)}&sent_until={iso(sent.until)}"
+    )
+    title = f"{plain(sent.sender)} → {plain(sent.recipient)}: {sent.count} message{'' if sent.count == 1 else 's'}"
+    return ARROW.format(escape(href), line, min(4.0, 1 + sent.count**0.5 / 3), line, escape(title))
+
+
+@register.simple_tag(takes_context=True)
+def crowd(context: template.Context) -> SafeString:
+    """How many waited, in each part of the window."""
+    return SafeString("".join(
+        CROWD.format(each["x"], each["width"], each["y"], each["height"], each["many"])
+        for each in context.get("crowd") or ()
+    ))  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def spans(context: template.Context) -> SafeString:
+    """The rows of the table of spans."""
+    titles, words = context["titles"], context["words"]
+    return SafeString("".join(
+        ROW.format(
+            escape(page_of(span)),
+            escape(plain(titles.get(span.key) or span.key)),
+            words[span.doing],
+            name(span.agent_id) if span.agent_id else "–",
+            when(span.start) if span.start else "before",
+            when(span.end) if span.end else "still",
+        )
+        for span in context["rows"]
+    ))  # fmt: skip
+
+
+@register.simple_tag(takes_context=True)
+def steps(context: template.Context, lane: Lane) -> SafeString:
+    """What the lane's agent did beside handoffs, as links to what it was."""
+    query = context.get("query")
+    return format_html_join(
+        "",
+        '<a class="step" id="step-{}" href="?{}step={}" data-swap="inspect" data-mark="span" tabindex="-1">'
+        '<circle cx="{}%" cy="{}" r="3.5"/><title>{}{}</title></a>',
+        (
+            (mark.event_id, f"{query}&" if query else "", mark.event_id, f"{mark.x:.3f}", f"{mark.y:.1f}",
+             plain(mark.said), f", and {mark.more} more before" if mark.more else "")
+            for mark in (context.get("steps") or {}).get(lane.name, ())
+        ),
+    )  # fmt: skip

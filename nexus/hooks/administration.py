@@ -1,0 +1,113 @@
+"""What this app offers, to operators alone: webhooks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.errors import CoordinationCode
+from coordination.parameters import ProjectRoot
+from coordination.toolset import operation
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Id, Nothing, Params
+from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.hooks import selectors, services
+from nexus.hooks.rows import WebhookRow, webhook_row
+
+
+class WebhookAdd(Params):
+    url: Annotated[str, Field(description="http or https; called with POST.")]
+    agent_id: Annotated[Id | None, Field(description="Only mail and handoffs of this agent.")] = None
+    project_root: Annotated[ProjectRoot | None, Field(description="Only events of this project.")] = None
+    types: Annotated[list[Id] | None, Field(min_length=1, max_length=100, description="Only these event types.")] = None
+    allow_private: Annotated[bool, Field(description="The address may be private or loopback.")] = False
+
+
+class AddedWebhook(WebhookRow):
+    secret: str
+
+
+@operation(
+    WebhookAdd,
+    Code.VALIDATION_ERROR,
+    CoordinationCode.WORKSPACE_REQUIRED,
+    CoordinationCode.WORKSPACE_UNRESOLVED,
+    Code.NOT_FOUND,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
+    """Have an address called with every event from now on. The answer shows the signing secret, and nothing shows it
+    again."""
+    webhook = services.add(
+        url=p.url,
+        agent_id=p.agent_id,
+        project_root=p.project_root,
+        types=p.types,
+        allow_private=p.allow_private,
+        operator=operator_behind(caller),
+    )
+    return {**webhook_row(webhook), "secret": webhook.secret}
+
+
+class WebhookState(WebhookRow):
+    pending: int
+    dead: int
+    last_error: str | None
+
+
+class WebhookList(TypedDict):
+    webhooks: list[WebhookState]
+
+
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def webhook_list(p: Nothing, caller: Caller) -> WebhookList:
+    """Every webhook, with how many deliveries wait and how many are dead letters."""
+    return {
+        "webhooks": [
+            {
+                **webhook_row(listed.webhook),
+                "pending": listed.pending,
+                "dead": listed.dead,
+                "last_error": listed.last_error,
+            }
+            for listed in selectors.webhooks()
+        ]
+    }
+
+
+class WebhookRef(Params):
+    webhook_id: Id
+
+
+OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
+
+
+class RemovedWebhook(TypedDict):
+    webhook_id: str
+    removed: bool
+    deliveries_dropped: int
+
+
+@operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+def webhook_remove(p: WebhookRef, caller: Caller) -> RemovedWebhook:
+    """Remove a webhook with what it still had to deliver."""
+    dropped = services.remove(webhook_id=p.webhook_id, operator=operator_behind(caller))
+    return {"webhook_id": p.webhook_id, "removed": True, "deliveries_dropped": dropped}
+
+
+class RevivedDeliveries(TypedDict):
+    webhook_id: str
+    redelivered: int
+
+
+@operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def webhook_redeliver(p: WebhookRef, caller: Caller) -> RevivedDeliveries:
+    """Try a webhook's dead letters again, from now."""
+    return {
+        "webhook_id": p.webhook_id,
+        "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=operator_behind(caller)),
+    }

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nexus.core.apps import NexusAppConfig
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import Action, NeedKind, Sentence
+
+
+class HooksConfig(NexusAppConfig):
+    name = "nexus.hooks"
+
+    def event_types(self) -> Sequence[str]:
+        return ["webhook.added", "webhook.redelivered", "webhook.removed"]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from nexus.hooks.sentences import SENTENCES
+
+        return SENTENCES
+
+    def ready(self) -> None:
+        from coordination import overlong
+        from coordination.log.emit import committed
+        from coordination.toolset import COORDINATION
+        from nexus.hooks.models import BACKOFF, PAUSES, Webhook, WebhookDelivery
+        from nexus.hooks.signals import announce
+
+        committed.connect(announce)
+        pending = WebhookDelivery.objects.pending
+        overlong.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        overlong.register("first attempts", lambda: pending().filter(attempts=0), "next_attempt_at", lambda: 0)
+        overlong.register("attempts", pending, "next_attempt_at", lambda: BACKOFF[-1])
+        COORDINATION.administered_in("nexus.hooks.administration")
+        super().ready()
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "webhook_add": "nexus webhooks add",
+            "webhook_list": "nexus webhooks",
+            "webhook_redeliver": "nexus webhooks redeliver",
+            "webhook_remove": "nexus webhooks remove",
+        }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from nexus.hooks.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from nexus.hooks.attention import ACTIONS
+
+        return ACTIONS
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from nexus.core.work import work_forever
+        from nexus.hooks.worker import WEBHOOKS
+
+        return (partial(work_forever, WEBHOOKS),)

@@ -1,0 +1,54 @@
+"""What of the webhooks needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Count, Max
+
+from inbox.picture import Picture
+from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.hooks.models import Webhook, WebhookDelivery
+
+
+def _given_up(picture: Picture, each: int) -> Found:
+    """Webhooks with dead letters: their receivers failed the most times allowed."""
+    dead = WebhookDelivery.objects.dead().values("webhook_id", "webhook__url")
+    rows = list(dead.annotate(letters=Count("pk"), error=Max("last_error")).order_by("-letters", "webhook_id"))
+    return Found(
+        len(rows),
+        [
+            Need(f"{row['webhook__url'][:120]} failed", f"{row['letters']} given up: {row['error']}", row["webhook_id"])
+            for row in rows[:each]
+        ],
+    )
+
+
+KINDS = (
+    NeedKind(
+        "webhooks",
+        "Webhooks that fail",
+        "webhook",
+        12,
+        _given_up,
+        page="webhook",
+        actions=("webhook_redeliver",),
+        command="nexus webhooks",
+    ),
+)
+
+
+def _urls(webhook_ids: Sequence[str]) -> dict[str, str]:
+    return dict(Webhook.objects.filter(pk__in=webhook_ids).values_list("pk", "url"))
+
+
+ACTIONS = (
+    Action(
+        "webhook_redeliver",
+        "Try again",
+        "told to try again",
+        ("webhook", "webhooks"),
+        lambda webhook_id: {"webhook_id": webhook_id},
+        _urls,
+    ),
+)

@@ -1,0 +1,105 @@
+"""`nexus hook` as a harness calls it: quick, silent when there is nothing, and never a reason for the harness to fail.
+
+Most calls end here, with the standard library alone; Django starts only when there is something to tell, or when a look
+is due and the store is on a server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nexus.core.harness_events import HANDLERS, NOTHING, Happening, Said
+from nexus.core.patience import patience
+from nexus.hooks import harness, points
+from nexus.hooks.harness import STOP, Call
+
+ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus hook` does for people
+BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
+PATIENCE_SECONDS = 5  # then the hook gives up; the harness's own limit is later
+
+Configure = Callable[[], tuple[Any, Sequence[str]]]
+
+
+def is_call(arguments: Sequence[str]) -> bool:
+    """Whether a harness calls, and not a person who installs."""
+    return not any(argument in ACTIONS for argument in arguments)
+
+
+def main(configure: Configure, start_django: Callable[[], None]) -> None:
+    """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
+    try:
+        with patience(PATIENCE_SECONDS):
+            settings, arguments = configure()
+            text = "" if sys.stdin.isatty() else sys.stdin.read()
+            answer = respond(settings, harness.read(arguments, os.environ, text), start_django)
+            sys.stdout.write(answer)
+            sys.stdout.flush()
+    except Exception as error:
+        _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    said = " ".join(str(error).split())[:300]
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
+
+
+def respond(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+    """What to print for a call; the empty string when there is nothing to tell."""
+    said = _handled(settings, call, start_django)
+    if said.refusal or said.warning:
+        return harness.render_aside(call, said)
+    try:
+        mail = _mail(settings, call, start_django)
+    except Exception as error:
+        if not said.context:
+            raise
+        _complain(error)  # what was done for the session is told all the same
+        mail = ""
+    text = "\n".join(part for part in (said.context, mail) if part)
+    return harness.render(call, text) if text else ""
+
+
+def _handled(settings: Any, call: Call, start_django: Callable[[], None]) -> Said:
+    """What the apps say that listen to every point of a session. What goes wrong there keeps no mail back."""
+    if call.point is None:
+        return NOTHING
+
+    def perform(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        start_django()
+        from nexus.hooks import look
+
+        return look.perform(call, name, arguments)
+
+    happening = Happening(
+        event=call.point,
+        client=call.client,
+        root=call.root,
+        caller=call.agent_id,
+        settings=settings,
+        wanted=call.planning,
+        heard=points.hears(call.client, call.name, call.point),
+        perform=perform,
+        **points.fields(call.payload),
+    )
+    said = []
+    for handler in HANDLERS:
+        try:
+            said.append(handler(happening))
+        except TimeoutError:
+            raise  # the harness has waited enough
+        except Exception as error:
+            _complain(error)
+    return Said(*("\n".join(filter(None, texts)) for texts in zip(*said, strict=True))) if said else NOTHING
+
+
+def _mail(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+    if call.event is None or (call.event == STOP and call.continued):
+        return ""
+    from nexus.hooks import turn  # an edit is checked without it
+
+    return turn.tell(settings, call, start_django)

@@ -1,0 +1,104 @@
+"""A look at the store without Django, which takes longer to start than a hook may take: is anything waiting?
+
+It only decides whether to start; what the agent is told comes from the operations. SQLite's own SQL stands here alone:
+a store on a server is looked at by `nexus.hooks.look`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from coordination.paths import workspace_id_of
+from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
+from nexus.core.glances import GLANCES
+from nexus.core.sqlite import connect
+
+MESSAGES = """
+SELECT message_id FROM message_deliveries
+WHERE recipient_agent_id = :agent
+  AND (status = 'unread' OR (status = 'delivered' AND lease_expires_at < :now))
+LIMIT 1000
+"""
+LEASES = """
+SELECT min(lease_expires_at) FROM message_deliveries WHERE recipient_agent_id = :agent AND status = 'delivered'
+UNION ALL SELECT min(lease_expires_at) FROM handoffs WHERE workspace_id = :workspace AND lease_expires_at NOTNULL
+"""
+HANDOFFS = """
+SELECT handoff_id, target, visibility, from_agent_id, created_at FROM handoffs
+WHERE workspace_id = :workspace AND (status = 'OPEN' OR lease_expires_at < :now)
+  AND (deadline_at IS NULL OR deadline_at >= :now)
+LIMIT 1000
+"""
+OWED = """
+SELECT 'message ' || message_id FROM message_deliveries
+WHERE recipient_agent_id = :agent AND status = 'delivered'
+UNION ALL
+SELECT 'handoff ' || handoff_id FROM handoffs WHERE claimed_by = :agent AND lease_expires_at >= :now
+UNION ALL
+SELECT 'verdict ' || handoff_id FROM workspaces CROSS JOIN handoffs USING (workspace_id)
+WHERE status = 'SUBMITTED' AND claimed_by <> :agent
+  AND (verifier = 'agent:' || :agent OR (verifier = 'creator' AND from_agent_id = :agent))
+LIMIT 1000
+"""
+TABLES = "SELECT count(*) FROM sqlite_master WHERE name IN ('agents', 'message_deliveries', 'handoffs')"
+TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
+AGENT = "SELECT role, capabilities FROM agents WHERE agent_id = :agent"
+
+
+class Seen(NamedTuple):
+    """What waits for an agent, when (unix time) time alone may next change that, and what it owes, where asked."""
+
+    waiting: set[str]
+    changes_at: float
+    owed: frozenset[str] = frozenset()
+
+
+def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: bool = False) -> Seen:
+    """The ids of the messages and handoffs that wait, and of what apps registered; with `owing` the keys of its debts.
+
+    Raises sqlite3.Error where the store cannot be read.
+    """
+    if not database.exists():
+        return Seen(set(), float("inf"))
+    now = datetime.now(UTC)
+    workspace = workspace_id_of(root)
+    values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
+    with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
+        if store.execute(TABLES).fetchone()[0] < 3:
+            return Seen(set(), float("inf"))  # another process is making the store
+        waiting = {row[0] for row in store.execute(MESSAGES, values)}
+        changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
+        role, capabilities = store.execute(AGENT, values).fetchone() or (None, None)
+        agent = Profile(agent_id, role, capability_set(json.loads(capabilities or "null")))
+        for handoff_id, raw, visibility, actor, created in store.execute(HANDOFFS, values):
+            target, created_at = stored_target(raw), _moment(created)
+            if is_eligible(target, agent, created_at=created_at, now=now) and can_see(
+                visibility=visibility,
+                target=target,
+                actor=actor,
+                item_workspace=workspace,
+                workspace=workspace,
+                agent=agent,
+                created_at=created_at,
+                now=now,
+            ):
+                waiting.add(handoff_id)
+            elif opening := next_opening(target, created_at=created_at, now=now):
+                changes.append(opening)
+        there = [glance for glance in GLANCES if store.execute(TABLE, [glance.table]).fetchone()]
+        for query in filter(None, (glance.waiting for glance in there)):
+            waiting.update(row[0] for row in store.execute(query, values))
+        owed: set[str] = set()
+        for query in filter(None, (OWED, *(glance.owed for glance in there)) if owing else ()):
+            owed.update(row[0] for row in store.execute(query, values))
+    # A lease lapses just after its end.
+    changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
+    return Seen(waiting, changes_at, frozenset(owed))
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -1,0 +1,160 @@
+"""What a coding harness passes to a hook, and the form in which it takes what the hook says. Standard library alone.
+
+Claude Code and Codex: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block with its
+reason. Gemini CLI and Cursor: the same idea under their own names. `text`: any other harness, plain text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
+
+from nexus.core.harness_events import HarnessEvent, Said
+from nexus.hooks import points
+
+SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
+EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)
+# What each client calls its events, in the order of EVENTS.
+NAMES: Mapping[str, Sequence[str]] = {
+    "claude-code": EVENTS,
+    "codex": EVENTS,
+    "cursor": ("sessionStart", "beforeSubmitPrompt", "postToolUse", "stop"),
+    "gemini": ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"),
+    "text": EVENTS,
+}
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
+PLANNING = "--planning"  # in the command of a hook that is called at every point
+MAX_ID = 255
+
+
+class Call(NamedTuple):
+    """One call of the hook, whatever harness it comes from."""
+
+    client: str
+    event: str | None  # one of EVENTS; None for a point of the harness that has nothing to do with mail
+    root: str  # the project, resolved
+    agent_id: str
+    continued: bool = False  # the agent goes on because a hook kept it from stopping: do not keep it again
+    name: str | None = None  # what the client calls the point of its session
+    point: HarnessEvent | None = None  # what that means to those whom `nexus.core.harness_events` calls
+    planning: bool = False  # act on this project's plan, whether or not there is one yet
+    payload: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Parser(argparse.ArgumentParser):
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return argparse.HelpFormatter(self.prog, width=80)  # asked with every option, and imports shutil for the width
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a call."""
+    parser.add_argument(
+        "--client", choices=tuple(NAMES), help="the harness's dialect; default: recognised from its input"
+    )
+    parser.add_argument("--agent-id", help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest")
+    parser.add_argument("--project-root", help="the project; default: the harness's, else the working directory")
+    parser.add_argument("--event", choices=EVENTS, help="the point of the session, where the input does not tell it")
+    parser.add_argument(
+        PLANNING, action="store_true", help="keep the project's .nexus directory, too, at every point of a session"
+    )
+
+
+def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Call:
+    """Understand a call. Raises ValueError for an unknown option or input that is no JSON object."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    add_options(parser)
+    given = parser.parse_args(arguments)
+    payload = _object(text) if text.strip() else {}
+    name = payload.get("hook_event_name")
+    client = given.client or _client(name)
+    own_names = dict(zip(NAMES[client], EVENTS, strict=True))
+    event = given.event or (PROMPT if name is None else own_names.get(str(name)))
+    called = next((own for own, each in own_names.items() if each == event), str(name))
+    root = os.path.realpath(given.project_root or _project(environ, payload))
+    return Call(
+        client=client,
+        event=event,
+        root=root,
+        agent_id=given.agent_id or environ.get("NEXUS_AGENT_ID") or derived_id(client, root),
+        continued=bool(payload.get("stop_hook_active") or payload.get("loop_count")),
+        name=called,
+        point=points.point(client, called, payload),
+        planning=given.planning,
+        payload=payload,
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict):
+        raise ValueError("the input on stdin is no JSON object")
+    return payload
+
+
+def _client(name: Any) -> str:
+    if name is None:
+        return "text"
+    known = ((client, (*names, *points.POINTS[client])) for client, names in NAMES.items())
+    return next((client for client, names in known if name in names), "claude-code")
+
+
+def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
+    roots = payload.get("workspace_roots")
+    places = [
+        *(environ.get(name) for name in PROJECT_VARIABLES),
+        roots[0] if isinstance(roots, list) and roots else None,
+        payload.get("cwd"),
+    ]
+    return next((place for place in places if isinstance(place, str) and place), None) or str(Path.cwd())
+
+
+def derived_id(client: str, root: str) -> str:
+    """The agent of a harness that was given no id: the same for every session of that harness in that project."""
+    import hashlib  # a twentieth of the time of a hook that was given an id and finds nothing
+
+    place = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+    name = "".join(letter for letter in Path(root).name if letter.isprintable())
+    return f"{client}@{name[: MAX_ID - 50]}-{place}"
+
+
+def render(call: Call, text: str) -> str:
+    """What to print so that the harness puts `text` before its agent."""
+    if call.client == "text":
+        return text
+    if call.client == "cursor":
+        answer: dict[str, Any] = {"followup_message" if call.event == STOP else "additional_context": text}
+        if call.event == PROMPT:
+            answer["continue"] = True
+    elif call.event == STOP:
+        answer = {"decision": "block", "reason": text}
+    else:
+        name = call.name if call.event is None else NAMES[call.client][EVENTS.index(call.event)]
+        answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
+    return json.dumps(answer) + "\n"
+
+
+def render_aside(call: Call, said: Said) -> str:
+    """What to print so that the harness keeps its agent from a tool, or warns its user."""
+    if call.client == "text":
+        return said.refusal or said.warning
+    if not said.refusal:
+        answer: dict[str, Any] = {"user_message" if call.client == "cursor" else "systemMessage": said.warning}
+    elif call.client == "cursor":
+        answer = {"permission": "deny", "user_message": said.refusal, "agent_message": said.refusal}
+    elif call.client == "gemini":
+        answer = {"decision": "deny", "reason": said.refusal}
+    else:
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": said.refusal}
+        answer = {"hookSpecificOutput": {"hookEventName": call.name, **decision}}
+    return json.dumps(answer) + "\n"

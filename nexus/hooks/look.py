@@ -1,0 +1,120 @@
+"""The part of a hook that needs the whole store: the agent's session, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.db.models import Min
+
+from coordination import debts, toolset
+from coordination.debts import debt_row
+from coordination.paths import workspace_id_of
+from handoffs.selectors import next_change
+from inbox.models import Delivery, DeliveryStatus
+from nexus.core.config import CoreSettings
+from nexus.core.database import store
+from nexus.core.operations import runner
+from nexus.core.operations.caller import Caller, of_process
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.registry import TOOLSETS
+from nexus.hooks import memory, notice
+from nexus.hooks.glance import Seen
+from nexus.hooks.harness import STOP, Call
+from nexus.hooks.news import every_news
+
+LIMIT = 200  # looked at in one page; more than an agent is told of at once
+
+
+def refresh(call: Call) -> None:
+    """Register the agent and open its session, or send a heartbeat for the one that is open. Raises NexusError."""
+    store().prepare()
+    home = CoreSettings.current().home
+    session = memory.credentials(home, call)
+    if session is not None and _heartbeat(call, session.session_id):
+        return
+    workspace = _data(call, "workspace_resolve", project_root=call.root)
+    _data(call, "agent_register", agent_id=call.agent_id)
+    opened = _data(
+        call,
+        "session_open",
+        agent_id=call.agent_id,
+        workspace_id=workspace["workspace_id"],
+        metadata={"client": call.client},
+    )
+    memory.keep_credentials(home, call, memory.Credentials(opened["session_id"], opened["session_secret"]))
+
+
+def _heartbeat(call: Call, session_id: str) -> bool:
+    """Whether the session is still open, and was refreshed."""
+    try:
+        return bool(_data(call, "session_heartbeat", session_id=session_id)["status"] != "closed")
+    except NexusError as error:
+        if error.code in (Code.NOT_FOUND, Code.NOT_OWNER):
+            return False
+        raise
+
+
+def seen(call: Call) -> Seen:
+    """What `glance` sees, of a store that is no file. Raises NexusError where it cannot be reached."""
+    if store().pending():
+        return Seen(set(), 0)  # nobody has made it yet: looked at again soon
+    _, waits = waiting(call, ())
+    leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
+    lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
+    changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
+    changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
+    owes = debts.owed_by(call.agent_id) if call.event == STOP else []
+    return Seen(waits, changes_at, frozenset(debt.key for debt in owes))
+
+
+def owed(call: Call, keys: Collection[str]) -> str:
+    """What to tell the agent of those debts; empty where they are gone."""
+    found = [debt_row(debt) for debt in debts.owed_by(call.agent_id) if debt.key in keys]
+    return notice.reminder(call.agent_id, found) if found else ""
+
+
+def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
+    """What to tell the agent of that it does not know, and the ids of it; the text is empty when there is nothing."""
+    unread = _data(call, "inbox_count", agent_id=call.agent_id)["unread"]
+    mail = _data(call, "inbox_peek", agent_id=call.agent_id, limit=LIMIT)["messages"] if unread else []
+    open_ones = _data(call, "handoff_list_available", project_root=call.root, agent_id=call.agent_id, limit=LIMIT)[
+        "handoffs"
+    ]
+    messages = [row for row in mail if row["status"] == "unread" and row["message_id"] not in known]
+    handoffs = [row for row in open_ones if row["handoff_id"] not in known]
+    others = {
+        news: fresh_ones
+        for news in every_news()
+        if (fresh_ones := [each for each in news.waiting(call.agent_id) if each.identifier not in known])
+    }
+    fresh = {row["message_id"] for row in messages} | {row["handoff_id"] for row in handoffs}
+    fresh |= {each.identifier for fresh_ones in others.values() for each in fresh_ones}
+    if not fresh:
+        return "", fresh
+    text = notice.compose(
+        agent_id=call.agent_id,
+        project_root=call.root,
+        messages=messages,
+        handoffs=handoffs,
+        unread=unread,
+        others=others,
+    )
+    return text, fresh
+
+
+def perform(call: Call, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An operation of any toolset, as the hook's agent; its data. Raises NexusError."""
+    store().prepare()
+    owner = next((each for each in TOOLSETS.values() if name in each.operations), toolset.COORDINATION)
+    return runner.perform(owner, _caller(call), name, arguments).result()
+
+
+def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
+    caller = replace(_caller(call), vouched=True)  # the hook reads on its own, maybe before it has opened a session
+    return toolset.call(caller, name, arguments)
+
+
+def _caller(call: Call) -> Caller:
+    return Caller(transport="hook", agent_id=call.agent_id, connection=of_process("hook"))

@@ -1,0 +1,123 @@
+"""`nexus connect`: Nexus's entry in a client's MCP configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.management.base import CommandParser
+
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.hooks import clients, configuration, repository
+from nexus.hooks.setup import (
+    TOOLSETS,
+    add_setup_options,
+    carry_out,
+    program,
+    project,
+    settings_flags,
+    tell_of_password,
+    with_toolsets,
+)
+
+
+class Command(NexusCommand):
+    """Writes the entry, or prints it where no file is known."""
+
+    group = Group.CLIENTS
+    help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
+    examples = (
+        "examples:\n"
+        "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
+        "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp       the key comes from NEXUS_API_KEY\n"
+        "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env BUILDER_KEY --scope user\n"
+        "  nexus connect --client claude-code --toolsets all                   with every toolset's tools\n"
+        "  nexus connect --client json                                         prints it\n"
+        "  nexus connect --client cursor --remove\n"
+        "\n"
+        "exit codes: 0 written, printed, or nothing to change; 1 refused; stderr has the code and what to do\n"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--client", choices=tuple(clients.CLIENTS), required=True, help="the client to configure")
+        parser.add_argument("--url", help="the hub's /mcp address; without it the client starts `nexus runmcp`")
+        key = parser.add_mutually_exclusive_group()
+        key.add_argument(
+            "--key-env",
+            metavar="VARIABLE",
+            help=f"with --url: the environment variable that holds the agent's key; default: {clients.KEY_VARIABLE}",
+        )
+        key.add_argument("--key", help="write the agent's key (nxs_…) itself; refused where git would track the file")
+        parser.add_argument(
+            "--key-in-repository", action="store_true", help="with --key: do so where git would track the file, too"
+        )
+        parser.add_argument("--remove", action="store_true", help="take the entry out again")
+        parser.add_argument("--project-root", help="the project of --scope project; default: the working directory")
+        add_setup_options(parser)
+
+    def run(self, **options: Any) -> None:
+        client = options["client"]
+        known = clients.CLIENTS[client]
+        if options["key_env"] and not options["url"]:
+            raise invalid("--key-env goes with --url: a local server takes NEXUS_API_KEY as it is.", field="key_env")
+        if options["url"] is not None:
+            check_url(options["url"])
+        variable = options["key_env"]
+        if options["url"] and not options["key"] and known.can_name_a_variable:
+            variable = variable or clients.KEY_VARIABLE
+        server: dict[str, Any] = {
+            "url": options["url"] and with_toolsets(options["url"]),
+            "key": options["key"],
+            "key_variable": variable,
+            "command": [*program(), "runmcp", *settings_flags(TOOLSETS)],
+        }
+        if not options["url"] and not options["remove"]:
+            tell_of_password(self)
+        # A client that keeps only one file has that one, whatever the scope.
+        in_project = options["scope"] == "project" and known.project_file
+        path = known.project_file if in_project else known.user_file
+        if path is None:
+            self.stdout.write(clients.snippet(client, **server).text, ending="")
+            return
+        edit = (
+            configuration.drop_server(client)
+            if options["remove"]
+            else configuration.put_server(client, clients.server_entry(client, **server))
+        )
+        change = configuration.plan(clients.locate(path, project(options)), known.format, edit)
+        if options["key"] and not options["remove"] and not options["key_in_repository"]:
+            _keep_out_of_repositories(change.file)
+        carry_out(self, change, yes=options["yes"])
+        if variable and not options["remove"]:
+            self.stdout.write(
+                f"Start the client with {variable} set to its agent's key; `nexus agents key` issues one."
+            )
+
+
+def check_url(url: str) -> None:
+    """Raises VALIDATION_ERROR for what is no address of a hub."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+    if not sound or any(letter.isspace() for letter in url):
+        raise invalid(
+            f"--url: {url[:200]!r} is no address of a hub: use http:// or https:// with a host and /mcp, such as "
+            "http://127.0.0.1:8420/mcp.",
+            field="url",
+        )
+
+
+def _keep_out_of_repositories(file: Path) -> None:
+    """Raises CONFIG_ERROR where a key in `file` would be committed."""
+    if repository.would_track(file):
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"Nothing was written: {file} is part of a git repository, and everybody who has that would have the key. "
+            f"Leave --key out (with --url the client takes {clients.KEY_VARIABLE} from its environment), let git "
+            "ignore the file, or use --scope user; to write it all the same add --key-in-repository.",
+            {"file": str(file)},
+        )

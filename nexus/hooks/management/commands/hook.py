@@ -1,0 +1,94 @@
+"""`nexus hook`: what a coding agent's harness calls at its turns, and how it comes to call it."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from coordination.models import Agent
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.config import CoreSettings
+from nexus.core.database import store
+from nexus.core.operations.errors import invalid
+from nexus.hooks import clients, configuration, harness, signal_files
+from nexus.hooks.harness import PLANNING
+from nexus.hooks.setup import (
+    EDITS,
+    GATE,
+    add_setup_options,
+    carry_out,
+    program,
+    project,
+    settings_flags,
+    tell_of_password,
+)
+
+
+class Command(NexusCommand):
+    """Calls by a harness never come here: `nexus.hooks.entry` answers them before Django starts."""
+
+    group = Group.CLIENTS
+    help = (
+        "Tell an agent of its mail at its turns; and install that in its client.\n"
+        "Called by a coding agent's harness at SessionStart, UserPromptSubmit, PostToolUse and Stop, with its JSON on\n"
+        "stdin: opens or refreshes the agent's session, and prints unread mail and available handoffs in the form\n"
+        "that the harness puts before its agent. Prints nothing when there is nothing, and never fails."
+    )
+    examples = (
+        "examples:\n"
+        "  nexus hook install --client claude-code --agent-id builder\n"
+        "  nexus hook install --client claude-code --planning         with a plan: at every point of a session\n"
+        "  nexus hook uninstall --client claude-code\n"
+        "  nexus hook --client text --agent-id builder        what any other harness can call\n"
+        "  nexus hook signal-file --agent-id builder          a file whose time changes when something waits\n"
+        "\n"
+        "exit codes: 0 done, and always for a harness's call; 1 refused; stderr has the code and what to do\n"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "action",
+            choices=("install", "uninstall", "signal-file"),
+            help="write the client's hooks, remove them, or make and print an agent's signal file; "
+            "a harness's call has no action",
+        )
+        harness.add_options(parser)
+        add_setup_options(parser)
+
+    def _tell_of_unknown(self, agent_id: str) -> None:
+        """A hook registers its agent at its first call, silently: a name that was mistyped is told now."""
+        settings = CoreSettings.current()
+        is_there = settings.database_url is not None or settings.database.exists()
+        if is_there and not store().pending():
+            known = list(Agent.objects.order_by("agent_id").values_list("agent_id", flat=True))
+            if agent_id not in known:
+                near = difflib.get_close_matches(agent_id, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                self.stderr.write(f"There is no agent {agent_id!r} yet; the hook's first call registers it.{hint}")
+
+    def run(self, **options: Any) -> None:
+        client, agent_id = options["client"], options["agent_id"]
+        if agent_id and options["action"] != "uninstall":
+            self._tell_of_unknown(agent_id)
+        if options["action"] == "signal-file":
+            if not agent_id:
+                raise invalid("Pass --agent-id: the agent whose signals you want.", field="agent_id")
+            self.stdout.write(str(signal_files.arm(CoreSettings.current().home, agent_id)))
+            return
+        if client not in clients.HOOKED:
+            raise invalid(f"--client must be one of {', '.join(clients.HOOKED)}.", field="client")
+        if options["action"] == "uninstall":
+            edit = configuration.drop_hooks(client)
+        else:
+            given = [*(["--agent-id", agent_id] if agent_id else []), *([PLANNING] if options["planning"] else [])]
+            edit = configuration.put_hooks(
+                client, clients.hook_command(program(), client, [*given, *settings_flags(GATE, EDITS)])
+            )
+        known = clients.CLIENTS[client]
+        path = known.user_hooks if options["scope"] == "user" else known.project_hooks
+        assert path is not None, "every client of HOOKED has both"
+        carry_out(self, configuration.plan(clients.locate(path, project(options)), "json", edit), yes=options["yes"])
+        if options["action"] == "install":
+            tell_of_password(self)

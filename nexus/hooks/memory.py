@@ -1,0 +1,109 @@
+"""What a hook keeps between calls, per agent and project, for its owner's eyes. Standard library alone."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nexus.core import files
+from nexus.hooks.harness import SESSION_START, STOP, Call
+from nexus.hooks.signal_files import private_directory
+
+
+class Told:
+    """What the agent was told, and what need not be looked at before; unix times."""
+
+    def __init__(
+        self,
+        *,
+        signal: int | None = None,
+        look_by: float = 0.0,
+        refresh_by: float = 0.0,
+        told: Sequence[str] = (),
+        pressed: Sequence[str] = (),
+        owed: Sequence[str] = (),
+    ) -> None:
+        self.signal = signal  # the signal file's time when the store was last looked at
+        self.look_by = look_by  # look at the store by then, signal or not, for what time alone changes
+        self.refresh_by = refresh_by  # refresh the session by then
+        self.told = told  # waiting messages and handoffs it has been told of
+        self.pressed = pressed  # those it was kept from stopping for
+        self.owed = owed  # what it owed when it last stopped, and was told of
+
+
+class Credentials(NamedTuple):
+    """The session that the hook holds open for its agent."""
+
+    session_id: str
+    session_secret: str
+
+
+def _file(home: Path, call: Call, kind: str) -> Path:
+    name = hashlib.sha256(f"{call.agent_id}\0{call.root}".encode()).hexdigest()
+    return home / "hooks" / f"{name}.{kind}"
+
+
+def _load(file: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        content = json.loads(file.read_text())
+        if isinstance(content, dict):
+            return content
+    return {}  # a lost or broken memory costs one repeated notice, or one more session
+
+
+def _save(file: Path, content: dict[str, Any]) -> None:
+    private_directory(file.parent)
+    files.replace(file, json.dumps(content).encode())
+
+
+@contextlib.contextmanager
+def alone(home: Path, call: Call) -> Iterator[bool]:
+    """Whether no other call for this agent is inside; the system ends the claim of a process that died.
+
+    Where a session begins or its agent would stop, the other is waited for: no later call tells what this one would.
+    """
+    try:
+        import fcntl
+    except ImportError:  # a system without it may tell twice
+        yield True
+        return
+    file = _file(home, call, "lock")
+    private_directory(file.parent)
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if call.event in (SESSION_START, STOP) else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def told(home: Path, call: Call) -> Told:
+    """What is remembered; a fresh memory where there is none."""
+    try:
+        return Told(**_load(_file(home, call, "told.json")))
+    except TypeError:
+        return Told()
+
+
+def keep_told(home: Path, call: Call, memory: Told) -> None:
+    """Remember, in one step: another call of the hook sees the old memory or the new."""
+    _save(_file(home, call, "told.json"), vars(memory))
+
+
+def credentials(home: Path, call: Call) -> Credentials | None:
+    """The session held open, if one was."""
+    try:
+        return Credentials(**_load(_file(home, call, "session.json")))
+    except TypeError:
+        return None
+
+
+def keep_credentials(home: Path, call: Call, session: Credentials) -> None:
+    """Remember the session."""
+    _save(_file(home, call, "session.json"), session._asdict())

@@ -1,0 +1,30 @@
+"""What other apps have for agents between their turns."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from coordination.models import Event
+from nexus.core.apps import nexus_apps
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import News
+
+
+@cache
+def every_news() -> tuple[News, ...]:
+    """What the apps declare."""
+    return tuple(news for app in nexus_apps() for news in app.news())
+
+
+@cache
+def types() -> frozenset[str]:
+    """The types of events that may be news of an app."""
+    return frozenset().union(*(news.events for news in every_news()))
+
+
+def concerned(event: Event) -> set[str]:
+    """The agents for whom an event is news of an app."""
+    declared = (news for news in every_news() if event.type in news.events)
+    return {agent_id for news in declared for agent_id in news.concerned(event)}

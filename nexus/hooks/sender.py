@@ -1,0 +1,182 @@
+"""One signed HTTP request to one address that was checked: no redirect, no second resolution, no private network.
+
+The signature is that of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, in base64, as `v1,…`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import secrets
+import socket
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from nexus.core.operations.errors import NexusError, invalid
+
+STEP_SECONDS, TOTAL_SECONDS = 5, 10  # for the look-up of the name, one read or write, and for the whole request
+RESOLVERS = ThreadPoolExecutor(8, thread_name_prefix="nexus-resolve")  # the system's look-up knows no time limit
+PREFIX = "whsec_"
+MAX_URL = 2048
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# IPv6 networks whose last 32 bits are an IPv4 address: compatible, mapped, translated (RFC 2765), NAT64 (RFC 6052).
+IPV4_INSIDE = [
+    ipaddress.IPv6Network(network) for network in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
+]
+# `ipaddress` calls these global, or does so in some releases of Python; none is an address on the public internet.
+NOT_PUBLIC = [
+    ipaddress.ip_network(network)
+    for network in ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1::/48", "5f00::/16", "fec0::/10")
+]
+ISATAP = (0x00005EFE, 0x02005EFE)  # bits 64 to 95 of an address whose last 32 are an IPv4 address (RFC 5214)
+
+
+class Undelivered(Exception):
+    """Why a request did not succeed, in a few words."""
+
+
+def new_secret() -> str:
+    """A signing secret, in the form that verifying libraries take."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def signature(secret: str, delivery_id: str, timestamp: int, body: str) -> str:
+    """The value of the webhook-signature header."""
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    signed = f"{delivery_id}.{timestamp}.{body}".encode()
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def check_url(url: str, *, allow_private: bool) -> SplitResult:
+    """The parts of a webhook's address. Raises VALIDATION_ERROR for one that could never be called."""
+    if len(url) > MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise _wrong(f"must be a plain URL of at most {MAX_URL} characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _wrong("is not a well-formed URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise _wrong("must start with http:// or https:// and name a host")
+    if parts.username is not None or parts.password is not None:
+        raise _wrong("must not hold credentials; the receiver checks the signature instead")
+    try:
+        literal = ipaddress.ip_address(parts.hostname)
+    except ValueError:
+        return parts
+    if not allow_private and not is_public(literal):
+        raise _wrong("leads to a private address; pass allow_private if that is what you want")
+    return parts
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet; an IPv6 address that holds IPv4 is judged by what it holds."""
+    if isinstance(address, ipaddress.IPv6Address):
+        last = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if any(address in network for network in IPV4_INSIDE):
+            return is_public(last)
+        if address.sixtofour:
+            return is_public(address.sixtofour)
+        if address.teredo:
+            return all(map(is_public, address.teredo))  # the server and the client
+        if int(address) >> 32 & 0xFFFFFFFF in ISATAP and not is_public(last):
+            return False
+    listed = any(address in network for network in NOT_PUBLIC)
+    return address.is_global and not address.is_multicast and not listed
+
+
+def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -> None:
+    """Send one request and take a 2xx for success. Raises Undelivered for anything else."""
+    try:
+        parts = check_url(url, allow_private=allow_private)
+        connection = _Connection(parts, allow_private)
+        connection.connect()
+    except (NexusError, OSError, ValueError) as error:
+        raise Undelivered(_reason(error)) from None
+    # A server that answers a byte at a time would keep every single read within its limit.
+    deadline = threading.Timer(TOTAL_SECONDS, connection.cut)
+    deadline.start()
+    try:
+        path = parts.path or "/"
+        connection.request("POST", f"{path}?{parts.query}" if parts.query else path, body.encode(), headers)
+        status = connection.getresponse().status
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Undelivered(_reason(error)) from None
+    finally:
+        deadline.cancel()
+        connection.close()
+    if not 200 <= status < 300:
+        raise Undelivered(f"the receiver answered {status}")
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects to an address that was resolved once and checked; the name serves for Host and TLS alone."""
+
+    def __init__(self, parts: SplitResult, allow_private: bool) -> None:
+        self.tls = parts.scheme == "https"
+        self.default_port = 443 if self.tls else 80
+        super().__init__(parts.hostname or "", parts.port or self.default_port)
+        self.allow_private = allow_private
+
+    def connect(self) -> None:
+        allowed: dict[int, str] = {}  # the first of each family: a receiver may listen on one, or be reached by one
+        for family, *_, place in self._looked_up():
+            if self.allow_private or is_public(ipaddress.ip_address(place[0])):
+                allowed.setdefault(family, str(place[0]))
+        if not allowed:
+            raise OSError("the name leads to private addresses only")
+        self.sock = self._dialled(list(allowed.values()))
+        self.sock.settimeout(STEP_SECONDS)
+        if self.tls:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def _dialled(self, addresses: list[str]) -> socket.socket:
+        """A connection to the first address that takes one, in STEP_SECONDS for all of them."""
+        *others, last = addresses
+        for address in others:
+            with contextlib.suppress(OSError):
+                return socket.create_connection((address, self.port), STEP_SECONDS / len(addresses))
+        return socket.create_connection((last, self.port), STEP_SECONDS / len(addresses))
+
+    def _looked_up(self) -> list[Any]:
+        """What the system knows of the name. Raises OSError, also when a name server does not answer in time."""
+        looking = RESOLVERS.submit(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
+        try:
+            return looking.result(STEP_SECONDS)
+        except TimeoutError:
+            looking.cancel()
+            raise OSError("the look-up of the host name took too long") from None
+
+    def cut(self) -> None:
+        """End it from another thread: what waits for the receiver fails at once."""
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, AttributeError):
+            return
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, NexusError):
+        return error.message
+    if isinstance(error, TimeoutError):
+        return "the receiver did not answer in time"
+    if isinstance(error, ssl.SSLError):
+        return "TLS failed"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "the host name is unknown"
+    if isinstance(error, ConnectionError):
+        return "the connection was refused or broken"
+    if isinstance(error, http.client.HTTPException):
+        return "the receiver did not answer in HTTP"
+    return error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
+
+
+def _wrong(why: str) -> NexusError:
+    return invalid(f"url {why}.", field="url")

@@ -1,0 +1,11 @@
+"""How the events of webhooks read to people."""
+
+from __future__ import annotations
+
+from nexus.core.contributions import Sentence
+
+SENTENCES = {
+    "webhook.added": Sentence("{actor} added a webhook to {host}", "{count} webhooks added"),
+    "webhook.redelivered": Sentence("{actor} sent {deliveries} webhook deliveries anew", "{count} times sent anew"),
+    "webhook.removed": Sentence("{actor} removed a webhook", "{count} webhooks removed"),
+}

@@ -1,0 +1,93 @@
+"""What `nexus hook install` and `nexus connect` share: their options, the command they write, the question they ask."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from django.conf import settings
+
+from coordination.paths import resolve_root
+from nexus.core.cli import NexusCommand
+from nexus.core.config import CoreSettings, flag, without_password
+from nexus.core.logs import redact
+from nexus.hooks import configuration, repository
+
+BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
+STORE_SETTINGS = ("home", "db_path", "database_url")  # which store the client's processes open
+GATE = "planning_gate_edits"  # what a hook holds agents to: a setting of planning
+EDITS = "guard_edits"  # and one of files
+TOOLSETS = "toolsets"  # what the client's connections have: a setting of the bridge, and a parameter of its URL
+
+
+def add_setup_options(parser: ArgumentParser) -> None:
+    """Where to write, and whether to ask."""
+    parser.add_argument("--scope", choices=("project", "user"), default="project", help="whose file; default: project")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+
+
+def program() -> list[str]:
+    """How to start this very `nexus` from anywhere."""
+    started = Path(sys.argv[0]).absolute()
+    return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
+
+
+def settings_flags(*more: str) -> list[str]:
+    """The flags that lead to the store this command was told of, and `more` it was told; none for a default.
+
+    None holds a password: every user of the machine reads a command line.
+    """
+    chosen = [name for name in (*STORE_SETTINGS, *more) if settings.NEXUS_SOURCES[name] != "default"]
+    values = {name: str(getattr(settings.NEXUS, name)) for name in chosen}
+    if "database_url" in values:
+        values["database_url"] = without_password(values["database_url"])
+    return [word for name, value in values.items() for word in (flag(name), value)]
+
+
+def tell_of_password(command: NexusCommand) -> None:
+    """Say where a client's processes take the database's password from, where one was left out."""
+    url = CoreSettings.current().database_url
+    if url is not None and url.partition(":")[2] != without_password(url).partition(":")[2]:
+        command.stderr.write(
+            "The database's password was not written. Keep it in ~/.pgpass (host:port:database:user:password, mode "
+            "0600), or start the client with PGPASSWORD set."
+        )
+
+
+def with_toolsets(url: str) -> str:
+    """An /mcp address with the toolsets that this command was told of; as it was where none were."""
+    if settings.NEXUS_SOURCES[TOOLSETS] == "default":
+        return url
+    parts = urlsplit(url)
+    others = [(name, value) for name, value in parse_qsl(parts.query) if name != TOOLSETS]
+    query = urlencode([*others, (TOOLSETS, str(getattr(settings.NEXUS, TOOLSETS)))], safe=",")
+    return urlunsplit(parts._replace(query=query))
+
+
+def project(options: Mapping[str, Any]) -> Path:
+    """The project that --project-root names. Raises WORKSPACE_UNRESOLVED."""
+    return Path(resolve_root(options["project_root"] or str(Path.cwd())))
+
+
+def carry_out(command: NexusCommand, change: configuration.Change, *, yes: bool) -> None:
+    """Show a change, ask, write it. Raises CONFIG_ERROR when nobody can be asked."""
+    if not change.diff:
+        command.stdout.write(f"{change.file} needs no change.")
+        return
+    command.stdout.write(redact(change.diff))
+    if not yes and not command.ask(f"Write this to {change.file}?"):
+        command.stdout.write("Nothing was written.")
+        return
+    backup = write(change)
+    command.stdout.write(f"Wrote {change.file}." + (f" The backup is {backup}." if backup else ""))
+
+
+def write(change: configuration.Change) -> Path | None:
+    """Write a change; the backup's path, None for a new file. Raises CONFIG_ERROR."""
+    # A backup in a repository would be committed with the next `git add`.
+    in_repository = repository.would_track(change.file)
+    return configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)

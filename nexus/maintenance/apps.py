@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from nexus.core.apps import NexusAppConfig
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import Sentence
+
+
+class MaintenanceConfig(NexusAppConfig):
+    name = "nexus.maintenance"
+
+    def ready(self) -> None:
+        from coordination.toolset import COORDINATION
+
+        COORDINATION.administered_in("nexus.maintenance.administration")
+        super().ready()
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from django.conf import settings
+
+        from nexus.core.work import work_forever
+        from nexus.maintenance.reaper import REAPER
+
+        return (partial(work_forever, REAPER),) if settings.NEXUS_REAPER else ()
+
+    def event_types(self) -> Sequence[str]:
+        return ["history.restored", "retention.pruned", "database.reset"]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from nexus.maintenance.sentences import SENTENCES
+
+        return SENTENCES
+
+    def on_start(self) -> None:
+        from nexus.core.config import CoreSettings
+        from nexus.maintenance.retention import prune_on_start
+        from nexus.maintenance.store_file import discard_abandoned
+
+        if CoreSettings.current().database_url is None:
+            discard_abandoned(CoreSettings.current().database)
+        prune_on_start()

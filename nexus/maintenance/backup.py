@@ -1,0 +1,238 @@
+"""Backing the store up while it is in use, and putting a backup in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coordination.log.streams import streams
+from nexus.core import files
+from nexus.core.apps import own_labels
+from nexus.core.clock import now
+from nexus.core.database import store
+from nexus.core.database.migrations import refuse_newer, shipped_migrations
+from nexus.core.database.sqlite.errors import DAMAGED
+from nexus.core.database.sqlite.file import beside, refuse_damaged
+from nexus.core.database.sqlite.ids import gaps_admitted
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.progress import Bar
+from nexus.maintenance import store_file
+from nexus.maintenance.users import users_of_file
+
+PAGES_A_STEP = 16  # far fewer than any store has, so that there is a moment between two steps
+UNREAD_IDS = 1_000_000  # that a store may have given out since its backup, where it cannot be asked
+RESTORED = "history.restored"  # the event that tells every follower
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A checked copy of a store."""
+
+    path: Path
+    size_bytes: int
+    rows: dict[str, int]  # by table
+    schema: list[tuple[str, str, str | None]]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What `restore` did."""
+
+    rows: dict[str, int]
+    replaced: Path | None  # where the former store lies now; None when there was none
+    in_place: bool  # whether processes that had the store open may go on
+
+
+def stamp() -> str:
+    """The time, as file names of this module carry it."""
+    return now().strftime("%Y%m%dT%H%M%S%fZ")
+
+
+def back_up(database: Path, destination: Path, progress: Bar | None = None) -> Backup:
+    """Copy the store as it is at one moment, while others write, and check the copy before it gets its name.
+
+    Raises VALIDATION_ERROR when there is no store or `destination` exists, DB_ERROR when the store is damaged or the
+    copy cannot be written; nothing is left behind then.
+    """
+    if not database.exists():
+        raise NexusError(Code.VALIDATION_ERROR, f"There is no store at {database}. Check --home and --db-path.")
+    if destination.exists():
+        raise store_file.taken(destination)
+    with (
+        store_file.explained(f"No backup was written to {destination}."),
+        store_file.partial_file(destination) as partial,
+    ):
+        refuse_damaged(database)
+        with closing(store_file.open_store(database)) as source, store_file.one_state(source):
+            source.execute("PRAGMA query_only=ON")
+            store_file.copy(source, partial, progress)
+            made = checked(partial, progress)
+            if (made.rows, made.schema) != (store_file.row_counts(source), store_file.schema(source)):
+                raise NexusError(Code.DB_ERROR, "The copy differs from the store. Run `nexus doctor`, then try again.")
+        store_file.publish(partial, destination)
+    return replace(made, path=destination)
+
+
+def checked(path: Path, progress: Bar | None = None) -> Backup:
+    """What a copy holds, once it has been found whole. Raises DB_ERROR for a damaged one, or no store of Nexus."""
+    refuse_damaged(path)
+    with closing(store_file.open_store(path, "immutable=1")) as copy:
+        if store_file.integrity_faults(copy, progress) or store_file.dangling_references(copy, progress):
+            raise NexusError(Code.DB_ERROR, DAMAGED, {"cause": "damaged"})
+        applied = store_file.migrations(copy)
+        if not any(app in own_labels() for app, _ in applied):
+            raise NexusError(Code.VALIDATION_ERROR, f"{path} is not a store of Nexus.")
+        return Backup(path, path.stat().st_size, store_file.row_counts(copy), store_file.schema(copy))
+
+
+def restore(backup: Path, database: Path, *, home: Path, into_running: bool, progress: Bar | None = None) -> Restored:
+    """Put a backup in the place of the store, all of it or nothing; the former store is kept beside it.
+
+    A healthy store is written over in one transaction, which processes that have it open survive; a damaged one is
+    moved aside with its log. Without `into_running` a store that is in use is refused.
+
+    No id is given out twice: the log goes on above the former store's, and its first events are `history.restored`, one
+    in each stream of each workspace, so that whoever follows from a cursor of the former history is told.
+
+    Raises VALIDATION_ERROR for no backup, MIGRATION_ERROR for one of a newer version, DB_ERROR for a damaged one or a
+    store in use.
+    """
+    if not backup.is_file():
+        raise NexusError(Code.VALIDATION_ERROR, f"There is no backup at {backup}.")
+    with store_file.explained("Nothing was restored."):
+        database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with store_file.partial_file(database) as partial:
+            refuse_damaged(backup)
+            with closing(store_file.open_to_look(backup)) as source, store_file.one_state(source):
+                store_file.copy(source, partial, progress)
+                applied = store_file.migrations(source)
+            made = checked(partial, progress)
+            refuse_newer(backup, applied)
+            if into_running and (older := shipped_migrations() - applied):
+                raise refuse_older(older)
+            if not into_running:
+                refuse_in_use(users_of_file(database, home))
+            aside = database.with_name(f"{database.name}.replaced-{stamp()}")
+            in_place = _write_over(partial, database, aside)
+            if not in_place:
+                _go_on_above(partial, database, damaged=database.exists())
+                _swap(partial, database, aside)
+    return Restored(made.rows, aside if aside.exists() else None, in_place)
+
+
+def refuse_in_use(users: str | None) -> None:
+    """Raises DB_ERROR where somebody else uses the store that a backup is to replace."""
+    if users:
+        raise NexusError(
+            Code.DB_ERROR,
+            f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
+            {"cause": "in_use"},
+        )
+
+
+def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+    """The refusal to put a backup of an older version under processes that run."""
+    return NexusError(
+        Code.MIGRATION_ERROR,
+        "The backup is of an older version, which the running processes would not understand. Stop them and restore "
+        "without --into-running; the next start migrates it.",
+        {"pending_migrations": sorted(".".join(row) for row in pending)},
+    )
+
+
+def restoration(restored_to: int, head: int) -> str:
+    """The payload of `history.restored`: the highest id of the history that came back, and that of the former one."""
+    return json.dumps({"restored_to": restored_to, "former": head})
+
+
+def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
+    """Let the event ids of a copy go on above those the former store gave out, and say in its log what happened.
+
+    Of a damaged store that cannot be known; then they go on far above.
+    """
+    with closing(store_file.open_store(copy)) as restored:
+        restored_to = _given_out(restored)
+        head = max(restored_to, _given_out_of(former))
+        head += UNREAD_IDS if damaged else 0
+        restored.execute("BEGIN IMMEDIATE")
+        if head > restored_to:
+            if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
+                restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
+            restored.execute(gaps_admitted(head))
+        payload = restoration(restored_to, head)
+        restored.executemany(
+            # An older schema may not know a stream, nor events of no workspace: it does without those.
+            "INSERT OR IGNORE INTO events (workspace_id, stream, type, payload, visibility, created_at)"
+            " SELECT workspace_id, ?, ?, ?, 'public', ?"
+            " FROM (SELECT workspace_id FROM workspaces UNION ALL SELECT NULL) ORDER BY workspace_id",
+            [(stream, RESTORED, payload, now().strftime("%Y-%m-%d %H:%M:%S.%f")) for stream in streams()],
+        )
+        restored.execute("COMMIT")
+
+
+def _given_out_of(former: Path) -> int:
+    if not former.exists():
+        return 0
+    try:
+        with closing(store_file.open_to_look(former)) as store:
+            return _given_out(store)
+    except sqlite3.DatabaseError:
+        return 0
+
+
+def _given_out(connection: sqlite3.Connection) -> int:
+    """The highest event id that a store gave out."""
+    return int(connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()[0] or 0)
+
+
+def _write_over(copy: Path, database: Path, aside: Path) -> bool:
+    """Write the copy over the store in one transaction, the former state kept as `aside`; False if too damaged."""
+    if not database.exists():
+        return False
+
+    kept: list[Path] = []
+    unfinished = ExitStack()
+
+    def keep(status: int, remaining: int, total: int) -> None:
+        """Called while the transaction holds the store: what is committed now is the last of it."""
+        if not kept:
+            kept.append(unfinished.enter_context(store_file.partial_file(aside)))
+            with closing(store_file.open_store(database)) as former:
+                store_file.copy(former, kept[0])
+            _go_on_above(copy, kept[0])  # changes the copy: SQLite begins with it anew, and keeps the lock
+        elif remaining <= PAGES_A_STEP and not aside.exists():
+            store_file.publish(kept[0], aside)  # before the last step, which commits; earlier, a kill would leave it
+
+    try:
+        refuse_damaged(database)
+        with (
+            unfinished,
+            closing(store_file.open_store(database)) as present,
+            closing(store_file.open_store(copy)) as source,
+        ):
+            # A log, or the copy of the former state would wait for the lock that this transaction holds.
+            if present.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
+                raise NexusError(Code.DB_ERROR, "The store takes no write-ahead log where it is. Choose another disk.")
+            store_file.backup(source, present, pages=PAGES_A_STEP, progress=keep)
+    except (sqlite3.DatabaseError, NexusError) as error:
+        aside.unlink(missing_ok=True)
+        known = error if isinstance(error, NexusError) else store().failure(error)
+        if known is None or known.details.get("cause") != "damaged":
+            raise
+        return False
+    return True
+
+
+def _swap(copy: Path, database: Path, aside: Path) -> None:
+    """Move what is there aside, the log before the store's name changes hands: a log must never meet another store."""
+    for suffix in ("-wal", "-shm"):
+        if beside(database, suffix).exists():
+            beside(database, suffix).rename(beside(aside, suffix))
+    if database.exists():
+        os.link(database, aside)
+    copy.rename(database)
+    files.sync(database.parent)

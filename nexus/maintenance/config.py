@@ -1,0 +1,12 @@
+"""The settings of this app."""
+
+from __future__ import annotations
+
+from nexus.core.config import Settings, section, setting
+
+
+@section
+class MaintenanceSettings(Settings):
+    """What a server does at its start."""
+
+    auto_prune_on_start: bool = setting(False, "Run one bounded retention pass when a server starts.")

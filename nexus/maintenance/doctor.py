@@ -1,0 +1,147 @@
+"""The examination: one function per check, and what each finds."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DatabaseError
+
+from nexus.core.apps import nexus_apps
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.contributions import Finding
+from nexus.core.database import store
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.progress import Bar
+from nexus.maintenance import file_checks, row_checks, salvage, store_file
+from nexus.maintenance.findings import Examination, FileExamination, Home, ServerExamination
+
+HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
+    "permissions": file_checks.permissions,
+    "leftovers": file_checks.leftovers,
+}
+FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
+    "disk space": file_checks.room,
+    "file system": file_checks.network,
+    "servers": file_checks.servers,
+    "log": file_checks.lost_log,
+    "log size": file_checks.log_size,
+    "file": file_checks.header,
+}
+ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
+    "version": row_checks.versions,
+    "schema": row_checks.schema,
+    "impossible rows": row_checks.impossible_rows,
+    "clock": row_checks.clock,
+}
+SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
+    "integrity": row_checks.integrity,
+    "references": row_checks.references,
+    "event ids": row_checks.event_ids,
+}
+
+
+def checks(config: CoreSettings) -> list[str]:
+    """The names of the checks that this store can be given, those of every app among them."""
+    ours = (*HOME_CHECKS, *ROW_CHECKS, *(() if config.database_url else left_out()))
+    return list(dict.fromkeys([*ours, *(check.name for app in nexus_apps() for check in app.doctor_checks())]))
+
+
+def left_out() -> list[str]:
+    """The names of the checks for which the store must be an SQLite file."""
+    return [*FILE_CHECKS, *SQLITE_CHECKS]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A finding and the check that made it."""
+
+    check: str
+    finding: Finding
+
+
+def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = False) -> list[Diagnosis]:
+    """Run every check, a quick one of an SQLite file on a sample of its rows.
+
+    Raises DB_ERROR when there is nothing to examine, or others keep it locked.
+    """
+    place = Home(config.home, config.database, now())
+    if config.database_url is not None:
+        return [*_each(HOME_CHECKS, place), *_examine_server(place, config)]
+    if not place.database.is_file():
+        raise NexusError(Code.DB_ERROR, f"There is no store at {place.database}. Check --home and --db-path.")
+    with store_file.explained(f"{place.database} cannot be examined."):
+        found = [*_each(HOME_CHECKS, place), *_each(FILE_CHECKS, place), *_examine_file(place, progress, quick)]
+        if any(diagnosis.check in ("integrity", "file") and not diagnosis.finding.mend for diagnosis in found):
+            found.append(Diagnosis("salvage", _prospects(place)))
+    return found
+
+
+def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], place: Home) -> list[Diagnosis]:
+    return [Diagnosis(name, finding) for name, check in checks.items() for finding in check(place)]
+
+
+def _contributed() -> list[tuple[str, Callable[[Any], Iterator[Finding]]]]:
+    return [(check.name, check.check) for app in nexus_apps() for check in app.doctor_checks()]
+
+
+def _examine_server(place: Home, config: CoreSettings) -> list[Diagnosis]:
+    examination = ServerExamination(place.path, place.database, place.moment)
+    try:
+        with store().snapshot():
+            every = [*ROW_CHECKS.items(), *_contributed()]
+            return [Diagnosis(name, finding) for name, check in every for finding in check(examination)]
+    except DatabaseError as error:
+        known = store().failure(error)
+        if known is None:
+            raise
+        raise NexusError(Code.DB_ERROR, f"{config.place} cannot be examined. {known.message}", known.details) from None
+
+
+def mend(diagnosis: Diagnosis) -> str:
+    """Do what is safe about a finding; what was done, or why it was not."""
+    assert diagnosis.finding.mend is not None
+    try:
+        diagnosis.finding.mend()
+    except (OSError, sqlite3.Error, DatabaseError) as error:
+        known = store().failure(error)
+        return f"not mended: {known.message if known else type(error).__name__}"
+    return diagnosis.finding.mending
+
+
+def _examine_file(place: Home, progress: Bar | None, quick: bool) -> list[Diagnosis]:
+    found: list[Diagnosis] = []
+    if file_checks.expected_size(place.database) is None:
+        return found
+    with closing(store_file.open_to_look(place.database)) as connection:
+        examination = FileExamination(place.path, place.database, place.moment, connection, progress, quick=quick)
+        for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
+            try:
+                with store_file.telling(connection, progress, name):
+                    found += [Diagnosis(name, finding) for finding in check(examination)]
+            except sqlite3.DatabaseError as error:
+                known = store().failure(error)
+                if known is None or store().is_busy(error):
+                    raise
+                if known.details["cause"] == "damaged":
+                    met = Finding(f"A damaged page ended the check of {name}, and those after it.", row_checks.STOP)
+                    return [*found, Diagnosis("integrity", met)]
+                met = Finding(f"The check of {name} could not read the store, nor those after it.", known.message)
+                return [*found, Diagnosis(name, met)]
+    return found
+
+
+def _prospects(place: Home) -> Finding:
+    rows = salvage.readable(place.database)
+    held = ", ".join(f"{count} of {table}" for table, count in rows.items() if count)
+    backup = file_checks.newest_backup(place)
+    if not held:
+        return Finding("No row of the store can be read.", f"Only a backup helps.{backup}")
+    return Finding(
+        f"What can be read: {held}.",
+        f"`nexus doctor --salvage FILE` writes those rows into a new store, for `nexus restore FILE`.{backup}",
+    )

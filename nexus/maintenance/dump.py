@@ -1,0 +1,288 @@
+"""Backups of a store on PostgreSQL: one file that pg_dump writes, and that takes the place of the store in one go."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from django.db import connection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from coordination.log.streams import streams
+from coordination.models import Event
+from nexus.core.apps import own_labels
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.database import store
+from nexus.core.database.migrations import refuse_newer, shipped_migrations
+from nexus.core.database.postgres import WRITERS_LOCK
+from nexus.core.database.postgres.listener import CHANNEL
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.processes import LIBPQ, NEUTRAL, PIPE, environment, run, start
+from nexus.maintenance import store_file
+from nexus.maintenance.backup import RESTORED, Backup, Restored, refuse_in_use, refuse_older, restoration, stamp
+from nexus.maintenance.users import users_of_server
+
+SECRETS = ("password", "sslpassword")  # of a connection string: no process list shows them
+LOCKED = "locked"  # what psql echoes once the transaction is alone
+BEGIN = f"""
+SET client_min_messages = error; SET lock_timeout = {{patience}};
+BEGIN; SELECT pg_advisory_xact_lock({WRITERS_LOCK}) \\g /dev/null
+\\echo {LOCKED}
+\\o /dev/null
+"""
+DUMP_SECONDS, VERSION_SECONDS = 86_400, 30  # that a program may take
+LARGEST = 1_000_000  # bytes of what it says that are read
+COPY = re.compile(r'COPY (?:\w+|"[^"]+")\."?(\w+)"? \(([^)]*)\) FROM stdin;')
+SEQUENCE = re.compile(r"SELECT pg_catalog\.setval\('[^']*\.events_event_id_seq', (\d+), (true|false)\);")
+
+
+@dataclass
+class Dump:
+    """What a dump holds, read from its beginning to its end."""
+
+    rows: dict[str, int] = field(default_factory=dict)  # by table
+    applied: set[tuple[str, str]] = field(default_factory=set)  # its migrations
+    given_out: int = 0  # the highest event id
+
+
+def back_up(destination: Path) -> Backup:
+    """Dump the store as it is at one moment, while others write, and read the dump before it gets its name.
+
+    Raises VALIDATION_ERROR when `destination` exists, DB_ERROR when the programs are missing or too old, or fail.
+    """
+    if destination.exists():
+        raise store_file.taken(destination)
+    with (
+        store_file.explained(f"No backup was written to {destination}."),
+        store_file.partial_file(destination) as partial,
+        store().snapshot(),
+    ):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_export_snapshot()")
+            (moment,) = cursor.fetchone()
+            schema = connection.ops.quote_name(_schema())
+            _run(
+                "pg_dump",
+                *(
+                    "--format=custom",
+                    "--no-owner",
+                    "--no-privileges",
+                    f"--snapshot={moment}",
+                    f"--file={partial.absolute()}",
+                ),
+                f"--schema={schema}",  # not what others keep in the same database, nor extensions
+                "--dbname",
+                _address(),
+            )
+            made = examined(partial)
+            for table, count in made.rows.items():
+                cursor.execute(f"SELECT count(*) FROM {connection.ops.quote_name(table)}")  # noqa: S608
+                if cursor.fetchone()[0] != count:
+                    raise NexusError(Code.DB_ERROR, f"The dump differs from the store in {table}. Try again.")
+        store_file.publish(partial, destination)
+    return Backup(destination, destination.stat().st_size, made.rows, [])
+
+
+def examined(path: Path) -> Dump:
+    """What a dump holds, once all of it could be read. Raises VALIDATION_ERROR for what is no dump of a store."""
+    found = Dump()
+    with _reading(path, "--data-only") as lines:
+        table, columns = "", [""]
+        for line in map(bytes.decode, lines):
+            if table:
+                if line == "\\.\n":
+                    table = ""
+                    continue
+                found.rows[table] += 1
+                if table == "django_migrations":
+                    row = dict(zip(columns, line.rstrip("\n").split("\t"), strict=True))
+                    found.applied.add((row["app"], row["name"]))
+            elif begun := COPY.match(line):
+                table, columns = begun[1], begun[2].split(", ")
+                found.rows[table] = 0
+            elif given := SEQUENCE.match(line):
+                found.given_out = int(given[1]) if given[2] == "true" else 0
+    if not any(app in own_labels() for app, _ in found.applied):
+        raise invalid(f"{path} is not a store of Nexus.")
+    return found
+
+
+def restore(path: Path, *, into_running: bool) -> Restored:
+    """Put a dump in the place of the store, all of it or nothing; the former store is kept as a dump in the home.
+
+    The writers' lock is held from before the former store is kept until the dump has taken its place. The log goes on
+    above the former ids, and its first events tell every follower, as after the restore of a file.
+
+    Raises VALIDATION_ERROR for no dump of a store, MIGRATION_ERROR for one of a newer version, DB_ERROR for a store in
+    use or programs that are missing, too old or fail.
+    """
+    config = CoreSettings.current()
+    if not path.is_file():
+        raise invalid(f"There is no backup at {path}.")
+    if not into_running:
+        refuse_in_use(users_of_server(config.home))
+    made = examined(path)
+    refuse_newer(path, made.applied)
+    if into_running and (older := shipped_migrations() - made.applied):
+        raise refuse_older(older)
+    store().prepare()
+    kept = config.home / "backups" / f"nexus-{stamp()}.replaced.dump"
+    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone() as psql:
+        back_up(kept)
+        name = _schema()
+        schema = connection.ops.quote_name(name)
+        tables = [connection.ops.quote_name(table) for table in connection.introspection.django_table_names()]
+        head = max(made.given_out, store().given_out(Event))
+        # What the dump does not know, because a later version made it, must go, too: the next start makes it again.
+        psql.write("".join(f"DROP TABLE IF EXISTS {schema}.{table} CASCADE;\n" for table in tables).encode())
+        # An older backup names extensions, too, which only their owner may drop.
+        with _reading(path, f"--schema={name}", "--clean", "--if-exists", "--no-owner", "--no-privileges") as lines:
+            psql.writelines(lines)
+        psql.write(_after(schema, made.given_out, head).encode())
+    return Restored(made.rows, kept, True)
+
+
+def _after(schema: str, restored_to: int, head: int) -> str:
+    """What ends the transaction: the ids go on above `head`, and every follower of every stream is told."""
+    told = ", ".join(map(_quoted, [RESTORED, restoration(restored_to, head), "public", now().isoformat()]))
+    return f"""
+        SET search_path = {schema};
+        SELECT setval(pg_get_serial_sequence('events', 'event_id'), {max(head, 1)}, {str(head > 0).lower()});
+        DO $$
+        DECLARE place record;
+        BEGIN
+            FOR place IN
+                SELECT workspace_id, stream FROM (SELECT workspace_id FROM workspaces UNION ALL SELECT NULL) AS places,
+                unnest(ARRAY[{", ".join(map(_quoted, streams()))}]) AS stream ORDER BY workspace_id
+            LOOP
+                BEGIN
+                    INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)
+                    VALUES (place.workspace_id, place.stream, {told});
+                EXCEPTION WHEN integrity_constraint_violation OR check_violation OR not_null_violation THEN
+                    NULL; -- an older schema may not know a stream, nor events of no workspace
+                END;
+            END LOOP;
+        END $$;
+        SELECT pg_notify('{CHANNEL}', '');
+        COMMIT;
+    """  # noqa: S608
+
+
+def _schema() -> str:
+    """The name of the schema that the store's tables are in."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_schema()")
+        return str(cursor.fetchone()[0])
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextmanager
+def _alone() -> Iterator[IO[bytes]]:
+    """The input of a psql that holds the writers' lock in a transaction, which what is written there must commit.
+
+    Whatever fails inside, or in psql, undoes the transaction. Raises DB_ERROR.
+    """
+    command = ["psql", "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", _address()]
+    _refuse_older_program("psql")
+    with start(command, cwd=NEUTRAL, env=_environment(), stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        try:
+            process.stdin.write(BEGIN.format(patience=CoreSettings.current().busy_timeout_ms).encode())
+            process.stdin.flush()
+            if process.stdout.readline().strip() != LOCKED.encode():
+                raise _busy()
+            yield process.stdin
+        except BrokenPipeError:
+            pass  # psql has ended, and says why
+        except BaseException:
+            process.kill()  # its transaction ends with it
+            raise
+        finally:
+            with suppress(BrokenPipeError):  # what an ended psql did not read
+                process.stdin.close()
+        said = process.stderr.read().decode(errors="replace")
+        if process.wait():
+            raise _busy() if "lock timeout" in said else _failed("psql", said)
+
+
+def _busy() -> NexusError:
+    return NexusError(
+        Code.DB_ERROR,
+        "Somebody else uses the tables of the store. Nothing was restored: try again in a moment.",
+        {"retryable": True},
+    )
+
+
+@contextmanager
+def _reading(path: Path, *options: str) -> Iterator[IO[bytes]]:
+    """The lines of a dump as SQL. Raises VALIDATION_ERROR at the end where pg_restore could not read all of it."""
+    _refuse_older_program("pg_restore")
+    command = ["pg_restore", *options, "--file=-", str(path.absolute())]
+    with start(command, cwd=NEUTRAL, env=_environment(), stdout=PIPE) as process:
+        yield process.stdout
+        if process.wait():
+            raise invalid(f"{path} is no whole backup of a store on PostgreSQL. Nothing was changed.")
+
+
+def _run(program: str, *arguments: str) -> None:
+    _refuse_older_program(program)
+    command = [program, *arguments]
+    done = run(command, cwd=NEUTRAL, env=_environment(), seconds=DUMP_SECONDS, largest=LARGEST)
+    if done.code:
+        raise _failed(program, done.errors.decode(errors="replace"))
+
+
+def _failed(program: str, said: str) -> NexusError:
+    first = next((line for line in said.splitlines() if "error" in line.lower()), "").strip()
+    return NexusError(Code.DB_ERROR, f"{program} failed, and nothing was changed. It says: {first[:300]}")
+
+
+def _refuse_older_program(program: str) -> None:
+    """Raises DB_ERROR for a program of PostgreSQL's client that is missing, or older than the server."""
+    try:
+        command = [program, "--version"]
+        said = run(command, cwd=NEUTRAL, env=environment(), seconds=VERSION_SECONDS, largest=LARGEST).output
+        major = int(re.search(rb"\) (\d+)", said)[1])  # type: ignore[index]
+    except (OSError, TypeError):
+        raise NexusError(
+            Code.DB_ERROR,
+            f"{program} is not there: backups of a store on PostgreSQL need its client programs. "
+            "Install them (Debian: apt install postgresql-client).",
+            {"cause": "missing_program"},
+        ) from None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_version_num')::int / 10000")
+        (server,) = cursor.fetchone()
+    if major < server:
+        raise NexusError(
+            Code.DB_ERROR,
+            f"{program} is of PostgreSQL {major} and the server is of {server}: install its client programs of "
+            f"{server} or newer.",
+            {"cause": "old_program"},
+        )
+
+
+def _connection() -> dict[str, Any]:
+    url = CoreSettings.current().database_url
+    assert url is not None
+    return dict(conninfo_to_dict(url))
+
+
+def _address() -> str:
+    """The connection string without what is secret."""
+    return make_conninfo(**{name: value for name, value in _connection().items() if name not in SECRETS})
+
+
+def _environment() -> dict[str, str]:
+    password = _connection().get("password")
+    libpq = (name for name in os.environ if name.startswith(LIBPQ))
+    return environment("HOME", *libpq) | ({"PGPASSWORD": str(password)} if password else {})

@@ -1,0 +1,109 @@
+"""`nexus doctor`: what is wrong with the store and its home, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.progress import Bar
+from nexus.maintenance import doctor, salvage
+from nexus.maintenance.doctor import Diagnosis
+from nexus.maintenance.findings import SAMPLED
+
+HEALTHY, FINDINGS, UNEXAMINED = 0, 1, 2
+
+
+class Command(NexusCommand):
+    group = Group.STORE
+    help = (
+        "Examine the store and its home, and mend what is safe. It looks at: "
+        + ", ".join([*doctor.HOME_CHECKS, *doctor.ROW_CHECKS, *doctor.left_out()])
+        + f".\nOn PostgreSQL it leaves out what an SQLite file alone has: {', '.join(doctor.left_out())}.\n"
+        "It only looks, at a damaged store too, and may run beside a server. --fix mends what is safe:\n"
+        "modes of files, missing triggers and indexes, broken indexes, a log grown too long or lost, files left of\n"
+        "a killed backup, and rows in states that no operation leaves behind. It deletes no message, event or handoff."
+    )
+    examples = """examples:
+  nexus doctor
+  nexus doctor --fix
+  nexus doctor --quick                seconds instead of a minute, on a store of years
+  nexus doctor --salvage saved.db     what can be read of a damaged store, into a new one
+
+exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --fix, is still there);
+            2 the store could not be examined"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--fix", action="store_true", help="Mend what is safe, and examine again.")
+        parser.add_argument(
+            "--quick",
+            action="store_true",
+            help="Sample an SQLite file: compare no index with its table, and look for impossible rows, a wrong clock "
+            f"and missing events among the newest {SAMPLED:,} rows of each table alone.",
+        )
+        parser.add_argument("--salvage", type=Path, metavar="FILE", help="Write every readable row into a new store.")
+        parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
+
+    def run(self, **options: Any) -> None:
+        config = CoreSettings.current()
+        try:
+            if options["salvage"]:
+                if config.database_url is not None:
+                    raise invalid("--salvage reads the pages of an SQLite file. On PostgreSQL restore a backup.")
+                rows = salvage.save(config.database, options["salvage"].absolute())
+                self._answer(options["json"], {"salvaged": rows}, f"{sum(rows.values())} rows: {options['salvage']}")
+                return
+            found = doctor.examine(config, Bar(self.stderr, "doctor"), quick=options["quick"])
+            done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
+            left = doctor.examine(config, Bar(self.stderr, "doctor"), quick=options["quick"]) if done else found
+        except NexusError as error:
+            self.stderr.write(f"[nexus] {error.code}: {error.message}")
+            sys.exit(UNEXAMINED)
+        healthy = all(item.finding.note for item in left)
+        report = {
+            "database": config.place,
+            "healthy": healthy,
+            "findings": [_entry(item, done.get(item)) for item in found],
+            "left": len(left),
+            "left_out": doctor.left_out() if config.database_url else [],
+        }
+        self._answer(options["json"], report, "\n".join(self._lines(found, done, config, healthy)))
+        sys.exit(HEALTHY if healthy else FINDINGS)
+
+    def _lines(
+        self, found: list[Diagnosis], done: dict[Diagnosis, str], config: CoreSettings, healthy: bool
+    ) -> list[str]:
+        lines = []
+        for item in found:
+            lines += [f"{'note' if item.finding.note else 'FOUND'} ({item.check}): {item.finding.problem}"]
+            if item in done:
+                lines += [f"  --fix: {done[item]}."]
+            else:
+                lines += [f"  {item.finding.advice}"]
+                if item.finding.mend:
+                    lines += ["  `nexus doctor --fix` mends it."]
+        if config.database_url is not None:
+            lines += [f"Left out, for an SQLite file alone has it: {', '.join(doctor.left_out())}."]
+        checked = f"healthy ({len(doctor.checks(config))} checks)" if healthy else "needs attention"
+        return [*lines, f"{config.place}: {checked}."]
+
+    def _answer(self, as_json: bool, report: dict[str, Any], text: str) -> None:
+        self.stdout.write(json.dumps(report) if as_json else text)
+
+
+def _entry(item: Diagnosis, done: str | None) -> dict[str, Any]:
+    finding = item.finding
+    return {
+        "check": item.check,
+        "level": "note" if finding.note else "fault",
+        "problem": finding.problem,
+        "advice": finding.advice,
+        "fixable": finding.mend is not None,
+        "fixed": done,
+    }

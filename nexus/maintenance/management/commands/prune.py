@@ -1,0 +1,96 @@
+"""`nexus prune`: delete what is past its retention window, from a shell or a cron job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, size
+from nexus.core.config import flag
+from nexus.core.operations.replies import Data
+from nexus.maintenance.retention import lanes
+
+BATCHES_A_CALL = 20  # per lane, between two lines of progress
+
+
+class Command(OperatorCommand):
+    group = Group.STORE
+    help = (
+        "Delete events, acknowledged deliveries and closed sessions past their retention windows.\n"
+        "The whole store is pruned, in short transactions beside running agents. What is not over is never deleted,\n"
+        "nor is any message, handoff, task, channel, agent, workspace or artifact. Of the log the oldest unbroken run\n"
+        "goes, so that what remains has no gap."
+    )
+    examples = f"""examples:
+  nexus prune --dry-run
+  nexus prune --vacuum
+  nexus prune --events-keep-days 7 --json
+
+{EXIT_CODES}"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--project-root", help="Checked to be a project; the whole store is pruned all the same.")
+        parser.add_argument("--dry-run", action="store_true", help="Count only; delete nothing, skip --vacuum.")
+        parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask; without a terminal nobody is asked.")
+        for name in lanes():
+            window = f"retention_{name}_keep_days"
+            parser.add_argument(
+                flag(f"{name}_keep_days"), type=int, metavar="DAYS", help=f"For this run, instead of {window}."
+            )
+
+    def act(self, options: Mapping[str, Any]) -> int:
+        deleted = dict.fromkeys(lanes(), 0)
+        windows = {f"{name}_keep_days": options[f"{name}_keep_days"] for name in lanes()}
+        if not (options["yes"] or options["dry_run"]) and sys.stdin.isatty():
+            self.report(self.call("retention_prune", project_root=options["project_root"], dry_run=True, **windows))
+            if not self.ask("Delete these for good?"):
+                self.stdout.write("Nothing was changed.")
+                return 0
+        while True:
+            data = self.call(
+                "retention_prune",
+                project_root=options["project_root"],
+                dry_run=options["dry_run"],
+                vacuum=options["vacuum"],
+                max_batches=BATCHES_A_CALL,
+                **windows,
+            )
+            for name, lane in data["lanes"].items():
+                deleted[name] += lane["deleted"]
+            if options["dry_run"] or not data["more"]:
+                break
+            left = sum(lane["found"] - lane["deleted"] for lane in data["lanes"].values())
+            self.stderr.write(f"deleted {sum(deleted.values())}, {left} to go")
+        for name, lane in data["lanes"].items():
+            lane["found"] += deleted[name] - lane["deleted"]
+            lane["deleted"] = deleted[name]
+        if options["json"]:
+            self.print_json(data)
+        else:
+            self.report(data)
+        return 0
+
+    def report(self, data: Data) -> None:
+        """The outcome for people."""
+        done = "would delete" if data["dry_run"] else "deleted"
+        self.print_table(
+            ["rows", "window", "older than", done],
+            [
+                (
+                    name.replace("_", " "),
+                    f"{lane['keep_days']} d",
+                    lane["before"][:19].replace("T", " "),
+                    lane["found"] if data["dry_run"] else lane["deleted"],
+                )
+                for name, lane in data["lanes"].items()
+            ],
+        )
+        if compacted := data.get("vacuum"):
+            self.stdout.write(f"\nThe store: {size(compacted['bytes_before'])} → {size(compacted['bytes_after'])}")
+            if problem := compacted.get("problem"):
+                self.stdout.write(f"It was not shrunk: {problem}")

@@ -1,0 +1,64 @@
+"""`nexus restore`: a backup takes the place of the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from nexus.core.cli import Group, NexusCommand
+from nexus.core.config import CoreSettings
+from nexus.core.progress import Bar
+from nexus.maintenance import backup
+
+
+class Command(NexusCommand):
+    group = Group.STORE
+    help = (
+        "Check a backup and put it in the place of the store, all of it or nothing. The former store is kept beside\n"
+        "it as nexus.db.replaced-<time>. The next start migrates an older backup; a newer one is refused.\n"
+        "On PostgreSQL pg_restore and psql do it, and the former store is kept as a dump in backups/ of the home."
+    )
+    examples = """examples:
+  nexus restore ~/.nexus/backups/nexus-20260131T120000000000Z.db
+  nexus restore before-upgrade.db --into-running
+
+exit codes: 0 restored; 1 nothing was changed"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("backup", type=Path, help="A file that `nexus backup` wrote, or any whole store.")
+        parser.add_argument(
+            "--into-running",
+            action="store_true",
+            help="Replace a store that is in use: its processes see the restored state with their next call.",
+        )
+        parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
+
+    def run(self, **options: Any) -> None:
+        place, done = CoreSettings.current().place, self._restore(options["backup"].absolute(), options["into_running"])
+        replaced = str(done.replaced) if done.replaced else None
+        if options["json"]:
+            answer = {
+                "database": place,
+                "rows": done.rows,
+                "replaced": replaced,
+                "in_place": done.in_place,
+            }
+            self.stdout.write(json.dumps(answer))
+            return
+        self.stdout.write(f"{place}: {sum(done.rows.values())} rows restored from {options['backup']}.")
+        if replaced:
+            self.stdout.write(f"The former store is {replaced}; delete it when you no longer need it.")
+        if options["into_running"] and not done.in_place:
+            self.stdout.write("The former store was too damaged to write over: restart every Nexus process.")
+
+    def _restore(self, path: Path, into_running: bool) -> backup.Restored:
+        config = CoreSettings.current()
+        if config.database_url is None:
+            progress = Bar(self.stderr, "restore")
+            return backup.restore(path, config.database, home=config.home, into_running=into_running, progress=progress)
+        from nexus.maintenance import dump
+
+        return dump.restore(path, into_running=into_running)

@@ -1,0 +1,198 @@
+"""Retention: what is over, and older than its window, is deleted a batch at a time.
+
+Each app contributes the lanes it owns, and only terminal ones. What no lane offers is never deleted: messages,
+handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, mail that is not acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import OperationalError
+from django.db.models import CASCADE, Model, QuerySet
+
+from coordination.models import RetentionPass
+from coordination.services import audit
+from coordination.services import settings as stored_settings
+from nexus.core.apps import nexus_apps
+from nexus.core.clock import now
+from nexus.core.database import store, write
+from nexus.maintenance.config import MaintenanceSettings
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import RetentionLane
+
+log = logging.getLogger(__name__)
+
+BATCH = 500  # rows, in several transactions
+FIRST = 50  # rows of a process's first transaction in a lane
+LONGEST_SECONDS = 0.05  # of a transaction: all others' writes wait for it
+BATCHES_AT_ONCE = 4  # per lane, in a pass that somebody else's work waits for
+
+
+class Pace:
+    """How many rows a transaction deletes, by how long the last ones took."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        self.rows = FIRST
+        self.longest = 0.0  # seconds of the longest transaction so far
+
+    def took(self, rows: int, seconds: float) -> None:
+        """A transaction deleted so many rows in so many seconds: aim at half of the longest time."""
+        self.longest = max(self.longest, seconds)
+        aim = LONGEST_SECONDS / 2
+        if seconds > aim:
+            self.rows = max(1, min(self.rows, int(rows * aim / seconds)))
+        elif rows >= self.rows:
+            self.rows = min(2 * self.rows, BATCH)
+
+
+paces: dict[str, Pace] = {}  # by lane
+
+
+@cache
+def lanes() -> dict[str, RetentionLane]:
+    """What every app contributes, by name."""
+    return {lane.name: lane for app in nexus_apps() for lane in app.retention_lanes()}
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a pass did in one lane: the rows older than `before` that it deleted, and `found`: those and what is left.
+
+    What is left of a long lane is an estimate, but 0 only where nothing is.
+    """
+
+    keep_days: int
+    before: datetime
+    found: int
+    deleted: int
+
+
+def prune(
+    *,
+    keep_days: Mapping[str, int] | None = None,
+    dry_run: bool = False,
+    max_batches: int | None = None,
+    operator: str | None = None,
+) -> dict[str, Pruned]:
+    """Delete what is past its window, in every workspace; the outcome by lane.
+
+    `keep_days` replaces windows by lane for this pass; `max_batches` bounds it per lane, and then `found` exceeds
+    `deleted`. A dry run counts only, and exactly. What a batch deletes for an `operator` is recorded with it, all or
+    nothing.
+    """
+    outcome = {}
+    for name, lane in lanes().items():
+        days = (keep_days or {}).get(name, _window(name))
+        before = now() - timedelta(days=days)
+        gone = 0 if dry_run else _delete(lane, before, max_batches, operator)
+        found = lane.rows(before).count() if dry_run else gone + _left(lane, before)
+        outcome[name] = Pruned(days, before, found, gone)
+    return outcome
+
+
+def prune_a_batch(name: str) -> None:
+    """Delete at most one batch of a lane: what a background task does at a time."""
+    _delete(lanes()[name], now() - timedelta(days=_window(name)), 1)
+
+
+def prune_on_start() -> None:
+    """One bounded pass where auto_prune_on_start asks for it; a failure is logged, and the start goes on."""
+    try:
+        stored_settings.apply()
+        if MaintenanceSettings.current().auto_prune_on_start:
+            prune(max_batches=BATCHES_AT_ONCE)
+    except Exception as error:
+        log.warning("The retention pass at the start failed (%s); the server starts without it.", error)
+
+
+def _window(name: str) -> int:
+    return int(getattr(settings.NEXUS, f"retention_{name}_keep_days"))
+
+
+def _first(lane: RetentionLane, before: datetime) -> QuerySet[Any]:
+    """The rows of the next batch, with others after them where it takes no long look to find those."""
+    return lane.first(before, BATCH) if lane.first else lane.rows(before)
+
+
+def _left(lane: RetentionLane, before: datetime) -> int:
+    if not _first(lane, before).exists():
+        return 0
+    return max(1, lane.estimate(before) if lane.estimate else lane.rows(before).count())
+
+
+def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, operator: str | None = None) -> int:
+    deleted = batches = 0
+    while batches != max_batches:
+        rows = _first(lane, before)
+        try:
+            count = _delete_batch(lane.name, rows, operator) if rows.exists() else 0
+        except OperationalError as error:
+            if deleted and store().is_busy(error):
+                break  # what is done stays done, and the caller learns that there is more
+            raise
+        if not count:
+            break
+        deleted, batches = deleted + count, batches + 1
+    return deleted
+
+
+def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None) -> int:
+    """Delete up to BATCH rows, and what hangs on them, in as many transactions as their pace asks for; how many rows
+    of the lane."""
+    deleted = 0
+    while deleted < BATCH:
+        try:
+            count, parts = _delete_some(name, rows, BATCH - deleted, operator)
+        except OperationalError as error:
+            if deleted and store().is_busy(error):
+                break  # the caller meets that again, and knows what is done
+            raise
+        deleted += count
+        if not count and not parts:
+            break
+    return deleted
+
+
+def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None) -> tuple[int, int]:
+    """One transaction: how many rows of the lane it deleted, and how many that hung on them."""
+    pace = paces.setdefault(name, Pace())
+    room = pace.rows
+    with write():  # whoever waits in the writers' queue comes before the next one
+        began = pace.clock()
+        permit = RetentionPass.objects.create()  # the log's trigger asks for it
+        keys = list(rows.values_list("pk", flat=True)[: min(most, room)])
+        count, parts = 0, _delete_parts(rows.model, keys, room)
+        if keys and parts < room:
+            fitting = keys[: room - parts]
+            count = rows.model._default_manager.filter(pk__in=fitting).delete()[1].get(rows.model._meta.label, 0)
+        permit.delete()
+        if count and operator is not None:
+            audit.record(operator, "retention.pruned", now(), deleted={name: count})
+    pace.took(count + parts, pace.clock() - began)
+    return count, parts
+
+
+def _delete_parts(model: type[Model], keys: Sequence[Any], room: int) -> int:
+    """Delete rows that would go with these, the deepest first, up to `room`; how many. One agent may have a million."""
+    deleted = 0
+    for relation in model._meta.related_objects:
+        if relation.on_delete is not CASCADE:
+            continue
+        part: Any = relation.related_model
+        hanging = part._base_manager.filter(**{f"{relation.field.name}__in": keys}).values_list("pk", flat=True)
+        while deleted < room and (found := list(hanging[: room - deleted])):
+            deleted += _delete_parts(part, found, room - deleted)
+            if fitting := found[: room - deleted]:
+                part._base_manager.filter(pk__in=fitting).delete()
+                deleted += len(fitting)
+    return deleted

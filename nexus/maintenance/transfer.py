@@ -1,0 +1,247 @@
+"""A whole store moved into another one, of whichever database, and seen to be the same before it counts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth.models import Permission
+from django.contrib.contenttypes.models import ContentType
+from django.core.management import call_command
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from coordination.models import Event, Workspace
+from inbox.triggers import PRUNED
+from nexus.core.config import CoreSettings
+from nexus.core.database import instead, store, write
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.maintenance import history, store_file
+from nexus.maintenance.store_file import Progress
+from nexus.maintenance.users import in_use
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 500  # rows
+DOCUMENTS = "message_documents"  # what leads from search to messages whose event is gone: a table without a model
+MADE_BY_MIGRATE = (Permission, ContentType)  # a new store has rows there; the old one's take their place
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds, as far as two of them are compared."""
+
+    rows: dict[str, int]  # by table
+    given_out: dict[str, int]  # by table, the highest automatic id
+    histories: dict[str, str]  # by workspace, the SHA-256 of its export
+
+
+def transfer(target: CoreSettings, progress: Progress) -> dict[str, int]:
+    """Copy the store into the empty one that `target` names, all of it or nothing; the rows by table.
+
+    Nobody writes to the store meanwhile, and it stays as it is. Raises VALIDATION_ERROR for a target that is not empty
+    or is the store itself, MIGRATION_ERROR for a newer one, DB_ERROR where the store is in use or the copy differs.
+    """
+    current = CoreSettings.current()
+    if target.place == current.place:
+        raise invalid(f"The store is at {current.place} already: name another place.")
+    if current.database_url is None and not current.database.exists():
+        raise invalid(f"There is no store at {current.database}. Check --home and --db-path.")
+    if users := in_use(current):
+        raise NexusError(
+            Code.DB_ERROR,
+            f"The store is in use by {users}. Stop that first: what is written meanwhile would be lost.",
+            {"cause": "in_use"},
+        )
+    if target.database_url is not None:
+        return _transfer(target, target.place, progress)
+    destination = target.database
+    if destination.exists():
+        raise store_file.taken(destination)
+    with (
+        store_file.explained(f"Nothing was written to {destination}."),
+        store_file.partial_file(destination) as partial,
+    ):
+        try:
+            rows = _transfer(target.replaced(db_path=partial), target.place, progress)
+            store_file.one_file(partial)
+            store_file.publish(partial, destination)
+        finally:
+            for left in partial.parent.glob(f"{partial.name}?*"):  # locks, and the log of one that failed
+                left.unlink(missing_ok=True)
+    return rows
+
+
+def _transfer(target: CoreSettings, place: str, progress: Progress) -> dict[str, int]:
+    store().prepare()
+    with write():
+        source, held = connections[DEFAULT_DB_ALIAS], contents()
+        with instead(target), _explained(place):
+            if target.database_url is None:
+                store().prepare()  # a new file; SQLite makes no table that others refer to within a transaction
+            with write():
+                if target.database_url is not None:
+                    _complete(place)
+                _copy(source, sum(held.rows.values()), progress)
+                for model in _numbered():
+                    store().give_out_above(model, held.given_out[model._meta.db_table])
+                store().admit_gaps(Event._meta.db_table)  # what one database burnt is no gap, and none to another one
+                if differing := _differing(held, contents()):
+                    raise NexusError(
+                        Code.DB_ERROR,
+                        f"The copy in {place} differs from the store in {differing}; it was undone. "
+                        "Run `nexus doctor`, then try again.",
+                    )
+    return held.rows
+
+
+def _complete(place: str) -> None:
+    """Bring the server's database to this version within the transaction: a copy that fails leaves no table."""
+    _refuse_used(place)
+    if store().pending():
+        call_command("migrate", interactive=False, verbosity=0)
+
+
+def _refuse_used(place: str) -> None:
+    with connection.cursor() as cursor:
+        tables = set(connection.introspection.table_names(cursor))
+        made = {"django_migrations", *(model._meta.db_table for model in MADE_BY_MIGRATE)}
+        foreign = tables and not made <= tables
+        for table in sorted(tables - made):
+            cursor.execute(f"SELECT 1 FROM {connection.ops.quote_name(table)} LIMIT 1")  # noqa: S608
+            if foreign or cursor.fetchone():
+                raise invalid(
+                    f"{place} is not empty (see its table {table}), and was left as it is. "
+                    "A store is moved into a new one."
+                )
+
+
+def contents() -> Contents:
+    """What the store in use holds."""
+    with connection.cursor() as cursor:
+        rows = {}
+        for table in (*(model._meta.db_table for model in _models()), DOCUMENTS):
+            cursor.execute(f"SELECT count(*) FROM {connection.ops.quote_name(table)}")  # noqa: S608
+            rows[table] = int(cursor.fetchone()[0])
+    histories = {
+        str(workspace_id): _digest(history.export(workspace_id))
+        for workspace_id in Workspace._base_manager.order_by("pk").values_list("pk", flat=True)
+    }
+    return Contents(rows, {model._meta.db_table: store().given_out(model) for model in _numbered()}, histories)
+
+
+def _digest(lines: Iterator[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _differing(ours: Contents, copied: Contents) -> str:
+    """What is not the same in the copy, in words; empty where all is."""
+    tables = [table for table, count in ours.rows.items() if copied.rows[table] != count]
+    if tables:
+        return f"the rows of {', '.join(tables)}"
+    if any(copied.given_out[table] < head for table, head in ours.given_out.items()):
+        return "the ids that are next"
+    changed = [
+        workspace_id for workspace_id, digest in ours.histories.items() if copied.histories[workspace_id] != digest
+    ]
+    return f"the history of the workspaces {', '.join(changed)}" if changed else ""
+
+
+def _models() -> list[type[models.Model]]:
+    """Every table's model. References are looked at when a transaction ends; but the triggers that index an event read
+    its message and its document: events come last."""
+    every = [model for model in apps.get_models(include_auto_created=True) if model._meta.managed]
+    return [*(model for model in every if model is not Event), Event]
+
+
+def _numbered() -> Iterator[type[models.Model]]:
+    return (model for model in _models() if isinstance(model._meta.pk, models.AutoField))
+
+
+def _copy(source: BaseDatabaseWrapper, total: int, progress: Progress) -> None:
+    left = total
+
+    def told(count: int) -> None:
+        nonlocal left
+        left -= count
+        progress(0, left, total)
+
+    with connection.cursor() as cursor:
+        for made in MADE_BY_MIGRATE:
+            cursor.execute(f"DELETE FROM {connection.ops.quote_name(made._meta.db_table)}")  # noqa: S608
+    _copy_table(source, DOCUMENTS, ["document", "message_id"], tuple, told)
+    for model in _models():
+        fields = model._meta.concrete_fields
+        columns = [str(field.column) for field in fields]
+        _copy_table(source, model._meta.db_table, columns, _conversion(source, fields), told)
+    with connection.cursor() as cursor:
+        cursor.execute(PRUNED[connection.vendor])
+
+
+def _copy_table(
+    source: BaseDatabaseWrapper,
+    table: str,
+    columns: Sequence[str],
+    converted: Callable[[Sequence[Any]], Sequence[Any]],
+    told: Callable[[int], None],
+) -> None:
+    quoted = connection.ops.quote_name(table)
+    listed = ", ".join(map(connection.ops.quote_name, columns))
+    insertion = f"INSERT INTO {quoted} ({listed}) VALUES ({', '.join(['%s'] * len(columns))})"  # noqa: S608
+    with source.chunked_cursor() as reading, connection.cursor() as writing:
+        reading.execute(f"SELECT {listed} FROM {quoted}")  # noqa: S608
+        while rows := reading.fetchmany(AT_ONCE):
+            try:
+                writing.executemany(insertion, [converted(row) for row in rows])
+            except DatabaseError as error:
+                if store().failure(error):
+                    raise
+                log.error("a row of %s was refused", table, exc_info=error)
+                raise NexusError(
+                    Code.DB_ERROR,
+                    f"The database refuses a row of {table}, and nothing was written; the log has the cause.",
+                ) from None
+            told(len(rows))
+
+
+def _conversion(source: BaseDatabaseWrapper, fields: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What one database gave, as the other one takes it. JSON is text in both, and stays as it was written."""
+    reading = []
+    for field in fields:
+        column = field.get_col(field.model._meta.db_table)
+        is_json = isinstance(column.output_field, models.JSONField)
+        converters = [] if is_json else [*source.ops.get_db_converters(column), *field.get_db_converters(source)]
+        reading.append((field, column, converters, is_json))
+
+    def converted(row: Sequence[Any]) -> list[Any]:
+        values = []
+        for value, (field, column, converters, is_json) in zip(row, reading, strict=True):
+            for converter in converters:
+                value = converter(value, column, source)
+            values.append(value if is_json else field.get_db_prep_save(value, connection))
+        return values
+
+    return converted
+
+
+@contextmanager
+def _explained(place: str) -> Iterator[None]:
+    """Turns what the other database says into a DB_ERROR that tells that nothing was written there."""
+    try:
+        yield
+    except DatabaseError as error:
+        known = store().failure(error)
+        if known is None:
+            log.error("moving the store to %s failed", place, exc_info=error)
+        why = known.message if known else "The log has the cause."
+        raise NexusError(
+            Code.DB_ERROR, f"Nothing was written to {place}. {why}", known.details if known else {}
+        ) from None

@@ -1,0 +1,73 @@
+"""Who uses the store, as far as can be told: who may not be there when another one takes its place."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from nexus.core import instance
+from nexus.core.config import CoreSettings
+from nexus.core.database import store
+from nexus.core.database.sqlite.file import beside, refuse_damaged
+from nexus.core.operations.errors import NexusError
+from nexus.maintenance import store_file
+
+SESSIONS = """
+    SELECT pid, coalesce(host(client_addr), 'its server') FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+        AND application_name = 'nexus'
+    ORDER BY pid
+"""
+
+
+def in_use(config: CoreSettings) -> str | None:
+    """Who else uses the store that is in use here, in words; None when nobody does."""
+    return users_of_file(config.database, config.home) if config.database_url is None else users_of_server(config.home)
+
+
+def users_of_server(home: Path) -> str | None:
+    """The home's server, and Nexus's other connections to the database, from whichever machine."""
+    from nexus.core.database.postgres.schema import direct
+
+    with direct() as server:  # a pool of one's own has connections that it has not told of
+        if server.execute(SESSIONS).fetchall():
+            server.execute("SELECT pg_sleep(0.5)")  # somebody may just be leaving
+        found = server.execute(SESSIONS).fetchall()
+    users = [f"a process at {host} (connection {pid})" for pid, host in found]
+    return _listed([*_server(home), *users])
+
+
+def users_of_file(database: Path, home: Path) -> str | None:
+    """The home's server, who has the file open, and whoever SQLite knows of."""
+    users = [f"{command or 'a process'} (process {pid})" for pid, command in store_file.holders(database).items()]
+    users += [server for server in _server(home) if not any(server.rpartition("(")[2] in user for user in users)]
+    return _listed(users) or ("another process" if _is_open(database) else None)
+
+
+def _server(home: Path) -> list[str]:
+    server = instance.running(home)
+    return [f"the server on {server.host}:{server.port} (process {server.pid})"] if server else []
+
+
+def _listed(users: list[str]) -> str | None:
+    return ", ".join(users) or None
+
+
+def _is_open(database: Path) -> bool:
+    """Whether others have the store open: then SQLite does not give it to one connection alone."""
+    try:
+        refuse_damaged(database)
+    except NexusError:
+        return False  # not to be touched
+    if not database.exists():
+        return False
+    with closing(store_file.open_store(database)) as alone:
+        alone.execute("PRAGMA busy_timeout=500")  # somebody may just be leaving
+        alone.execute("PRAGMA locking_mode=EXCLUSIVE")
+        try:
+            alone.execute("BEGIN IMMEDIATE")
+        except sqlite3.DatabaseError as error:
+            return store().is_busy(error)  # a damaged store tells nothing
+        beside(database, "-shm").unlink(missing_ok=True)  # a lone connection removes the log, and leaves this
+    return False

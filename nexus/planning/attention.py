@@ -1,0 +1,37 @@
+"""What of the plans needs a person."""
+
+from __future__ import annotations
+
+from coordination.models import Agent
+from coordination.presence import Presence
+from handoffs.debts import patience
+from inbox.picture import Picture
+from nexus.core.contributions import Found, Need, NeedKind
+from nexus.planning.debts import owed
+
+
+def _left(picture: Picture, each: int) -> Found:
+    """Tasks in progress with an agent that is gone. No lease of theirs runs out, and nobody else begins them; those
+    that a handoff carries are its own to tell."""
+    gone = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
+    gone.update(Agent.everyone.exclude(deleted_at=None).values_list("pk", flat=True))
+    needs = [
+        Need(debt.what, f"{debt.agent_id} has it in progress and is gone", debt.identifier, since=debt.since)
+        for debt in owed(None, picture.moment)
+        if debt.agent_id in gone and debt.since <= picture.moment - patience()
+    ]
+    return Found(len(needs), needs[:each])
+
+
+KINDS = (
+    NeedKind(
+        "left-tasks",
+        "In progress, and nobody there",
+        "assignment_late",
+        46,
+        _left,
+        page="task",
+        look="Change it",
+        command="nexus tasks",
+    ),
+)

@@ -1,0 +1,122 @@
+"""From what a capability blocks to the tools of each client. Standard library alone: a hook's gate asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from nexus.core.operations.errors import Code, NexusError
+from nexus.planning.catalog import bundled
+
+# What each client calls a tool of ours, in its hooks and in its agents' files; `nexus` is the entry of `nexus connect`.
+OUR_TOOLS: Mapping[str, str] = {
+    "claude-code": "mcp__nexus__{}",
+    "codex": "mcp__nexus__{}",
+    "gemini": "mcp_nexus_{}",
+    "cursor": "MCP:{}",
+    "opencode": "nexus_{}",
+}
+CLIENTS = tuple(OUR_TOOLS)
+
+FILES = ("file_creation", "file_modification", "file_deletion", "partial_file_edit", "structured_document_edit")
+SHELL = ("shell_command_exec", "subprocess_spawn", "interactive_shell_session")
+# A client without a tool of its own for a class has the nearest one here: whatever else does it is a shell.
+BUILT_IN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "claude-code": {
+        "file_creation": ("Write", "Edit"),
+        "file_modification": ("Edit", "Write", "MultiEdit"),
+        "file_deletion": ("Write",),
+        "partial_file_edit": ("Edit", "MultiEdit"),
+        "structured_document_edit": ("NotebookEdit",),
+        "shell_command_exec": ("Bash", "PowerShell"),
+        "subprocess_spawn": ("Bash", "PowerShell", "Monitor"),
+        "interactive_shell_session": ("BashOutput", "KillShell", "TaskOutput", "TaskStop"),
+    },
+    "codex": {
+        **dict.fromkeys(FILES, ("apply_patch",)),
+        **dict.fromkeys(SHELL, ("Bash",)),  # so its hooks name every shell tool
+    },
+    "gemini": {
+        **dict.fromkeys(FILES, ("write_file", "replace")),
+        **dict.fromkeys(SHELL, ("run_shell_command",)),
+    },
+    "cursor": {
+        **dict.fromkeys(FILES, ("Write",)),
+        "file_deletion": ("Delete",),
+        **dict.fromkeys(SHELL, ("Shell",)),
+    },
+    "opencode": {
+        **dict.fromkeys(FILES, ("edit", "write", "apply_patch")),
+        **dict.fromkeys(SHELL, ("bash",)),
+    },
+}
+OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "nexus_task_creation": ("task_add",),
+    "nexus_task_state_transition": ("task_update", "task_close"),
+    "nexus_task_metadata_modification": ("task_update", "task_close"),
+}
+
+
+class AgentLike(Protocol):
+    """What is asked of an agent of a catalog."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def capabilities(self) -> Sequence[str]: ...
+
+
+def effective(agent: AgentLike, additions: Iterable[str] = ()) -> frozenset[str]:
+    """An agent's capabilities with those that were added here. Nothing takes one away."""
+    return frozenset(agent.capabilities) | frozenset(additions)
+
+
+def blocked(capabilities: Iterable[str], classes: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """The semantic classes that capabilities block; `classes` is the vocabulary's, by capability.
+
+    Raises CONFIG_ERROR for a capability that the vocabulary does not have.
+    """
+    found: set[str] = set()
+    for capability in capabilities:
+        if capability not in classes:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"There is no capability {capability!r}; the catalog has {', '.join(classes)}.",
+                {"capability": capability},
+            )
+        found.update(classes[capability])
+    return frozenset(found)
+
+
+def tools(client: str, classes: Iterable[str]) -> list[str]:
+    """The tools of a client that do what the classes mean, sorted. Raises CONFIG_ERROR for a class without any."""
+    found: set[str] = set()
+    for each in classes:
+        ours = [OUR_TOOLS[client].format(operation) for operation in OPERATIONS.get(each, ())]
+        those = [*BUILT_IN[client].get(each, ()), *ours]
+        if not those:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"The catalog blocks {each!r}, and no tool of {client} is known for it: it could not be held to.",
+                {"semantic_class": each, "client": client},
+            )
+        found.update(those)
+    return sorted(found)
+
+
+def disallowed(
+    agent: AgentLike, client: str, classes: Mapping[str, Iterable[str]], additions: Iterable[str] = ()
+) -> list[str]:
+    """The tools that an agent may not use in a client. Raises CONFIG_ERROR as `blocked` and `tools` do."""
+    return tools(client, blocked(effective(agent, additions), classes))
+
+
+def blocks(agent_type: str, client: str, tool: str) -> bool:
+    """Whether our own catalog keeps an agent of that type from a tool, as the client names it.
+
+    False for an agent, a client or a tool that is not known: the gate holds back nothing by mistake.
+    """
+    agent = bundled.agents().get(agent_type)
+    if agent is None or client not in OUR_TOOLS:
+        return False
+    return tool in tools(client, blocked(agent["capabilities"], bundled.blocked_classes()))

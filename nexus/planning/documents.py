@@ -1,0 +1,377 @@
+"""Each mirrored file as rows, and the rows as its text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from pydantic_core import to_json
+
+from coordination.ids import new_id
+from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.planning import notices, rules, schemas
+from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
+from nexus.planning.notices import told
+from nexus.planning.schemas import (
+    CycleEntry,
+    HistoryDocument,
+    IssueEntry,
+    PlanDocument,
+    StateFile,
+    TaskEntry,
+    TasksDocument,
+)
+
+T = TypeVar("T")
+DEEPER, BESIDE_VALUES = 8, 1_000  # bytes: a line's indentation in a file, and the rest of an entry
+AT_ONCE = 50  # entries of a foreign file that a transaction applies: every writer waits for it
+
+ISSUE_FIELDS = ("decision", "how_agents", "how_summary", "how_agent_ids")
+TASK_FIELDS = ("approach", "acceptance", "risk", "plan_issue", "owner", "owner_agent_id", "owner_reuse_policy")
+# An entry's fields in their order, each with its column.
+ISSUE_COLUMNS = {"id": "number", **{name: name for name in ("title", "status", *ISSUE_FIELDS)}}
+TASK_COLUMNS = {
+    "id": "number",
+    **{name: name for name in ("title", "context", "status", "deps", *TASK_FIELDS)},
+    "created_at": "stamp",
+}
+CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "decided_by", "decided_at")
+CHANGED = ("position", "updated_at", *(column for column in TASK_COLUMNS.values() if column != "number"))
+
+_plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
+_issues = Select(
+    lambda: (
+        Issue.objects.filter(plan_id=Slot("workspace_id"))
+        .order_by("position", "number")
+        .values_list(*ISSUE_COLUMNS.values())
+    )
+)
+_board = Select(lambda: Board.objects.filter(pk=Slot("workspace_id")))
+_tasks = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list(*TASK_COLUMNS.values()))
+# A file may change thousands of rows, and writers wait for each part of them: prepared.
+_change = Update(lambda: Task.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED})
+_move = Update(lambda: Task.objects.filter(pk=Slot("pk")), position=Slot("position"))
+_change_issue = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED_OF_ISSUE})
+_list_cycle = Update(lambda: Cycle.objects.filter(pk=Slot("pk")), position=Slot("position"))
+_end = Update(lambda: Task.objects.filter(pk=Slot("pk")), closed_at=Slot("moment"), updated_at=Slot("moment"))
+
+
+@dataclass(frozen=True)
+class TakeIn:
+    """How the rows come to say what a document does: in short transactions, between which others write.
+
+    After a crash between two of them the file is still foreign: the next call prepares anew, and does what is left.
+    `finish` belongs into the transaction that notes the file as taken in.
+    """
+
+    pieces: Sequence[Callable[[datetime], None]]
+    finish: Callable[[datetime], None]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that mirrors rows."""
+
+    file: StateFile[Any]
+    text: Callable[[str], bytes | None]  # of a workspace_id; None where there is to be no file
+    take_in: Callable[[str, Any], TakeIn]  # a document that somebody else wrote; None for a removed file
+    stamped: bool = False  # too large to be read with each call: its stamp is looked at first
+
+
+def issue_entry(issue: Issue) -> IssueEntry:
+    """An issue as its file has it."""
+    return cast(IssueEntry, _entry(ISSUE_COLUMNS, [getattr(issue, column) for column in ISSUE_COLUMNS.values()]))
+
+
+def task_entry(task: Task) -> TaskEntry:
+    """A task as its file has it."""
+    return cast(TaskEntry, _entry(TASK_COLUMNS, [getattr(task, column) for column in TASK_COLUMNS.values()]))
+
+
+def _entry(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def active_plan(workspace_id: str) -> Plan | None:
+    """The plan that is active; None without one."""
+    return _plan.first(workspace_id=workspace_id)
+
+
+def plan_document(workspace_id: str) -> PlanDocument | None:
+    """The plan that is active, as its file has it; None without one."""
+    plan = active_plan(workspace_id)
+    if plan is None:
+        return None
+    issues = [_entry(ISSUE_COLUMNS, row) for row in _issues(workspace_id=workspace_id)]
+    document: dict[str, Any] = {"id": plan.number, "topic": plan.topic, "issues": issues}
+    if plan.research_summary is not None:
+        document["research_summary"] = plan.research_summary
+    return cast(PlanDocument, {**document, "created_at": plan.created_at})
+
+
+def open_board(workspace_id: str) -> Board | None:
+    """What the tasks of the cycle that is open have in common; None without any."""
+    return _board.first(workspace_id=workspace_id)
+
+
+def tasks_document(workspace_id: str) -> TasksDocument | None:
+    """The tasks of the cycle that is open, as their file has them; None without any."""
+    board = open_board(workspace_id)
+    if board is None:
+        return None
+    tasks = [_entry(TASK_COLUMNS, row) for row in _tasks(workspace_id=workspace_id)]
+    return cast(TasksDocument, {"goal": board.goal, "decisions": board.decisions, "tasks": tasks})
+
+
+def _plan_text(workspace_id: str) -> bytes | None:
+    document = plan_document(workspace_id)
+    return None if document is None else schemas.text_of(document)
+
+
+def _tasks_text(workspace_id: str) -> bytes | None:
+    document = tasks_document(workspace_id)
+    return None if document is None else schemas.text_of(document)
+
+
+def _history_text(workspace_id: str) -> bytes | None:
+    documents = Cycle.objects.listed().filter(workspace_id=workspace_id).order_by("position", "pk")
+    cycles = [_indented(document) for document in documents.values_list("document", flat=True)]
+    return ('{\n  "cycles": [\n' + ",\n".join(cycles) + "\n  ]\n}\n").encode() if cycles else None
+
+
+def _indented(document: str) -> str:
+    return "    " + document.replace("\n", "\n    ")
+
+
+def cycle_length(cycle: Cycle) -> int:
+    """The bytes by which a cycle lengthens the history."""
+    return len(_indented(cycle.document).encode()) + len(",\n")
+
+
+def cycle_row(workspace_id: str, entry: CycleEntry, position: int | None) -> Cycle:
+    """The row of a cycle, not yet saved; without a position, history.json does not have it."""
+    document = schemas.text_of(entry).decode().rstrip()
+    plan = entry["plan"]
+    return Cycle(
+        workspace_id=workspace_id,
+        position=position,
+        digest=_digest(document),
+        completed_at=entry["completed_at"],
+        branch=entry["branch"],
+        plan_number=plan["id"] if plan else None,
+        topic=plan["topic"] if plan else None,
+        task_count=len(entry["tasks"]),
+        document=document,
+        words=to_json(entry).decode().lower(),
+    )
+
+
+def length(*values: Any) -> int:
+    """The bytes by which an entry with these values lengthens a file at most."""
+    text = schemas.text_of(values)
+    return len(text) + DEEPER * text.count(b"\n") + BESIDE_VALUES
+
+
+def _digest(document: str) -> str:
+    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _take_in_plan(workspace_id: str, document: PlanDocument | None) -> TakeIn:
+    """The plan, then its issues a part at a time."""
+    former = active_plan(workspace_id)
+    if document is None:
+        return TakeIn((), partial(_remove_plan, workspace_id))
+    goes_on = former is not None and former.number == document["id"]
+    before = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)} if goes_on else {}
+    numbers = {entry["id"] for entry in document["issues"]}
+    changed = [
+        (position, entry)
+        for position, entry in enumerate(document["issues"], start=1)
+        if (issue := before.get(entry["id"])) is None or issue.position != position or issue_entry(issue) != entry
+    ]
+    pieces: list[Callable[[datetime], None]] = [partial(_change_plan, workspace_id, document)]
+    pieces += [partial(_remove_issues, workspace_id, part) for part in _parts(sorted(before.keys() - numbers))]
+    pieces += [partial(_change_issues, workspace_id, part) for part in _parts(changed)]
+    what = "plan.updated" if goes_on else "plan.started"
+    return TakeIn(pieces, lambda moment: told(workspace_id, what, None, moment, source="file"))
+
+
+def _remove_plan(workspace_id: str, moment: datetime) -> None:
+    Plan.objects.filter(pk=workspace_id).delete()
+    told(workspace_id, "plan.removed", None, moment, source="file")
+
+
+def _change_plan(workspace_id: str, document: PlanDocument, moment: datetime) -> None:
+    former = active_plan(workspace_id)
+    if former is not None and former.number != document["id"]:
+        former = None
+        Plan.objects.filter(pk=workspace_id).delete()
+    highest = max((entry["id"] for entry in document["issues"]), default=0)
+    Plan.objects.update_or_create(
+        workspace_id=workspace_id,
+        defaults={
+            "number": document["id"],
+            "topic": document["topic"],
+            "research_summary": document.get("research_summary"),
+            "created_at": document["created_at"],
+            "next_issue": max(highest + 1, former.next_issue if former else 1),
+        },
+    )
+
+
+def _remove_issues(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
+    Issue.objects.filter(plan_id=workspace_id, number__in=numbers).delete()
+
+
+def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], moment: datetime) -> None:
+    numbers = [entry["id"] for _, entry in part]
+    known = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id, number__in=numbers)}
+    for position, entry in part:
+        issue = known.get(entry["id"]) or Issue(plan_id=workspace_id, number=entry["id"])
+        if issue.decision != entry.get("decision"):
+            issue.decided_by, issue.decided_at = None, None
+        issue.position, issue.title, issue.status = position, entry["title"], entry["status"]
+        for field in ISSUE_FIELDS:
+            setattr(issue, field, entry.get(field))
+        if issue.pk is None:
+            insert(issue)
+        else:
+            _change_issue(pk=issue.pk, **{name: getattr(issue, name) for name in CHANGED_OF_ISSUE})
+
+
+def _take_in_tasks(workspace_id: str, document: TasksDocument | None) -> TakeIn:
+    """The tasks a part at a time, then the notices of those that can begin. Their board makes them visible in the end,
+    where there was none."""
+    known = {task.number: task for task in Task.objects.current(workspace_id)}
+    before = {number: task_entry(task) for number, task in known.items()}
+    entries = {entry["id"]: entry for entry in document["tasks"]} if document else {}
+    changed = [
+        (position, entry)
+        for position, entry in enumerate(entries.values(), start=1)
+        if before.get(entry["id"]) != entry or known[entry["id"]].position != position
+    ]
+    gone = sorted(known.keys() - entries.keys())
+    pieces = [partial(_remove_tasks, workspace_id, part) for part in _parts(gone)]
+    pieces += [partial(_change_tasks, workspace_id, before, part) for part in _parts(changed)]
+    startable = notices.ready(workspace_id)
+    deps = {number: entry["deps"] for number, entry in entries.items()}
+    found = rules.ready(deps, {number: entry["status"] for number, entry in entries.items()})
+    ready = [number for number in found if number not in startable]
+    owned: dict[tuple[str, ...], list[int]] = {}
+    for number in ready:
+        names = notices.owners(entries[number].get("owner_agent_id"), entries[number].get("owner"))
+        if names:
+            owned.setdefault(names, []).append(number)
+    pieces += [partial(_log_ready, workspace_id, part) for part in _parts(ready)]
+    pieces += [partial(_tell_owners, workspace_id, part) for part in _parts(list(owned.items()))]
+    return TakeIn(pieces, partial(_change_board, workspace_id, document))
+
+
+def _change_board(workspace_id: str, document: TasksDocument | None, moment: datetime) -> None:
+    if document is None:
+        Board.objects.filter(pk=workspace_id).delete()
+    else:
+        Board.objects.update_or_create(
+            workspace_id=workspace_id, defaults={"goal": document["goal"], "decisions": document["decisions"]}
+        )
+
+
+def _pending(workspace_id: str, numbers: Sequence[int]) -> list[Task]:
+    """Of these tasks, those that nobody has begun meanwhile."""
+    return list(Task.objects.current(workspace_id).filter(number__in=numbers, status=TaskStatus.PENDING))
+
+
+def _log_ready(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
+    notices.log_ready(_pending(workspace_id, numbers), None, moment)
+
+
+def _tell_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], list[int]]], moment: datetime) -> None:
+    for names, numbers in owned:
+        if tasks := _pending(workspace_id, numbers[: notices.LISTED]):
+            notices.tell_owner(names, tasks, max(len(numbers), len(tasks)), None, moment)
+
+
+def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
+    for task in Task.objects.current(workspace_id).filter(number__in=numbers):
+        _end(pk=task.pk, moment=moment)
+        told(workspace_id, "task.removed", None, moment, task=task, source="file")
+
+
+def _change_tasks(
+    workspace_id: str,
+    before: Mapping[int, TaskEntry],
+    part: Sequence[tuple[int, TaskEntry]],
+    moment: datetime,
+) -> None:
+    """Change what differs from `before`: a handoff may have moved a task on since that was read, and that stays."""
+    numbers = [entry["id"] for _, entry in part]
+    known = {task.number: task for task in Task.objects.current(workspace_id).filter(number__in=numbers)}
+    for position, entry in part:
+        task, given = known.get(entry["id"]), cast(Mapping[str, Any], entry)
+        former = cast(Mapping[str, Any], before.get(entry["id"], {}) if task is not None else {})
+        differs = {
+            column: given.get(name) for name, column in TASK_COLUMNS.items() if given.get(name) != former.get(name)
+        }
+        if task is not None and not differs:
+            _move(pk=task.pk, position=position)
+            continue
+        new = task is None
+        if task is None:
+            task = Task(task_key=new_id("tsk"), workspace_id=workspace_id, number=entry["id"], created_at=moment)
+        status = task.status
+        for column, value in differs.items():
+            setattr(task, column, value)
+        task.position, task.updated_at = position, moment
+        if new:
+            insert(task)
+        else:
+            _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
+        what = "task.added" if new else "task.completed" if status != task.status == "completed" else "task.updated"
+        told(workspace_id, what, None, moment, task=task, source="file")
+        if not new and status != task.status:
+            notices.tell_holder(task, None, moment)
+
+
+def _take_in_history(workspace_id: str, document: HistoryDocument | None) -> TakeIn:
+    """New cycles a part at a time, which nobody sees before the end, when each gets its position."""
+    wanted = [cycle_row(workspace_id, entry, None) for entry in (document["cycles"] if document else [])]
+    known: dict[str, list[int]] = {}
+    there = Cycle.objects.filter(workspace_id=workspace_id).order_by("-pk")
+    for digest, pk in there.values_list("digest", "pk"):
+        known.setdefault(digest, []).append(pk)
+    cycles, fresh = [], []
+    for row in wanted:
+        if same := known.get(row.digest):
+            row.pk = same.pop()
+        else:
+            fresh.append(row)
+        cycles.append(row)
+    pieces = [partial(_insert_cycles, part) for part in _parts(fresh)]
+    return TakeIn(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh)))
+
+
+def _insert_cycles(cycles: Sequence[Cycle], moment: datetime) -> None:
+    Cycle.objects.bulk_create(cycles)
+
+
+def _list_cycles(workspace_id: str, cycles: Sequence[Cycle], new: int, moment: datetime) -> None:
+    before = dict(Cycle.objects.listed().filter(workspace_id=workspace_id).values_list("pk", "position"))
+    after = {cycle.pk: position for position, cycle in enumerate(cycles, start=1)}
+    changed = [{"pk": pk, "position": after.get(pk)} for pk in before | after if before.get(pk) != after.get(pk)]
+    _list_cycle.each(changed)
+    told(workspace_id, "history.changed", None, moment, source="file", cycles=len(cycles), new=new)
+
+
+def _parts(rows: Sequence[T]) -> list[Sequence[T]]:
+    return [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
+
+
+KEPT_FILES = (
+    Kept(schemas.PLAN, _plan_text, _take_in_plan),
+    Kept(schemas.TASKS, _tasks_text, _take_in_tasks),
+    Kept(schemas.HISTORY, _history_text, _take_in_history, stamped=True),
+)

@@ -1,0 +1,14 @@
+"""What of this app belongs to a workspace's history."""
+
+from __future__ import annotations
+
+from nexus.core.contributions import ExportKind, of_workspace
+from nexus.planning.models import Board, Cycle, Issue, Plan, Task
+
+KINDS = (
+    ExportKind("plan", Plan, 40, of_workspace(Plan, "pk")),
+    ExportKind("plan_issue", Issue, 41, of_workspace(Issue, "plan_id"), agents=("decided_by",)),
+    ExportKind("task_board", Board, 42, of_workspace(Board, "pk")),
+    ExportKind("plan_task", Task, 43, of_workspace(Task), agents=("created_by", "held_by")),
+    ExportKind("plan_cycle", Cycle, 44, of_workspace(Cycle)),
+)

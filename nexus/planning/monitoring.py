@@ -1,0 +1,205 @@
+"""The reads behind the operators' pages of plans: bounded, however much a project plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Count, Q, QuerySet
+
+from coordination.models import Workspace
+from handoffs.models import Handoff
+from nexus.planning import rules, selectors
+from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskStatus
+
+LOOKED_AT, CIRCLES = 50, 5  # tasks that never become ready, and circles of them that are told
+READY = "ready"  # pending, and nothing keeps it from beginning
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task among the others of its cycle, as an operator sees it."""
+
+    number: int
+    title: str
+    state: str  # its status, or ready
+    waits_for: list[int] = field(default_factory=list)  # what there is and is not completed
+    unknown: list[int] = field(default_factory=list)  # what it waits for and there is not
+    stuck: bool = False  # it is in a circle of tasks that wait for each other, or waits for one that is
+    critical: bool = False  # on the longest chain of what is to be done
+    task: Task | None = None  # its row; none in a closed cycle
+    entry: Mapping[str, Any] = field(default_factory=dict)  # as a closed cycle has it
+    handoff: Handoff | None = None  # the one that carries it, the latest
+
+    @property
+    def label(self) -> str:
+        """Its state in words."""
+        return self.state.replace("_", " ").capitalize()
+
+    @property
+    def whose(self) -> str:
+        """Who holds it, else whose it is meant to be; empty for nobody."""
+        if self.task is not None:
+            return self.task.held_by or self.task.owner or ""
+        return str(self.entry.get("owner", ""))
+
+
+class Counted(NamedTuple):
+    """How many there are, and how many of them are done."""
+
+    total: int
+    done: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A workspace where something is planned or was."""
+
+    workspace: Workspace
+    topic: str
+    issues: Counted
+    tasks: Counted
+    cycles: int
+
+
+def listed(limit: int) -> list[Listed]:
+    """The workspaces with a plan, tasks or a history, those of the newest activity."""
+    tasks = Task.objects.filter(closed_at=None)
+    cycles = Cycle.objects.listed()
+    rows = list(
+        Workspace.objects.filter(
+            Q(pk__in=Plan.objects.values("pk"))
+            | Q(pk__in=tasks.values("workspace"))
+            | Q(pk__in=cycles.values("workspace"))
+        ).order_by("-last_seen_at")[:limit]
+    )
+    places = [row.pk for row in rows]
+    topics = dict(Plan.objects.filter(pk__in=places).values_list("pk", "topic"))
+    issues = _counted(Issue.objects.filter(plan__in=places), "plan", status=IssueStatus.DECIDED)
+    work = _counted(tasks.filter(workspace__in=places), "workspace", status=TaskStatus.COMPLETED)
+    past = _counted(cycles.filter(workspace__in=places), "workspace")
+    none = Counted(0, 0)
+    return [
+        Listed(
+            row,
+            topics.get(row.pk, ""),
+            issues.get(row.pk, none),
+            work.get(row.pk, none),
+            past.get(row.pk, none).total,
+        )
+        for row in rows
+    ]
+
+
+def _counted(rows: QuerySet[Any], by: str, **done: str) -> dict[str, Counted]:
+    """By workspace, how many rows there are, and how many of them are done."""
+    counted = rows.values_list(by).annotate(total=Count("pk"), done=Count("pk", filter=Q(**done))).order_by()
+    return {place: Counted(total, many) for place, total, many in counted}
+
+
+def work(workspace_id: str) -> list[Work]:
+    """The tasks of the open cycle, in their order, with what each waits for and the handoff that carries it."""
+    rows = list(Task.objects.current(workspace_id).defer("context", "approach", "acceptance", "risk"))
+    carrying = Handoff.objects.filter(task_key__in=Task.objects.current(workspace_id).order_by().values("task_key"))
+    handoffs = {row.task_key: row for row in carrying.defer("payload", "result").order_by("created_event_id")}
+    return _related(
+        {row.number: row.deps for row in rows},
+        {row.number: row.status for row in rows},
+        [Work(row.number, row.title, row.status, task=row, handoff=handoffs.get(row.task_key)) for row in rows],
+    )
+
+
+def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
+    """The same of a closed cycle's tasks."""
+    return _related(
+        {entry["id"]: entry["deps"] for entry in entries},
+        {entry["id"]: entry["status"] for entry in entries},
+        [Work(entry["id"], entry["title"], entry["status"], entry=entry) for entry in entries],
+    )
+
+
+def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[Work]) -> list[Work]:
+    free = set(rules.ready(deps, status))
+    done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
+    left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
+    orderly, critical = rules.layers(left), set(rules.critical_path(deps, done))
+    return [
+        replace(
+            row,
+            state=READY if row.number in free else row.state,
+            waits_for=[each for each in dict.fromkeys(deps[row.number]) if status.get(each) not in (None, "completed")],
+            unknown=rules.unknown(deps, row.number),
+            stuck=row.number not in orderly,
+            critical=row.number in critical,
+        )
+        for row in rows
+    ]
+
+
+def circles(every: Sequence[Work], deps: rules.Deps) -> list[list[int]]:
+    """Ways on which tasks wait for themselves, the first few."""
+    found: list[list[int]] = []
+    for row in [row for row in every if row.stuck][:LOOKED_AT]:
+        way = rules.cycle_of(deps, row.number)
+        if way and not any(row.number in other for other in found):
+            found.append(way)
+    return found[:CIRCLES]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A task with those that it waits for and those that wait for it."""
+
+    work: Work
+    needs: list[Work]
+    needed_by: list[Work]
+
+
+def standing(task: Task) -> Standing:
+    """Where a task of the open cycle stands among the others."""
+    current = Task.objects.current(task.workspace_id)
+    needs = _linked(current.filter(number__in=task.deps))
+    left = current.exclude(status=TaskStatus.COMPLETED).values_list("number", "deps")
+    deps = dict(left) if task.status != TaskStatus.COMPLETED else {}
+    there = {row.number for row in needs}
+    (own,) = _linked(current.filter(pk=task.pk))
+    return Standing(
+        replace(
+            own,
+            unknown=[each for each in dict.fromkeys(task.deps) if each not in there],
+            stuck=task.number in deps and task.number not in rules.layers(deps),
+            critical=task.number in rules.critical_path(deps),
+        ),
+        needs,
+        _linked(selectors.dependents(task)),
+    )
+
+
+def for_issue(issue: Issue) -> list[Work]:
+    """The tasks of the open cycle that come from an issue."""
+    return _linked(Task.objects.current(issue.plan_id).filter(plan_issue=issue.number))
+
+
+def _linked(rows: QuerySet[Task]) -> list[Work]:
+    """Tasks of an open cycle as a page that names them needs them."""
+    found = list(rows.defer("context", "approach", "acceptance", "risk"))
+    free = {task.pk for task in selectors.ready_among(found)}
+    return [Work(row.number, row.title, READY if row.pk in free else row.status, task=row) for row in found]
+
+
+def document(cycle: Cycle) -> dict[str, Any]:
+    """A closed cycle as its file has it."""
+    entry: dict[str, Any] = json.loads(cycle.document)
+    return entry
+
+
+def moment_of(stamp: str | None) -> datetime | None:
+    """The time that a file's text says, in UTC; None where it says none."""
+    try:
+        found = datetime.fromisoformat(stamp or "")
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,99 @@
+"""Whom a change tells, in its transaction: the log, the owner of a task that became ready, a changed task's holder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from coordination.log.emit import emit
+from inbox import services as mail
+from nexus.core.operations.caller import HUB_AGENT
+from nexus.planning import rules, selectors
+from nexus.planning.models import STREAM, Task
+
+LISTED = 20  # tasks in a notice
+
+
+def told(
+    workspace_id: str, type: str, actor: str | None, moment: datetime, *, task: Task | None = None, **payload: Any
+) -> None:
+    """Append an event of planning; one of a task names it by number and title."""
+    about: Mapping[str, Any] = {} if task is None else {"task_id": task.number, "title": task.title[:200]}
+    emit(
+        workspace_id=workspace_id,
+        stream=STREAM,
+        type=type,
+        actor=actor,
+        payload={**about, **{name: value for name, value in payload.items() if value is not None}},
+        moment=moment,
+    )
+
+
+def ready(workspace_id: str) -> set[int]:
+    """The tasks of the open cycle that could begin."""
+    return set(rules.ready(*selectors.dependencies(workspace_id)))
+
+
+def tell_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
+    """Tell of tasks that could not begin before and can now: the log, and their owners unless one of them did it.
+
+    An owner of several gets one notice of them: thousands may wait for one task.
+    """
+    log_ready(tasks, actor, moment)
+    owned: dict[tuple[str, ...], list[Task]] = {}
+    for task in tasks:
+        owned.setdefault(owners(task.owner_agent_id, task.owner), []).append(task)
+    for names, those in owned.items():
+        tell_owner(names, those, len(those), actor, moment)
+
+
+def log_ready(tasks: Sequence[Task], actor: str | None, moment: datetime) -> None:
+    """Tell the log of tasks that can begin now."""
+    for task in tasks:
+        told(task.workspace_id, "task.ready", actor, moment, task=task, owner=task.owner)
+
+
+def owners(*names: str | None) -> tuple[str, ...]:
+    """Whom a task is assigned to: the instance first, then the agent."""
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def tell_owner(names: Sequence[str], tasks: Sequence[Task], total: int, actor: str | None, moment: datetime) -> None:
+    """Tell the first of these agents that there is, but not the one that acts, of tasks that can begin now.
+
+    `tasks` are the first LISTED, or all, of `total`.
+    """
+    subject, body = _of_ready(tasks, total)
+    any(_write(tasks[0], owner, subject, body, actor, moment) for owner in names if owner != actor)
+
+
+def _of_ready(tasks: Sequence[Task], total: int) -> tuple[str, str]:
+    """What an owner is told of its tasks that can begin: subject and body."""
+    if total == 1:
+        return f"Task {tasks[0].number} is ready", tasks[0].context
+    listed = [f"{task.number}. {task.title[:80]}" for task in tasks[:LISTED]]
+    more = [f"and {total - LISTED} more"] if total > LISTED else []
+    return f"{total} tasks are ready, the first", "\n".join([*listed, *more])
+
+
+def tell_holder(task: Task, actor: str | None, moment: datetime, changed: Sequence[str] = ()) -> None:
+    """Tell the agent that holds a task by a handoff what became of its status or its fields, unless that did it."""
+    if task.held_by is not None and task.held_by != actor:
+        what = f"was changed ({', '.join(changed)})" if changed else f"is {task.status} now"
+        subject, body = f"Your task {task.number} {what}", f"{actor or 'Somebody'} changed it."
+        _write(task, task.held_by, subject, body, actor, moment)
+
+
+def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
+    """Whether it reached the recipient, who must be registered."""
+    return bool(
+        mail.notify(
+            workspace_id=task.workspace_id,
+            from_agent_id=actor or HUB_AGENT,
+            recipient=recipient,
+            subject=f"{subject}: {task.title[:200]}",
+            body=f"{body[:2000]}\n\ntask_list has it whole; task_update(id={task.number}, status=…) moves it.",
+            moment=moment,
+        )
+    )

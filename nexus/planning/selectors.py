@@ -1,0 +1,155 @@
+"""The reads of planning."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from functools import reduce
+from math import inf
+from operator import or_
+from typing import Any, NamedTuple
+
+from django.db.models import Count, Q, QuerySet, TextField
+from django.db.models.functions import Cast
+
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.validation import unstorable
+from nexus.planning import rules, schemas
+from nexus.planning.directory import DECISIONS, Directory
+from nexus.planning.models import Board, Cycle, Task, TaskStatus
+from nexus.planning.schemas import TasksDocument
+
+AT_ONCE = 500  # numbers in a query
+
+_waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
+_held = Select(
+    lambda: Task.objects.current(Slot("workspace_id")).exclude(held_by=None).values_list("number", "held_by")
+)
+_numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
+
+
+class Progress(NamedTuple):
+    """The tasks of a cycle, counted."""
+
+    total: int
+    completed: int
+    pending: int
+    in_progress: int
+    ready: list[int]
+
+
+def progress(tasks: TasksDocument) -> Progress:
+    """How far the tasks are; `pending` whether or not they could begin."""
+    status = {task["id"]: str(task["status"]) for task in tasks["tasks"]}
+    counted = list(status.values())
+    deps = {task["id"]: task["deps"] for task in tasks["tasks"]}
+    return Progress(
+        len(counted),
+        counted.count(TaskStatus.COMPLETED),
+        counted.count(TaskStatus.PENDING),
+        counted.count(TaskStatus.IN_PROGRESS),
+        rules.ready(deps, status),
+    )
+
+
+def numbered(workspace_id: str, number: int) -> Task | None:
+    """The task of the open cycle with this number."""
+    return _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
+
+
+def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """By task of the open cycle, what it waits for, and its status."""
+    rows = _waiting(workspace_id=workspace_id)
+    return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
+
+
+def dependents(task: Task) -> QuerySet[Task]:
+    """The tasks of its cycle that have it among their dependencies, in their order."""
+    written = Cast("deps", TextField())  # JSON's brackets and commas tell where a number begins and ends
+    named = [f"{before}{task.number}{after}" for before in "[ ," for after in ",]"]
+    here = Task.objects.current(task.workspace_id).annotate(written=written)
+    return here.filter(reduce(or_, [Q(written__contains=each) for each in named]))
+
+
+def waiting_for(task: Task) -> list[Task]:
+    """Those of them that are pending."""
+    return list(dependents(task).filter(status=TaskStatus.PENDING))
+
+
+def ready_among(tasks: Collection[Task]) -> list[Task]:
+    """Of tasks of one cycle, those that could begin."""
+    needed = {number for task in tasks if task.status == TaskStatus.PENDING for number in task.deps}
+    done: set[int] = set()
+    if needed:
+        rows = Task.objects.current(next(iter(tasks)).workspace_id).filter(status=TaskStatus.COMPLETED).order_by()
+        few = rows if len(needed) > AT_ONCE else rows.filter(number__in=needed)
+        done = set(few.values_list("number", flat=True))
+    return [task for task in tasks if task.status == TaskStatus.PENDING and done.issuperset(task.deps)]
+
+
+def holders(workspace_id: str) -> dict[int, str]:
+    """By task of the open cycle, the agent that holds it by a handoff."""
+    return {number: holder for number, holder in _held(workspace_id=workspace_id) if holder}
+
+
+def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
+    """The cycles that history.json lists, oldest first; those that have the query anywhere, whatever its case.
+
+    Without a workspace, those of all.
+    """
+    found = Cycle.objects.listed().order_by("completed_at", "pk")
+    if workspace_id is not None:
+        found = found.filter(workspace_id=workspace_id).order_by("position", "pk")
+    return found.filter(words__contains=query.lower()) if query else found
+
+
+class Snapshot(NamedTuple):
+    """What the tasks of a cycle come to; there is none where their file is missing or malformed."""
+
+    goal: str
+    decisions: list[str]
+    statuses: Mapping[str, int]  # how many tasks have each
+
+
+def snapshot(workspace_id: str) -> Snapshot | None:
+    """By the rows, which are what the file says once that was taken in."""
+    board = Board.objects.filter(pk=workspace_id).first()
+    if board is None:
+        return None
+    counted = Task.objects.current(workspace_id).order_by().values_list("status").annotate(count=Count("pk"))
+    return Snapshot(board.goal, board.decisions, dict(counted))
+
+
+def snapshot_of_file(root: str) -> Snapshot | None:
+    """By the file as it is on disk. Raises STATE_UNAVAILABLE."""
+    with Directory(root) as directory:
+        content = directory.read(schemas.TASKS.path)
+    try:
+        tasks = None if content is None else schemas.TASKS.parse(content)
+    except NexusError:
+        return None
+    if tasks is None:
+        return None
+    return Snapshot(tasks["goal"], tasks["decisions"], Counter(str(task["status"]) for task in tasks["tasks"]))
+
+
+def decided(root: str) -> list[Any] | None:
+    """The decisions that a consumer wrote into a file of their own; None where it is missing or malformed.
+
+    Raises STATE_UNAVAILABLE.
+    """
+    with Directory(root) as directory:
+        return _listed(directory.read(DECISIONS))
+
+
+def _listed(content: bytes | None) -> list[Any] | None:
+    """The list of decisions that a file holds, bare or below `decisions`; None where it holds none."""
+    try:
+        document = json.loads(content or b"null")
+    except (ValueError, RecursionError):
+        return None
+    found = document.get("decisions") if isinstance(document, dict) else document
+    usable = isinstance(found, list) and not unstorable({"": found}, lambda _: inf)
+    return found if usable else None

@@ -1,0 +1,29 @@
+"""How the events of plans, tasks and cycles read to people."""
+
+from __future__ import annotations
+
+from nexus.core.contributions import Sentence, Thing
+
+THINGS = {  # an event of planning names by number, and the plan of its project shows them all
+    "plan": Thing("the plan", "plan", "workspace_id", argument="workspace", name="topic"),
+    "issue": Thing("an issue", "plan", "workspace_id", argument="workspace", name="title"),
+    "task": Thing("a task", "plan", "workspace_id", argument="workspace", name="title"),
+    "history": Thing("history", "plan_history", "workspace_id", argument="workspace"),
+}
+SENTENCES = {
+    "plan.started": Sentence("{actor} started the plan {plan}", "{count} plans started", mark=True),
+    "plan.updated": Sentence("{actor} changed {issue} in the plan", "{count} changes of plans"),
+    "plan.reopened": Sentence("{actor} reopened {issue}", "{count} issues reopened"),
+    "plan.decided": Sentence("{actor} decided {issue}[: {decision}]", "{count} issues decided", mark=True),
+    "plan.removed": Sentence("{plan} was removed", "{count} plans removed"),
+    "task.added": Sentence("{actor} added the task {task}", "{count} tasks added"),
+    "task.updated": Sentence(
+        "{actor} changed the task {task}[ to {status}][ ({changed})]", "{count} tasks changed", mark=True
+    ),
+    "task.ready": Sentence("the task {task} can begin", "{count} tasks can begin"),
+    "task.completed": Sentence("{actor} finished the task {task}", "{count} tasks finished", mark=True),
+    "task.removed": Sentence("the task {task} was removed", "{count} tasks removed"),
+    "cycle.closed": Sentence("{actor} closed the cycle {plan}", "{count} cycles closed", mark=True),
+    "history.changed": Sentence("{history} was changed by its file", "{count} changes of histories"),
+    "artifact.written": Sentence("{actor} wrote {filename} beside {plan}", "{count} files written"),
+}

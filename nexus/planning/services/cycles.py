@@ -1,0 +1,163 @@
+"""The end of a cycle, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from django.db.models import Count, Max
+
+from coordination.errors import CoordinationCode
+from coordination.services import agents, workspaces
+from coordination.services.workspaces import Place
+from nexus.core.clock import iso_milliseconds, now
+from nexus.core.database import write
+from nexus.core.limits import within_limit
+from nexus.core.operations.errors import Code, NexusError
+from nexus.planning import documents, mirror
+from nexus.planning.branch import branch_of
+from nexus.planning.directory import ARTIFACTS, EDITS, REOPENED, Directory
+from nexus.planning.edits import counts as edits_of
+from nexus.planning.errors import PlanningCode
+from nexus.planning.mirror import Change
+from nexus.planning.models import Board, Cycle, Plan, Task
+from nexus.planning.notices import told
+from nexus.planning.schemas import HISTORY, MOST_CYCLES, CycleEntry, PlanDocument
+from nexus.planning.services.changes import Actor, changing
+
+LOOP = 3  # edits of one file in a cycle
+TRIES = 3  # to archive what others change meanwhile
+
+
+class Closed(NamedTuple):
+    """A cycle that was closed."""
+
+    entry: CycleEntry
+    goal: str
+    deleted: list[str]
+    total: int
+    looped: bool
+
+
+class _Changed(Exception):
+    """Plan or tasks are not what they were when the cycle was made of them."""
+
+
+def close(*, project_root: str, by: Actor) -> Closed:
+    """Put plan and tasks into the history, and remove their files. Raises what every change does.
+
+    The cycle is made before the transaction, where no other writer waits for megabytes of text.
+    """
+    place = workspaces.locate(project_root)
+    for _ in range(TRIES):
+        mirror.take_in(place)
+        revision = mirror.revision(place)
+        plan, tasks = documents.plan_document(place.workspace_id), documents.tasks_document(place.workspace_id)
+        made = _made(place, now(), {"plan": plan, "tasks": tasks["tasks"] if tasks else []})
+        with suppress(_Changed), changing(project_root, by) as change:
+            if change.took_in or mirror.revision(place) != revision:
+                raise _Changed
+            return _close(change, made, tasks["goal"] if tasks else "", by)
+    raise NexusError(
+        PlanningCode.STATE_BUSY,
+        "Others change the tasks while the cycle is closed; send the same call again in a moment.",
+        {"retryable": True},
+    )
+
+
+def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor) -> Closed:
+    workspace_id, (entry, cycle) = change.place.workspace_id, made
+    edits = None
+    with suppress(NexusError):  # it may be too large, or a link: it goes with the cycle, and holds up no end of it
+        edits = change.directory.read(EDITS)
+    there = {"plan.json": entry["plan"] is not None, "tasks.json": documents.open_board(workspace_id) is not None}
+    deleted = [name for name, is_there in there.items() if is_there]
+    deleted += [path.rpartition("/")[2] for path in (EDITS, REOPENED) if change.directory.stamp(path)]
+    total = _archive(change, cycle)
+    Plan.objects.filter(pk=workspace_id).delete()
+    Board.objects.filter(pk=workspace_id).delete()
+    Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
+    told(
+        workspace_id,
+        "cycle.closed",
+        by.name,
+        change.moment,
+        cycle=entry["completed_at"],
+        topic=entry["plan"]["topic"][:200] if entry["plan"] else None,
+        tasks=len(entry["tasks"]),
+    )
+    change.remove += [EDITS, REOPENED]
+    return Closed(entry, goal, deleted, total, _looped(edits))
+
+
+def archive_plan(change: Change, plan: PlanDocument) -> None:
+    """Inside a change: put a plan without tasks at the end of the history."""
+    _, cycle = _made(change.place, change.moment, {"plan": plan, "tasks": []})
+    _archive(change, cycle)
+
+
+def _made(place: Place, moment: datetime, what: Mapping[str, Any]) -> tuple[CycleEntry, Cycle]:
+    """A cycle of `what` (`plan` and `tasks`), as its file has it and as its row."""
+    ended = {"completed_at": iso_milliseconds(moment), "branch": branch_of(place.root)}
+    entry = cast(CycleEntry, {**ended, **what})
+    return entry, documents.cycle_row(place.workspace_id, entry, None)
+
+
+def _archive(change: Change, cycle: Cycle) -> int:
+    """Inside a change: put a cycle at the end of the history; how many that has then. Raises CONTENT_TOO_LARGE."""
+    listed = Cycle.objects.listed().filter(workspace_id=change.place.workspace_id)
+    last, total = listed.aggregate(last=Max("position"), total=Count("pk")).values()
+    if total >= MOST_CYCLES:
+        raise NexusError(
+            Code.CONTENT_TOO_LARGE,
+            f".nexus/{HISTORY.path} has {total} cycles, and {MOST_CYCLES} are taken. Nothing was changed. "
+            f"{mirror.MAKE_ROOM[HISTORY.path]}",
+            {"file": f".nexus/{HISTORY.path}", "cycles": total, "max_cycles": MOST_CYCLES},
+        )
+    cycle.position = (last or 0) + 1
+    cycle.save()
+    change.archived = True
+    change.adds[HISTORY.path] += documents.cycle_length(cycle)
+    return int(total) + 1
+
+
+def _looped(edits: bytes | None) -> bool:
+    """Whether the edit tracker has a file that was edited LOOP times or more."""
+    return any(count >= LOOP for count in edits_of(edits).values())
+
+
+def write_artifact(*, project_root: str, filename: str, content: str, by: Actor) -> str:
+    """Write a file into the cycle's artifacts, over one of that name; its absolute path.
+
+    Raises PATH_OUTSIDE_WORKSPACE for a name that leads out of them, CONTENT_TOO_LARGE, and what every change does.
+    """
+    within_limit(content, "content")
+    name = artifact_name(filename)
+    place = workspaces.locate(project_root)
+    with Directory(place.root) as directory, directory.locked():  # outside the transaction, and the same twice
+        directory.write(f"{ARTIFACTS}/{name}", content.encode("utf-8", "surrogatepass"))
+    with write():
+        moment = now()
+        workspaces.ensure(place, moment)
+        with by.recorded():
+            told(place.workspace_id, "artifact.written", by.name, moment, filename=name)
+        if by.name is not None:
+            agents.touch(by.name, moment)
+    return f"{place.root}/.nexus/{ARTIFACTS}/{name}"
+
+
+def artifact_name(filename: str) -> str:
+    """The name below the artifacts' directory. Raises PATH_OUTSIDE_WORKSPACE."""
+    parts = filename.replace("\\", "/").split("/")
+    bad = not filename.strip() or any(
+        part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 200 for part in parts
+    )
+    if bad or len(parts) > 8 or not filename.isprintable():
+        raise NexusError(
+            CoordinationCode.PATH_OUTSIDE_WORKSPACE,
+            "filename leads out of the artifacts' directory, or is no file's name; use one such as notes/api.md.",
+            {"filename": filename[:200]},
+        )
+    return "/".join(parts)

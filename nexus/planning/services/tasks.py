@@ -1,0 +1,176 @@
+"""The verbs of tasks. Each is one transaction that takes in what others wrote and leaves the files in step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from coordination.ids import new_id
+from coordination.services.workspaces import Place
+from nexus.core.clock import iso_milliseconds
+from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.limits import json_within_limit
+from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.planning import documents, mirror, notices, rules, selectors
+from nexus.planning.models import Board, Task, TaskStatus
+from nexus.planning.notices import told
+from nexus.planning.schemas import MOST_TASKS, TASKS
+from nexus.planning.services.changes import Actor, changing
+
+_highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
+_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position"))
+_keep_status = Update(
+    lambda: Task.objects.filter(pk=Slot("task_key")), status=Slot("status"), updated_at=Slot("moment")
+)
+
+
+class NewTask(NamedTuple):
+    """A task to add; the fields of its file."""
+
+    title: str
+    context: str
+    deps: list[int]
+    approach: str | None
+    acceptance: str | None
+    risk: str | None
+    plan_issue: int | None
+    owner: str | None
+    owner_agent_id: str | None
+    owner_reuse_policy: str | None
+
+
+def add(
+    *, project_root: str, new: NewTask, goal: str | None, decisions: list[str] | None, by: Actor
+) -> tuple[Task, list[str]]:
+    """Add a task to the cycle; the task, and what may be wrong with its dependencies.
+
+    Raises VALIDATION_ERROR for more tasks than a cycle takes, CONTENT_TOO_LARGE, and what every change does.
+    """
+    json_within_limit([*new, goal, decisions], "context")
+    with changing(project_root, by) as change:
+        workspace_id = change.place.workspace_id
+        board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
+        if goal is not None or decisions:
+            board.goal = board.goal if goal is None else goal
+            board.decisions = [*board.decisions, *(decisions or [])]
+            board.save()
+        if Task.objects.current(workspace_id).count() >= MOST_TASKS:
+            raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
+        (number,) = _highest.first(workspace_id=workspace_id) or (0,)
+        (last,) = _last.first(workspace_id=workspace_id) or (0,)
+        change.adds[TASKS.path] += documents.length(new._asdict(), goal, decisions)
+        task = Task(
+            task_key=new_id("tsk"),
+            workspace_id=workspace_id,
+            number=number + 1,
+            position=last + 1,
+            stamp=iso_milliseconds(change.moment),
+            created_by=by.name,
+            created_at=change.moment,
+            updated_at=change.moment,
+            **new._asdict(),
+        )
+        insert(task)
+        told(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
+        notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
+    return task, warnings(task)
+
+
+def warnings(task: Task) -> list[str]:
+    """What keeps a task of the open cycle from ever being ready: dependencies that there are not, and a circle."""
+    if not task.deps:
+        return []
+    found, number = [], task.number
+    deps, _ = selectors.dependencies(task.workspace_id)
+    if strange := rules.unknown(deps, number):
+        found.append(f"There is no task {', '.join(map(str, strange[:20]))}: until one has that id, this is not ready.")
+    if circle := rules.cycle_of(deps, number):
+        way = " → ".join(map(str, [*circle[:20], circle[0]]))
+        found.append(f"{way} is a circle: none of these tasks becomes ready while each waits for the next.")
+    return found
+
+
+def change_status(*, project_root: str, number: int, status: str, by: Actor) -> Task:
+    """Give a task of the cycle another status; any may follow any other.
+
+    Raises NOT_FOUND with the contract's words, and what every change does.
+    """
+    with changing(project_root, by) as change:
+        task = _task(change.place, number)
+        if task.status != status:
+            _set_status(task, status, by.name, change.moment)
+            notices.tell_holder(task, by.name, change.moment)
+    return task
+
+
+def edit(*, project_root: str, number: int, given: Mapping[str, Any], by: Actor) -> tuple[Task, list[str]]:
+    """Change fields of a task of the cycle, by name as NewTask has them; the task, and what is wrong with its `deps`.
+
+    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and what every change does.
+    """
+    json_within_limit(list(given.values()), next(iter(given), "title"))
+    with changing(project_root, by) as change:
+        task = _task(change.place, number)
+        changed = [name for name, value in given.items() if getattr(task, name) != value]
+        if changed:
+            news = bool({"owner", "owner_agent_id"} & set(changed))  # to whom it goes now
+            news = news or not selectors.ready_among([task])
+            former = {name: getattr(task, name) for name in changed}
+            change.adds[TASKS.path] += documents.length(given) - documents.length(former)
+            for name in changed:
+                setattr(task, name, given[name])
+            task.updated_at = change.moment
+            task.save(update_fields=[*changed, "updated_at"])
+            told(task.workspace_id, "task.updated", by.name, change.moment, task=task, changed=changed)
+            notices.tell_holder(task, by.name, change.moment, changed)
+            if news:
+                notices.tell_ready(selectors.ready_among([task]), by.name, change.moment)
+    return task, warnings(task)
+
+
+def _task(place: Place, number: int) -> Task:
+    if documents.open_board(place.workspace_id) is None:
+        raise NexusError(Code.NOT_FOUND, "tasks.json not found")
+    task = selectors.numbered(place.workspace_id, number)
+    if task is None:
+        raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"id": number})
+    return task
+
+
+def _set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
+    """Inside a change: another status, its event, and word of what became ready by it."""
+    task.status, task.updated_at = status, moment
+    _keep_status(task_key=task.task_key, status=status, moment=moment)
+    what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
+    told(task.workspace_id, what, actor, moment, task=task, status=status)
+    freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
+    notices.tell_ready(selectors.ready_among(freed), actor, moment)
+
+
+# What `handoffs.work` is given of this app: the tasks that handoffs carry.
+
+
+def find(*, workspace_id: str, number: int) -> Task:
+    """The task of the open cycle. Raises NOT_FOUND."""
+    task = selectors.numbered(workspace_id, number)
+    if task is None:
+        raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"task_id": number})
+    return task
+
+
+def follow_handoff(
+    *, task_key: str, place: Place, status: str, holder: str | None, actor: str | None, moment: datetime
+) -> None:
+    """Inside the transaction of a handoff that carries a task: the task has this status and this holder now.
+
+    One whose cycle is closed stays as it is.
+    """
+    task = Task.objects.filter(pk=task_key, closed_at=None).first()
+    if task is None:
+        return
+    task.held_by = holder
+    task.save(update_fields=["held_by"])
+    if task.status != status:
+        _set_status(task, status, actor, moment)
+        mirror.follow(place)

@@ -1,0 +1,104 @@
+"""plan.json and tasks.json as a hook reads them: without Django, and passing over what is malformed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from nexus.planning import rules
+from nexus.planning.directory import PLAN, TASKS, Directory
+
+STATUSES = ("pending", "in_progress", "completed")
+
+
+class Issue(NamedTuple):
+    """What is to be decided, or was."""
+
+    id: int
+    title: str
+    status: str
+
+
+class Task(NamedTuple):
+    """What is to be done; a text that is absent is empty."""
+
+    id: int
+    title: str
+    status: str
+    deps: tuple[int, ...] = ()
+    context: str = ""
+    approach: str = ""
+    acceptance: str = ""
+    owner: str = ""
+    owner_agent_id: str = ""
+    owner_reuse_policy: str = ""
+
+
+class State(NamedTuple):
+    """The active plan and the tasks of the cycle; None where there is no such file, or none that can be read."""
+
+    topic: str | None
+    issues: tuple[Issue, ...]
+    tasks: tuple[Task, ...] | None
+
+    @property
+    def pending(self) -> list[Issue]:
+        """The issues that are left to decide."""
+        return [issue for issue in self.issues if issue.status != "decided"]
+
+    @property
+    def open(self) -> list[Task]:
+        """The tasks that are not completed."""
+        return [task for task in self.tasks or () if task.status != "completed"]
+
+    @property
+    def ready(self) -> list[Task]:
+        """The tasks that could begin."""
+        tasks = self.tasks or ()
+        free = set(rules.ready({task.id: task.deps for task in tasks}, {task.id: task.status for task in tasks}))
+        return [task for task in tasks if task.id in free]
+
+
+def read(directory: Directory) -> State:
+    """What the files say now. Raises STATE_UNAVAILABLE."""
+    plan, board = _object(directory.read(PLAN)), _object(directory.read(TASKS))
+    return State(
+        topic=None if plan is None else _text(plan, "topic"),
+        issues=tuple(
+            Issue(entry["id"], _text(entry, "title"), _text(entry, "status")) for entry in _entries(plan, "issues")
+        ),
+        tasks=None if board is None else tuple(task_of(entry) for entry in _entries(board, "tasks")),
+    )
+
+
+def task_of(entry: Mapping[str, Any]) -> Task:
+    """A task as its file has it, which has at least an id."""
+    names = ("context", "approach", "acceptance", "owner", "owner_agent_id", "owner_reuse_policy")
+    deps = entry.get("deps")
+    return Task(
+        id=entry["id"],
+        title=_text(entry, "title"),
+        status=status if (status := _text(entry, "status")) in STATUSES else STATUSES[0],
+        deps=tuple(each for each in deps if type(each) is int) if isinstance(deps, list) else (),
+        **{name: _text(entry, name) for name in names},
+    )
+
+
+def _object(content: bytes | None) -> dict[str, Any] | None:
+    try:
+        document = json.loads(content or b"null")
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _entries(document: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    entries = (document or {}).get(name)
+    found = entries if isinstance(entries, list) else []
+    return [entry for entry in found if isinstance(entry, dict) and type(entry.get("id")) is int]
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    value = entry.get(name)
+    return value if isinstance(value, str) else ""

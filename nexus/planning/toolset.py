@@ -1,0 +1,14 @@
+"""The toolset of planning, under the names that consumers of `.nexus` know."""
+
+from __future__ import annotations
+
+from nexus.core.operations.registry import Toolset
+from nexus.core.operations.resources import packaged
+
+PLANNING = Toolset(
+    "planning",
+    "Plans whose issues are decided with their reasons, tasks with dependencies, and a searchable history of both.",
+    instructions=packaged("nexus.planning", "instructions"),
+    modules=("nexus.planning.operations",),  # most agents do without
+)
+operation = PLANNING.operation

@@ -1,0 +1,170 @@
+"""What hooks do for a plan at each point of a session. Standard library alone, but for what `perform` starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+
+from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said, edits_files
+from nexus.planning import brief, edits, knowledge, tagged, tracker
+from nexus.planning import state as files
+from nexus.planning.brief import MARK, line
+from nexus.planning.catalog import bundled
+from nexus.planning.catalog.capability_map import blocks
+from nexus.planning.directory import AGENTS, EDITS, LOG, NOTES, RUNTIME, TASKS, Directory
+from nexus.planning.reuse import decided
+from nexus.planning.state import State, Task
+
+ALONE = ("gemini", "text")  # clients that say nothing of subagents
+CHECKS = "check"  # the category of agents that verify
+NUMBERED = re.compile(r"\btask (?:id )?#?([0-9]{1,9})\b", re.IGNORECASE)
+PATIENCE = tagged.PATIENCE
+
+
+def handle(what: Happening) -> Said:
+    """Do what is to be done, and say what is to be said. Raises NexusError."""
+    with Directory(what.root) as directory:
+        said = TURNS[what.event](what, directory)
+        if not what.heard or what.agent_id or said.refusal or not directory.stamp(NOTES):
+            return said
+        with directory.locked(PATIENCE):
+            notes = tracker.take_notes(directory)
+        if what.event is HarnessEvent.CONTEXT_COMPACT:
+            notes = [note for note in notes if not note.startswith(brief.SNAPSHOT)]  # it is said anew
+        return said._replace(context=_joined(*notes, said.context))
+
+
+def _joined(*parts: str) -> str:
+    return brief.cut("\n\n".join(filter(None, parts)), brief.LONGEST)
+
+
+def _start(what: Happening, directory: Directory) -> Said:
+    from nexus.core.version import package_version  # which takes long to import
+
+    state = files.read(directory)
+    with directory.locked(PATIENCE):
+        runtime = {
+            "teams_enabled": what.client not in ALONE,
+            "session_started_at": tracker.now(),
+            "plugin_version": package_version(),
+        }
+        tracker.write(directory, RUNTIME, runtime)
+        if not (what.goes_on and directory.stamp(AGENTS)):
+            tracker.write(directory, AGENTS, [])
+            directory.remove(LOG)
+            directory.remove(NOTES)
+    told = brief.summary(state, knowledge.index(directory)) if what.goes_on else brief.stale(state)
+    return Said(_joined(told, brief.index(knowledge.index(directory))))
+
+
+def _message(what: Happening, directory: Directory) -> Said:
+    said = tagged.carried_out(what, directory)
+    return Said(_joined(*said, brief.summary(files.read(directory), knowledge.index(directory))))
+
+
+def _spawn(what: Happening, directory: Directory) -> Said:
+    agent_type = what.agent_type or "unknown"
+    with directory.locked(PATIENCE):
+        before = tracker.agents(directory)
+        agent_id = what.agent_id or tracker.name_for(before, agent_type)
+        tracker.started(directory, agent_type, agent_id)
+        edited = edits.history(directory.read(EDITS))
+    if not what.heard:
+        return NOTHING
+    busy = {entry["agent_id"] for entry in before if entry["status"] == tracker.RUNNING}
+    tasks = _tasks_of(files.read(directory), agent_type, agent_id, what.assignment, busy)
+    known = brief.index(knowledge.index(directory))
+    if len(tasks) != 1:
+        return Said(_joined(brief.choice(tasks), known))
+    decision = decided(tasks[0], agent_type, before, edited)
+    which = f" {line(decision.agent_id)}" if decision.agent_id else ""
+    told = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
+    return Said(_joined(brief.task(tasks[0]), known, told))
+
+
+def _complete(what: Happening, directory: Directory) -> Said:
+    with directory.locked(PATIENCE):
+        entry = tracker.ended(directory, what.agent_type or "unknown", what.agent_id, what.message, what.client)
+        sessions = tracker.agents(directory)
+    active = [task for task in files.read(directory).open if task.status == "in_progress"]
+    own = [task for task in active if task.owner_agent_id == entry["agent_id"]]
+    of_type = [task for task in active if task.owner == entry["agent_type"] and not task.owner_agent_id]
+    alone = all((each["agent_type"], each["status"]) != (entry["agent_type"], tracker.RUNNING) for each in sessions)
+    # Of several tasks, or where another agent of the type is at work, nobody says whose it is.
+    task = own[0] if own else of_type[0] if len(of_type) == 1 and alone else None
+    if task is None or what.failed:
+        return NOTHING
+    what.perform("task_update", {"project_root": what.root, "id": task.id, "status": "completed"})
+    if task.acceptance and not any(_checks(entry["agent_type"]) for entry in sessions):
+        note = (
+            f"{MARK} Task {task.id} ({line(task.title)}) is completed, and nobody has verified it: have a tester or a "
+            f"reviewer check its acceptance: {line(task.acceptance, 400)}"
+        )
+        with directory.locked(PATIENCE):
+            tracker.leave_note(directory, note)
+    return NOTHING
+
+
+def _checks(agent_type: str) -> bool:
+    return bool(bundled.agents().get(agent_type, {}).get("category") == CHECKS)
+
+
+def _before(what: Happening, directory: Directory) -> Said:
+    if what.agent_type and blocks(what.agent_type, what.client, what.tool):
+        who, tool = line(what.agent_type), line(what.tool)
+        return Said(refusal=f"{MARK} {tool} is withheld from agents of type {who}. Report to the lead what is to do.")
+    gated = what.settings.planning_gate_edits and edits_files(what.client, what.tool)
+    if gated and not directory.stamp(TASKS) and (tracker.inside(what.root, what.files) or not what.files):
+        return Said(refusal=f"{MARK} Files here are edited for a task, and there is none: add it with task_add.")
+    return NOTHING
+
+
+def _after(what: Happening, directory: Directory) -> Said:
+    who = what.agent_id or what.agent_type or tracker.LEAD
+    with directory.locked(PATIENCE):
+        tracker.used(directory, what.client, who, what.tool, what.files, what.failed)
+    return NOTHING
+
+
+def _end(what: Happening, directory: Directory) -> Said:
+    with directory.locked(PATIENCE):
+        directory.remove(RUNTIME)
+        directory.remove(AGENTS)
+    return Said(warning=brief.unfinished(files.read(directory)))
+
+
+def _compact(what: Happening, directory: Directory) -> Said:
+    with directory.locked(PATIENCE):
+        text = brief.snapshot(files.read(directory), knowledge.index(directory), tracker.agents(directory))
+        if not what.heard:
+            tracker.leave_note(directory, text)
+    return Said(_joined(text)) if what.heard else NOTHING
+
+
+def _tasks_of(state: State, agent_type: str, agent_id: str, assignment: str, busy: Collection[str]) -> list[Task]:
+    """What a subagent may begin: assigned to it, or named to it, or of its type and begun, or of its type and ready.
+
+    Nothing says which of several; those are left out that another agent at work has.
+    """
+    numbers = {int(number) for number in NUMBERED.findall(assignment)}
+    ready = {task.id for task in state.ready}
+    free = [task for task in state.open if task.owner == agent_type and task.owner_agent_id not in busy]
+    choices = (
+        [task for task in state.open if task.owner_agent_id == agent_id],
+        [task for task in state.open if task.id in numbers or (task.title and task.title in assignment)],
+        [task for task in free if task.status == "in_progress"],
+        [task for task in free if task.id in ready],
+    )
+    return next(filter(None, choices), [])
+
+
+TURNS: Mapping[HarnessEvent, Callable[[Happening, Directory], Said]] = {
+    HarnessEvent.SESSION_START: _start,
+    HarnessEvent.USER_MESSAGE: _message,
+    HarnessEvent.SUBAGENT_SPAWN: _spawn,
+    HarnessEvent.SUBAGENT_COMPLETE: _complete,
+    HarnessEvent.PRE_TOOL_USE: _before,
+    HarnessEvent.POST_TOOL_USE: _after,
+    HarnessEvent.SESSION_END: _end,
+    HarnessEvent.CONTEXT_COMPACT: _compact,
+}

@@ -1,0 +1,51 @@
+"""Tasks that wake the agents that Nexus runs: those of their own that can begin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+
+from coordination.log.selectors import ids_within
+from coordination.models import Event
+from nexus.core.contributions import Calling, WakeKind
+from nexus.planning import work
+from nexus.planning.models import STREAM, Task, TaskStatus
+
+AROUND = timedelta(minutes=1)  # the log's ids rise with its times but for what is written at once
+
+
+def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
+    """The agent's pending tasks whose dependencies are met, wherever their project lies."""
+    mine = Task.objects.on_their_own(TaskStatus.PENDING).owned_by([agent_id])
+    ready: dict[str, set[str]] = {}
+    for task in mine.select_related("workspace").order_by("task_key"):
+        if task.workspace_id not in ready:
+            ready[task.workspace_id] = work.ready(task.workspace_id)
+        if task.task_key in ready[task.workspace_id]:
+            yield Calling(
+                task.task_key,
+                f"Task {task.number} of yours can begin (project_root {task.workspace.root_realpath}): task_update("
+                f'id={task.number}, status="in_progress") takes it.',
+                {"title": task.title, "context": task.context},
+                _moved_by(task),
+                task.updated_at,
+                task.updated_at,
+            )
+
+
+def _moved_by(task: Task) -> str | None:
+    """Who changed a task last, by the log; who added it where that knows nothing of it any more."""
+    if task.updated_at == task.created_at:
+        return task.created_by
+    first, beyond = ids_within(task.updated_at - AROUND, task.updated_at + AROUND)
+    near = Event.objects.filter(workspace_id=task.workspace_id, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
+    latest = near.filter(created_at=task.updated_at).order_by("-event_id").first()
+    return task.created_by if latest is None else latest.actor_agent_id
+
+
+WAKES = WakeKind(
+    "task",
+    "planned tasks of its own that can begin",
+    frozenset(("task.ready", "task.added", "task.updated", "task.completed", "plan.reopened")),
+    calling,
+)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nexus.core.apps import NexusAppConfig
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import (
+        Action,
+        DoctorCheck,
+        ExportKind,
+        ImpossibleState,
+        NeedKind,
+        RetentionLane,
+        Sentence,
+    )
+
+# With these no claim ends, so that most calls of handoffs cost no look at what was reserved for them.
+GO_ON = {f"handoff.{what}" for what in "created claimed started blocked extended".split()}
+
+
+class FilesConfig(NexusAppConfig):
+    name = "nexus.reservations"
+    label = "files"  # of the tables' rows in django_migrations and django_content_type
+
+    def ready(self) -> None:
+        from coordination import debts, overlong, renewal
+        from coordination.log.emit import committed
+        from nexus.reservations.config import MOST_SECONDS
+        from nexus.reservations.models import Reservation
+
+        overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
+        import_module("nexus.reservations.toolset")  # which names what declares its operations
+        renewal.register(
+            "files",
+            lambda agent_id, moment: import_module("nexus.reservations.services.holding").renew(agent_id, moment),
+        )
+        debts.register(
+            "question", lambda agents, moment: import_module("nexus.reservations.debts").owed(agents, moment)
+        )
+        committed.connect(settle)
+
+    def streams(self) -> Mapping[str, str]:
+        from nexus.reservations.models import STREAM
+
+        return {STREAM: "who reserved which files"}
+
+    def event_types(self) -> Sequence[str]:
+        return [f"file.{what}" for what in "reserved extended released expired asked overridden".split()]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from nexus.reservations.sentences import SENTENCES
+
+        return SENTENCES
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from nexus.reservations.retention import LANES
+
+        return LANES
+
+    def export_kinds(self) -> Sequence[ExportKind]:
+        from nexus.reservations.history import KINDS
+
+        return KINDS
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        from nexus.reservations.history import CHECKS
+
+        return CHECKS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from nexus.reservations.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"file_reservations": "created_at"}
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "files_list": "nexus files",
+            "files_reserve": "nexus files reserve",
+            "files_release": "nexus files release",
+            "files_extend": "nexus files extend",
+            "files_who": "nexus files who",
+            "files_end": "nexus files end",
+            "timeout_seconds": "nexus files reserve --wait",
+        }
+
+    def needs(self) -> Sequence[NeedKind]:
+        from nexus.reservations.attention import KINDS
+
+        return KINDS
+
+    def actions(self) -> Sequence[Action]:
+        from nexus.reservations.attention import ACTIONS
+
+        return ACTIONS
+
+    def metrics(self) -> Iterable[Any]:
+        from nexus.reservations.metrics import collect
+
+        return collect()
+
+
+def settle(sender: object, event: Any, **_: object) -> None:
+    """What was reserved for a handoff ends with its holder's claim on it."""
+    from handoffs.models import STREAM
+
+    if event.handoff_id is not None and event.stream == STREAM and event.type not in GO_ON:
+        import_module("nexus.reservations.services.holding").settle(event.handoff_id)

@@ -1,0 +1,60 @@
+"""What of the reservations needs a person, and what a person can do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from handoffs.attention import debtors
+from handoffs.debts import patience
+from inbox.picture import Picture
+from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.reservations import questions
+from nexus.reservations.models import Reservation
+from nexus.reservations.questions import Question
+
+
+def _asked(picture: Picture, each: int) -> Found:
+    """What others asked for long ago, and whose holder neither gives it up nor writes to them; one that does nothing
+    stands among those who owe, with all that it does."""
+    rows, idle = questions.wanted(picture.moment), picture.once(debtors)
+    waiting = questions.unanswered([row for row in rows if row.agent_id not in idle], until=picture.moment - patience())
+    needs = [_need(row, list(these)) for row, these in groupby(waiting, key=lambda question: question.row)]
+    return Found(len(needs), needs[:each], or_more=len(rows) == questions.EXAMINED)
+
+
+def _need(row: Reservation, waiting: Sequence[Question]) -> Need:
+    names = ", ".join(question.agent_id for question in waiting)
+    detail = f"{row.agent_id} holds it and has not answered {names[:200]}"
+    return Need(row.pattern, detail, row.pk, since=min(question.at for question in waiting))
+
+
+def _patterns(reservation_ids: Sequence[str]) -> dict[str, str]:
+    return dict(Reservation.objects.filter(pk__in=reservation_ids).values_list("pk", "pattern"))
+
+
+KINDS = (
+    NeedKind(
+        "asked-files",
+        "Asked for files, and not answered",
+        "edit_document",
+        52,
+        _asked,
+        page="reservation",
+        actions=("files_end",),
+        command="nexus files",
+    ),
+)
+
+ACTIONS = (
+    Action(
+        "files_end",
+        "End it…",
+        "ended",
+        ("reservation", "reservations"),
+        lambda reservation_id: {"reservation_id": reservation_id},
+        _patterns,
+        asks={"reason": "Why (its holder is told)"},
+        toolset="files",
+    ),
+)

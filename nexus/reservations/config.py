@@ -1,0 +1,44 @@
+"""The settings of this app."""
+
+from __future__ import annotations
+
+from nexus.core.config import Settings, section, setting
+
+LEAST_SECONDS, MOST_SECONDS = 10, 86_400  # of a reservation's lease
+
+
+@section
+class GuardSettings(Settings):
+    """What keeps agents from files that another one holds: hooks of git, and of their clients."""
+
+    guard_unreadable: str = setting(
+        "open",
+        "What git's hooks do when the store cannot be read. open: say so and let pass; closed: refuse.",
+        choices=("open", "closed"),
+        live=False,  # the hooks are told when they are installed
+    )
+    guard_edits: str = setting(
+        "tell",
+        "What a client's hook does before an agent edits a file that another one holds: off, tell or stop.",
+        choices=("off", "tell", "stop"),
+        live=False,  # a hook asks it without the store
+    )
+
+
+@section
+class FilesSettings(Settings):
+    """Reservations of files."""
+
+    file_reservation_ttl_seconds: int = setting(
+        900,
+        "How long (s) a reservation of files lasts that names no time, from its holder's latest act.",
+        minimum=LEAST_SECONDS,
+        maximum=MOST_SECONDS,
+    )
+
+    retention_ended_file_reservations_keep_days: int = setting(
+        90,
+        "Reservations of files that ended longer ago than this (days) may be pruned.",
+        minimum=0,
+        maximum=36_500,
+    )

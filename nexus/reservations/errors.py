@@ -1,0 +1,15 @@
+"""The codes of this app."""
+
+from __future__ import annotations
+
+from nexus.core.operations.errors import ErrorCode
+
+
+class FilesCode(ErrorCode):
+    """Why files cannot be reserved."""
+
+    FILES_RESERVED = (
+        "FILES_RESERVED",
+        409,
+        "Another agent has some of these files; details.refused names who, what for and until when.",
+    )

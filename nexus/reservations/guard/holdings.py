@@ -1,0 +1,123 @@
+"""What is held of a repository's files, read from the store without Django. Standard library alone, and little of it:
+most calls find nothing, and pay for what is imported."""
+
+from __future__ import annotations
+
+import _sqlite3 as sqlite3  # what the package adds costs more than the look at the store: `datetime`, to convert values
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from nexus.reservations import patterns
+
+if TYPE_CHECKING:
+    from nexus.reservations.guard.held import Conflict
+    from nexus.reservations.guard.repository import Repository
+
+BUSY_SECONDS, SERVER_SECONDS = 0.5, 3
+FEW = 400  # places that are asked for; of more files, everything that is held is read
+# Of both databases alike; `?` is a value.
+HELD = """
+r.released_at IS NULL AND r.exclusive AND r.expires_at >= ? AND (r.handoff_id IS NULL OR EXISTS (
+    SELECT 1 FROM handoffs h
+    WHERE h.handoff_id = r.handoff_id AND h.claimed_by = r.agent_id AND h.lease_expires_at >= ?
+))
+"""
+PROJECTS = f"""
+SELECT w.workspace_id, w.root_realpath FROM workspaces w
+WHERE EXISTS (SELECT 1 FROM file_reservations r WHERE r.workspace_id = w.workspace_id AND {HELD})
+"""  # noqa: S608  # made of our own constants
+HOLDINGS = f"""
+SELECT r.place, r.reservation_id, r.agent_id, r.pattern, r.reason, r.handoff_id, r.task_id, r.expires_at
+FROM file_reservations r WHERE r.workspace_id = ? AND {HELD}
+"""  # noqa: S608
+
+
+class Unreadable(Exception):
+    """Why the store says nothing."""
+
+
+class Store:
+    """An open store, at one moment."""
+
+    def __init__(self, query: Any, moment: Any) -> None:
+        self._query, self._moments = query, (moment, moment)
+
+    def projects(self, repository: Repository) -> dict[str, str]:
+        """The projects that have to do with the repository and in which anything is held: roots by their ids."""
+        rows = self._query(PROJECTS, self._moments)
+        return {workspace_id: root for workspace_id, root in rows if repository.concerns(root)}
+
+    def conflicts(
+        self, repository: Repository, projects: dict[str, str], agent_id: str | None, paths: Iterable[str]
+    ) -> list[Conflict]:
+        """Which files, given by their paths below the work tree, others than the agent hold; in the order given."""
+        listed = list(dict.fromkeys(paths))
+        concerned = []
+        for workspace_id, root in projects.items():
+            names = repository.names(root, listed)
+            if rows := self._rows(workspace_id, [name for _, name in names]):
+                concerned.append((names, rows))
+        if not concerned:
+            return []
+        from nexus.reservations.guard import held  # as nearly never
+
+        return held.conflicts(listed, [(names, held.Held(rows)) for names, rows in concerned], agent_id)
+
+    def _rows(self, workspace_id: str, names: Sequence[str]) -> list[Sequence[Any]]:
+        """What is held in a project; of few files only what may have to do with them."""
+        if not names:
+            return []
+        sql, values = HOLDINGS, [workspace_id, *self._moments]
+        if len(names) * (patterns.PLACE_PARTS + 1) <= FEW:
+            for column, wanted in (
+                ("place", {place for name in names for place in patterns.places(name)}),
+                ("extension", {"", *map(patterns.ending, names)}),
+            ):
+                sql += f"AND r.{column} IN ({', '.join('?' * len(wanted))})\n"
+                values += wanted
+        return list(self._query(sql, values))
+
+
+@contextmanager
+def opened(store: str) -> Iterator[Store]:
+    """The store at a file's path, or a PostgreSQL database's URL. Raises Unreadable."""
+    with _of_server(store) if "://" in store else _of_file(store) as opened:
+        yield opened
+
+
+@contextmanager
+def _of_file(path: str) -> Iterator[Store]:
+    try:
+        url = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
+        with closing(sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS)) as connection:
+            seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+            moment = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{nanoseconds // 1000:06}"
+            yield Store(connection.execute, moment)
+    except (sqlite3.Error, UnicodeError) as error:
+        raise Unreadable(f"{path} cannot be read: {error}") from None
+
+
+@contextmanager
+def _of_server(url: str) -> Iterator[Store]:
+    import site
+
+    site.main()  # the hook started without it, for the many that need no database's driver
+    try:
+        import psycopg
+    except ImportError:
+        raise Unreadable("PostgreSQL needs the extra: pip install 'nexus-hub[postgres]'") from None
+    try:
+        limit = f"-c statement_timeout={SERVER_SECONDS * 1000}"
+        with psycopg.connect(url, connect_timeout=SERVER_SECONDS, options=limit, autocommit=True) as connection:
+
+            def query(sql: str, values: Sequence[Any]) -> Any:
+                return connection.execute(sql.replace("?", "%s"), values)
+
+            from datetime import UTC, datetime
+
+            yield Store(query, datetime.now(UTC))
+    except psycopg.Error as error:
+        said = " ".join(str(error).split())
+        raise Unreadable(f"the database cannot be read: {said[:300]}") from None

@@ -1,0 +1,248 @@
+"""Git's hooks of a repository: put in so that what is there goes on, and taken out so that it is as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from nexus.core import files
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.processes import CHUNK, environment, run
+
+NAMES = ("pre-commit", "pre-push")
+KEPT = ".before-nexus"  # what was there, beside ours
+MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
+MANAGERS = ("husky", "lefthook")  # programs that write their hooks again, over whatever is there
+CHECK = Path(__file__).with_name("run.py")
+GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+PATIENCE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One hook of a repository as it is."""
+
+    file: Path
+    content: bytes | None  # None where there is none
+    state: str  # installed, edited, other, none
+    keeps: bool  # whether there is one of another's making that ours runs
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a repository has its hooks."""
+
+    directory: Path
+    own: bool  # whether it is in the git directory, where nobody else's files are
+    scope: str  # where `core.hooksPath` was set; empty where it was not
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """The hooks that are or would be ours. Raises CONFIG_ERROR where they cannot be read."""
+        return [_look(self.directory / name) for name in NAMES]
+
+
+def place(repository: str) -> Place:
+    """Where git looks for the hooks of the repository at a path. Raises CONFIG_ERROR where there is none."""
+    common = _git(repository, "rev-parse", "--git-common-dir")
+    directory = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-path", "hooks"))))
+    configured = _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
+    home = Path(os.path.realpath(os.path.join(repository, common)))
+    return Place(directory, directory.is_relative_to(home), configured.partition("\t")[0])
+
+
+def top(repository: str) -> str:
+    """The work tree at a path. Raises CONFIG_ERROR where there is none."""
+    return _git(repository, "rev-parse", "--show-toplevel")
+
+
+def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
+    """What git says; the empty string where it fails and `wrong` is None. Raises CONFIG_ERROR."""
+    here = _named(repository)
+    if not Path(repository).is_dir():
+        raise _refused(f"There is no directory {here}")
+    try:
+        done = run(
+            ["git", *arguments],
+            cwd=repository,
+            env=environment(*GIT_CONFIGURATION),  # a GIT_DIR would lead to another repository
+            seconds=PATIENCE_SECONDS,
+            largest=CHUNK,
+        )
+    except OSError as error:
+        raise _refused(f"git cannot be started in {here} ({type(error).__name__})") from None
+    if done.code and wrong is not None:
+        said = os.fsdecode(done.errors).strip().partition("\n")[0].removeprefix("fatal: ")
+        raise _refused(f"{here} is in no git repository that can be used ({said})")
+    return os.fsdecode(done.output).removesuffix("\n")
+
+
+def _named(repository: str) -> str:
+    try:
+        return os.path.abspath(repository)  # noqa: PTH100  # `.` tells nobody anything
+    except OSError:
+        return "the working directory, which is gone,"
+
+
+def command(name: str, store: str, unreadable: str, flags: str, kept: str = "''") -> str:
+    """The line of a shell that checks, as the hook `name`, against a store: a file's path, or a database's URL."""
+    return f"{program()} {name} {kept} {shlex.quote(store)} {unreadable} {shlex.quote(flags)}"
+
+
+def program() -> str:
+    """How a shell starts the check."""
+    return f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(CHECK))}"
+
+
+def script(name: str, store: str, unreadable: str, flags: str) -> bytes:
+    """A hook of ours. It outlives Nexus, and a repository must not be blocked by what is no longer there."""
+    line = command(name, store, unreadable, flags, f'"$0{KEPT}"')
+    body = f"""if [ -x {shlex.quote(sys.executable)} ] && [ -f {shlex.quote(str(CHECK))} ]; then
+  exec {line} "$@"
+fi
+echo "[nexus] guard: Nexus is no longer where it was: nothing is checked. Install the guard again, or delete $0." >&2
+[ ! -x "$0{KEPT}" ] || exec "$0{KEPT}" "$@"
+"""
+    body = f"# `nexus guard uninstall` takes it out, and puts back what was here before.\n{body}"
+    content = os.fsencode(body)
+    return b"#!/bin/sh\n# Set by `nexus guard install` (sha256:%s)\n%s" % (_hash(content).encode(), content)
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _look(file: Path) -> Hook:
+    try:
+        content = file.read_bytes() if os.path.lexists(file) else None
+    except OSError as error:
+        raise _refused(f"{file} cannot be read ({type(error).__name__})") from None
+    keeps = os.path.lexists(f"{file}{KEPT}")
+    if content is None:
+        return Hook(file, None, "none", keeps)
+    mark = MARK.match(content)
+    if mark is None:
+        return Hook(file, content, "other", keeps)
+    ours = _hash(content[mark.end() :]) == mark[1].decode()
+    return Hook(file, content, "installed" if ours else "edited", keeps)
+
+
+def install(repository: str, store: str, unreadable: str, flags: str) -> list[Path]:
+    """Put the hooks in; those that changed. What is there already is kept beside, and run first.
+
+    Raises CONFIG_ERROR, with nothing changed, where the hooks are not this repository's alone or a file is in the way.
+    """
+    where = place(repository)
+    if not where.own:
+        raise _refused(
+            f"core.hooksPath ({where.scope}) has git take this repository's hooks from {where.directory}, which are a "
+            f"hook manager's, or not of this repository alone. {_by_hand(store, unreadable, flags)}"
+        )
+    wanted = {hook: script(hook.file.name, store, unreadable, flags) for hook in where.hooks}
+    for hook in wanted:
+        if hook.state == "other" and (owner := _manager(hook.content)):
+            raise _refused(f"{hook.file} is {owner}'s, which writes it again. {_by_hand(store, unreadable, flags)}")
+        _refuse_what_is_in_the_way(hook)
+    changed = {hook: content for hook, content in wanted.items() if hook.content != content}
+    done: list[Hook] = []
+    try:
+        where.directory.mkdir(exist_ok=True)
+        for hook, content in changed.items():
+            if hook.state == "other":
+                _keep(hook)
+            done.append(hook)
+            files.replace(hook.file, content, mode=0o755)
+    except OSError as error:
+        for hook in done:
+            _put_back(hook)
+        raise _refused(f"{where.directory} cannot be written ({type(error).__name__})") from None
+    return [hook.file for hook in changed]
+
+
+def _by_hand(store: str, unreadable: str, flags: str) -> str:
+    lines = "".join(f'\n  {name}: {command(name, store, unreadable, flags)} "$@"' for name in NAMES)
+    return f"Make this the last line of its own hooks:{lines}\nThen the guard is there"
+
+
+def _manager(content: bytes | None) -> str | None:
+    return next((name for name in MANAGERS if name.encode() in (content or b"").lower()), None)
+
+
+def _refuse_what_is_in_the_way(hook: Hook) -> None:
+    if hook.state == "edited":
+        raise _refused(
+            f"{hook.file} was changed by hand since it was installed. Keep your lines elsewhere, or as "
+            f"{hook.file.name}{KEPT}, which ours runs; then delete it and run this again"
+        )
+    kept = Path(f"{hook.file}{KEPT}")
+    if hook.state == "other" and hook.keeps and not _same(hook.file, kept):
+        raise _refused(f"{hook.file} and {kept.name} beside it are both of others. Leave the one that counts")
+
+
+def _same(file: Path, kept: Path) -> bool:
+    """Whether a hook was kept already, by an installation that was killed."""
+    try:
+        return file.is_symlink() == kept.is_symlink() and file.read_bytes() == kept.read_bytes()
+    except OSError:
+        return False
+
+
+def _keep(hook: Hook) -> None:
+    """Put a hook's very content, as it was judged, beside it; nobody else's is overwritten. Raises OSError."""
+    kept = Path(f"{hook.file}{KEPT}")
+    if hook.keeps:
+        return
+    if hook.file.is_symlink():
+        kept.symlink_to(os.readlink(hook.file))  # noqa: PTH115
+        return
+    assert hook.content is not None, "one of another's making is there"
+    with files.draft(kept) as draft:
+        draft.write_bytes(hook.content)
+        draft.chmod(stat.S_IMODE(hook.file.stat().st_mode))
+        files.publish(draft, kept)
+
+
+def _put_back(hook: Hook) -> None:
+    """Undo what an installation did to one hook that it did not get through with."""
+    kept = Path(f"{hook.file}{KEPT}")
+    if hook.state == "other":
+        kept.replace(hook.file)
+    elif hook.content is None:
+        hook.file.unlink(missing_ok=True)
+    else:
+        files.replace(hook.file, hook.content, mode=0o755)
+
+
+def uninstall(repository: str) -> list[Path]:
+    """Take the hooks out and put back what was there; those that changed.
+
+    Raises CONFIG_ERROR, with nothing changed, where one was changed by hand or cannot be written.
+    """
+    hooks = place(repository).hooks
+    for hook in hooks:
+        if hook.state == "edited":
+            raise _refused(
+                f"{hook.file} was changed by hand since it was installed. Look at it, delete it, and run this again"
+            )
+    ours = [hook for hook in hooks if hook.state == "installed" or (hook.content is None and hook.keeps)]
+    done: list[Hook] = []
+    try:
+        for hook in ours:
+            if hook.keeps:
+                Path(f"{hook.file}{KEPT}").replace(hook.file)
+            else:
+                hook.file.unlink()
+            done.append(hook)
+    except OSError as error:
+        raise _refused(f"{hook.file} cannot be written ({type(error).__name__})", bool(done)) from None
+    return [hook.file for hook in ours]
+
+
+def _refused(why: str, partly: bool = False) -> NexusError:
+    return NexusError(Code.CONFIG_ERROR, f"{why}." + ("" if partly else " Nothing was changed."))

@@ -1,0 +1,90 @@
+"""The git repository around a file, as its own files tell it: a process of git costs more than a hook may take.
+
+Standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nexus.core.files import read_regular
+
+POINTER = "gitdir: "
+LONGEST = 65_536  # bytes; whatever a file of a repository leads to, it is not read to its end
+
+
+class Repository(NamedTuple):
+    """A repository, seen from one of its work trees; every path is resolved."""
+
+    top: str  # this work tree
+    own: str  # its git directory, where its index is
+    trees: tuple[str, ...]  # all work trees of the repository, this one among them
+
+    def names(self, root: str, paths: Iterable[str]) -> list[tuple[str, str]]:
+        """Files by their paths below each work tree, each with what it is called in the project at `root`, where it has
+        a part in that; it may be called more than one.
+
+        The work trees hold the same files: one that is held in any of them is held in all.
+        """
+        begins = []  # how a path begins, and what the project has in the place of that
+        around = max((tree for tree in self.trees if _is_below(root, tree)), key=len, default=None)
+        if around is not None:
+            inner = _from(around, root)
+            begins.append((f"{inner}/" if inner else "", ""))
+        begins += [("", f"{_from(root, tree)}/") for tree in self.trees if tree != root and _is_below(tree, root)]
+        return [(path, new + path[len(old) :]) for path in paths for old, new in begins if path.startswith(old)]
+
+    def concerns(self, root: str) -> bool:
+        """Whether the project at `root` is in this repository, or has it inside."""
+        return any(_is_below(root, tree) or _is_below(tree, root) for tree in self.trees)
+
+    def merged(self) -> list[str]:
+        """The commits that are being merged into this work tree's."""
+        return (_line(os.path.join(self.own, "MERGE_HEAD")) or "").split()
+
+
+def find(place: str) -> Repository | None:
+    """The repository whose work tree a path is in; None outside of any."""
+    top = os.path.realpath(place)
+    while not os.path.lexists(os.path.join(top, ".git")):
+        above = os.path.dirname(top)  # noqa: PTH120  # pathlib costs a third of what a hook may take
+        if above == top:
+            return None
+        top = above
+    return at(top)
+
+
+def at(top: str) -> Repository:
+    """The repository with a work tree at `top`, a resolved path."""
+    own = os.path.join(top, ".git")
+    if (pointer := _line(own)) and pointer.startswith(POINTER):
+        own = os.path.join(top, pointer.removeprefix(POINTER))
+    common = os.path.realpath(os.path.join(own, _line(os.path.join(own, "commondir")) or ""))
+    trees = {top: None}
+    if os.path.basename(common) == ".git":  # noqa: PTH119
+        trees[os.path.dirname(common)] = None  # noqa: PTH120
+    linked = os.path.join(common, "worktrees")
+    try:
+        names = os.listdir(linked)  # noqa: PTH208
+    except OSError:
+        names = []
+    for name in names:
+        if pointer := _line(os.path.join(linked, name, "gitdir")):
+            trees[os.path.realpath(os.path.join(linked, name, os.path.dirname(pointer)))] = None  # noqa: PTH120
+    return Repository(top, own, tuple(trees))
+
+
+def _line(file: str) -> str | None:
+    """What a file of git's that holds one path says; None for a directory, or what cannot be read."""
+    content = read_regular(file, LONGEST)
+    return None if content is None else os.fsdecode(content.partition(b"\0")[0]).rstrip("\n")
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _from(directory: str, path: str) -> str:
+    return path[len(directory.rstrip("/")) + 1 :]

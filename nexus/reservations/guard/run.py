@@ -1,0 +1,10 @@
+"""What git's hooks start, with `python -I -S`: the standard library and Nexus's own modules, and nothing else."""
+
+import os
+import sys
+
+sys.path.append(os.path.abspath(os.path.join(__file__, "../../../..")))  # noqa: PTH100
+
+from nexus.reservations.guard.check import main
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""What the guard says, in text that no file's name and no agent can pass off as something else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from nexus.reservations.guard.held import Conflict
+
+SHOWN = 10  # files in one text
+LONGEST = 200  # characters of what others wrote
+MARK = "[nexus] guard:"
+
+
+def say(text: str) -> None:
+    """Print a text where git shows it."""
+    sys.stderr.write(text)
+
+
+def quoted(text: str, longest: int = LONGEST) -> str:
+    """A text of others as one line: what is invisible, or a quote, is escaped."""
+    shown = "".join(
+        letter if letter.isprintable() and letter not in '"\\' else letter.encode("unicode_escape").decode()
+        if letter not in '"\\' else f"\\{letter}"
+        for letter in text[:longest]
+    )  # fmt: skip
+    return f'"{shown}"' + (" (cut)" if len(text) > longest else "")
+
+
+def plain(path: str) -> str:
+    """A path as it is, quoted where it could be taken for something else."""
+    odd = not path.isprintable() or path.strip() != path or '"' in path or "\\" in path
+    return quoted(path, 1000) if odd else path
+
+
+def held(conflict: Conflict) -> str:
+    """Who holds a file, as what, until when and why."""
+    holding = conflict.holding
+    minutes = max(0, int((holding.expires_at - datetime.now(UTC)).total_seconds() // 60))
+    left = f"{minutes} min" if minutes else "less than a minute"
+    until = f"{holding.expires_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC ({left})"
+    parts = [f"held by {quoted(holding.agent_id)} until {until}, unless renewed, as {quoted(holding.pattern)}"]
+    if holding.handoff_id:
+        parts.append(f"for handoff {holding.handoff_id}")
+    if holding.task_id is not None:
+        parts.append(f"for task {holding.task_id}")
+    return ", ".join(parts) + (f": {quoted(holding.reason)}" if holding.reason else "")
+
+
+def listed(conflicts: Sequence[Conflict]) -> str:
+    """The files, a line each."""
+    lines = [f"  {plain(each.path)}: {held(each)}\n" for each in conflicts[:SHOWN]]
+    return "".join(lines) + (f"  and {len(conflicts) - SHOWN} more\n" if len(conflicts) > SHOWN else "")
+
+
+def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> str:
+    """Why a commit or a push is refused, and what to do."""
+    files = (
+        "a file that another agent holds" if len(conflicts) == 1 else f"{len(conflicts)} files that other agents hold"
+    )
+    leave = (
+        "Leave them out (git restore --staged -- FILE)" if verb == "commit" else "Push commits that do not touch them"
+    )
+    me = f"You are agent {quoted(agent_id)}: only a person may override this" if agent_id else (
+        f'A person may override this, which is recorded: NEXUS_OVERRIDE="why" git {verb} …'
+    )  # fmt: skip
+    return (
+        f"{MARK} this {verb} touches {files}, and was refused.\n{listed(conflicts)}"
+        f"{leave}, wait until they are free, or ask their holder (message_create).\n{me}.\n"
+    )
+
+
+def unanswered(why: str, *, closed: bool, verb: str) -> str:
+    """That nobody could say what is held."""
+    then = f"the {verb} was refused (guard_unreadable is closed)" if closed else "nothing was checked"
+    return f"{MARK} {why.rstrip('.')}: {then}.\n"
+
+
+def unrun(hook: str, why: str) -> str:
+    """That the hook that was there before cannot be started."""
+    return f"{MARK} {plain(hook)} cannot be run: {why}.\n"
+
+
+def unrecorded(verb: str, said: str) -> str:
+    """That an override is refused, because nothing could tell of it later."""
+    why = " ".join(said.split())[-300:]
+    return f"{MARK} the override could not be recorded, so the {verb} was refused: {why}\n"
+
+
+def overridden(verb: str, conflicts: Sequence[Conflict]) -> str:
+    """What a person overrides."""
+    return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{listed(conflicts)}"
+
+
+def edit(agent_id: str, conflicts: Sequence[Conflict], *, stopped: bool) -> str:
+    """What an agent is told before it edits."""
+    files = "A file that this edit changes is" if len(conflicts) == 1 else "Files that this edit changes are"
+    then = "The edit was refused. Work" if stopped else "Rather work"
+    return (
+        f"{MARK} You are agent {quoted(agent_id)}. {files} held by another agent:\n{listed(conflicts)}"
+        f"{then} on something else, wait, or ask the holder (message_create): what you change there meanwhile, you "
+        "cannot commit."
+    )

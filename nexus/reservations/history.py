@@ -1,0 +1,72 @@
+"""What of this app belongs to a workspace's history, and what no operation leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
+from nexus.reservations.models import Reservation
+from nexus.reservations.patterns import extension, normalized, overlap, place
+
+KINDS = (ExportKind("file_reservation", Reservation, 85, of_workspace(Reservation), agents=("agent_id",)),)
+
+IMPOSSIBLE = (
+    ImpossibleState(
+        "file_reservations",
+        "ended, and nobody knows how",
+        "released_at IS NOT NULL AND outcome IS NULL",
+        "outcome = 'released'",
+        "they count as released",
+    ),
+    ImpossibleState(
+        "file_reservations",
+        "held, with a way that they ended",
+        "released_at IS NULL AND outcome IS NOT NULL",
+        "outcome = NULL",
+        "the way was taken off",
+    ),
+)
+
+HELD = """
+    SELECT workspace_id, place, pattern, exclusive, agent_id, reservation_id, extension
+    FROM file_reservations WHERE released_at IS NULL ORDER BY workspace_id, place
+"""
+
+
+def _reservations(examination: Any) -> Iterator[Finding]:
+    """Every reservation is found where its pattern leads, and no two agents hold a file against each other."""
+    if "file_reservations" not in examination.tables():
+        return
+    held = examination.rows(HELD)
+    if lost := sum(not _in_place(row[2], row[1], row[6]) for row in held):
+        yield Finding(
+            f"{lost} reservations of files are kept in another place than their pattern leads to, or have none.",
+            "They protect nothing. End them with `nexus files end`, and let their holders reserve again.",
+        )
+    for one, other in _at_once(held):
+        yield Finding(
+            f"{one[4]!r} and {other[4]!r} both hold what {one[2]!r} and {other[2]!r} match, in one project.",
+            f"They may edit the same file. End one: `nexus files end {max(one[5], other[5])}`.",
+        )
+
+
+def _in_place(pattern: str, where: str, kind: str) -> bool:
+    try:
+        return normalized(pattern) == pattern and (place(pattern), extension(pattern)) == (where, kind)
+    except ValueError:
+        return False
+
+
+def _at_once(held: list[tuple[Any, ...]]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Pairs of reservations that no two agents may hold together. Each is compared with those above its place alone."""
+    above: list[tuple[Any, ...]] = []
+    for row in held:
+        above = [other for other in above if other[0] == row[0] and row[1].startswith(other[1])]
+        for other in above:
+            if other[4] != row[4] and (row[3] or other[3]) and overlap(row[2], other[2]):
+                yield other, row
+        above.append(row)
+
+
+CHECKS = (DoctorCheck("reservations of files", _reservations),)

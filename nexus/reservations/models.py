@@ -1,0 +1,96 @@
+"""Reservations: who has which files of a project for now, and who had them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+from django.db.models import Q
+
+from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
+from nexus.core.database.prepared import Slot
+from nexus.reservations.patterns import EXTENSION_LENGTH, MAX_PATTERN, PLACE_LENGTH
+
+STREAM = "file"  # of the log
+
+
+class Outcome(models.TextChoices):
+    """How a reservation ended."""
+
+    RELEASED = "released"  # by its holder, or by an operator
+    EXPIRED = "expired"  # its lease ran out
+    SETTLED = "settled"  # its handoff ended, or is its holder's no more
+
+
+class ReservationQuerySet(models.QuerySet["Reservation"]):
+    """Reservations by state. One whose lease ran out is over, whether or not that was recorded yet."""
+
+    def unended(self) -> ReservationQuerySet:
+        """Those whose end is not recorded."""
+        return self.filter(released_at=None)
+
+    def running(self, moment: datetime | Slot) -> ReservationQuerySet:
+        """Those whose lease has not run out; it holds up to and with its last moment."""
+        return self.unended().filter(expires_at__gte=moment)
+
+
+class Reservation(models.Model):
+    """The files that a pattern matches, held by an agent until the lease runs out; ended ones are history."""
+
+    reservation_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="reservations", db_index=False)
+    agent_id = models.CharField(max_length=ID_LENGTH)  # who holds it
+    pattern = models.CharField(max_length=MAX_PATTERN)  # as `patterns.normalized` gives it
+    place = models.CharField(max_length=PLACE_LENGTH, blank=True)  # `patterns.place` of it: what may overlap is near
+    extension = models.CharField(max_length=EXTENSION_LENGTH, blank=True)  # `patterns.extension` of it: and of its kind
+    exclusive = models.BooleanField()  # else shared, which refuses exclusive ones alone
+    reason = models.TextField(null=True)
+    handoff_id = models.CharField(max_length=ID_LENGTH, null=True)  # ends with the holder's claim on it
+    task_id = models.BigIntegerField(null=True)  # the planned task it is for, as agents know it
+    client_id = models.CharField(max_length=ID_LENGTH, null=True)  # of the call that made it; a retry makes no more
+    item = models.PositiveSmallIntegerField()  # its number in that call
+    asked_by = models.JSONField(default=list)  # the agents that asked its holder for it, once each
+    seconds = models.PositiveIntegerField()  # of its lease, from the holder's latest act
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)  # when it ended
+    outcome = models.CharField(max_length=16, choices=Outcome, null=True)  # and how
+
+    objects = ReservationQuerySet.as_manager()
+
+    class Meta:
+        db_table = "file_reservations"
+        indexes = [
+            models.Index(fields=["workspace", "place"], name="files_held", condition=Q(released_at=None)),
+            models.Index(
+                fields=["workspace", "extension", "place"], name="files_by_extension", condition=Q(released_at=None)
+            ),
+            models.Index(fields=["expires_at"], name="files_by_lease", condition=Q(released_at=None)),
+            models.Index(fields=["agent_id", "workspace"], name="files_of_agent", condition=Q(released_at=None)),
+            models.Index(
+                fields=["handoff_id"], name="files_of_handoff", condition=Q(released_at=None, handoff_id__isnull=False)
+            ),
+            models.Index(
+                fields=["workspace", "place", "released_at"], name="files_had", condition=Q(released_at__isnull=False)
+            ),
+            models.Index(
+                fields=["workspace", "released_at"], name="files_had_last", condition=Q(released_at__isnull=False)
+            ),
+            models.Index(fields=["released_at"], name="files_ended", condition=Q(released_at__isnull=False)),
+        ]
+        constraints = [
+            *not_empty("file_reservations", "reservation_id", "agent_id", "pattern", "client_id"),
+            one_of("file_reservations", "outcome", Outcome),
+            models.UniqueConstraint(
+                fields=["agent_id", "client_id", "item"],
+                condition=Q(client_id__isnull=False),
+                name="file_reservations_made_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(released_at=None, outcome=None) | Q(released_at__isnull=False, outcome__isnull=False),
+                name="file_reservations_ended_somehow",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.pattern

@@ -1,0 +1,104 @@
+"""What operators do with reservations beyond what agents do; no agent has these as tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from typing_extensions import TypedDict
+
+from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.services import workspaces
+from nexus.core.operations.caller import Caller, operator_behind
+from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import MAX_ID, Id, Limit, Params, not_blank
+from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.reservations import selectors
+from nexus.reservations.guard import overrides
+from nexus.reservations.operations.common import MOST_IDS, Paths
+from nexus.reservations.rows import ReservationRow, reservation_row
+from nexus.reservations.services import holding
+from nexus.reservations.toolset import operation
+
+DEFAULT_LIMIT, MAX_LIMIT = 100, 500
+
+
+class FilesList(Params):
+    project_root: Annotated[ProjectRoot | None, Field(description="Only this project's.")] = None
+    agent_id: Annotated[Id | None, Field(description="Only this agent's.")] = None
+    ended: Annotated[bool, Field(description="Those that ended, latest first; else those held, oldest first.")] = False
+    search: Annotated[str, Field(max_length=MAX_ID, description="Part of a pattern, a reason or a holder.")] = ""
+    limit: Annotated[Limit, Field(description=f"{MAX_LIMIT} at most.")] = DEFAULT_LIMIT
+
+
+class KnownReservation(ReservationRow):
+    project_root: str
+
+
+class Reservations(TypedDict):
+    reservations: list[KnownReservation]
+
+
+@operation(FilesList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+def files_list(p: FilesList, caller: Caller) -> Reservations:
+    """Reservations of any project, or of one."""
+    rows = selectors.listed(
+        workspace_id=None if p.project_root is None else workspaces.locate(p.project_root).workspace_id,
+        agent_id=p.agent_id,
+        ended=p.ended,
+        search=p.search.strip(),
+        limit=min(p.limit, MAX_LIMIT),
+    )
+    return {"reservations": [{**reservation_row(row), "project_root": row.workspace.root_realpath} for row in rows]}
+
+
+class FilesEnd(Params):
+    reservation_id: Id
+    reason: Annotated[str | None, Field(description="Why, for the record and the holder.")] = None
+
+
+class EndedReservation(TypedDict):
+    reservation: ReservationRow
+
+
+@operation(
+    FilesEnd,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    Code.INVALID_TRANSITION,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    destructive=True,
+)
+def files_end(p: FilesEnd, caller: Caller) -> EndedReservation:
+    """End any agent's reservation, in any project, as an operator; its holder is told."""
+    ended = holding.take_away(reservation_id=p.reservation_id, reason=p.reason, operator=operator_behind(caller))
+    return {"reservation": reservation_row(ended)}
+
+
+class FilesOverride(Params):
+    reservation_ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]
+    paths: Annotated[Paths, Field(description="What is changed, below its work tree.")]
+    verb: Annotated[Literal["commit", "push"], Field(description="What was done.")]
+    reason: Annotated[str, Field(description="Why."), AfterValidator(not_blank)]
+
+
+class ToldHolders(TypedDict):
+    holders: list[str]
+
+
+@operation(
+    FilesOverride,
+    Code.VALIDATION_ERROR,
+    Code.CONTENT_TOO_LARGE,
+    Code.NOT_FOUND,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+)
+def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
+    """Record that a person commits or pushes over what agents hold; the holders are told."""
+    holders = overrides.record(
+        reservation_ids=p.reservation_ids, paths=p.paths, verb=p.verb, reason=p.reason, operator=operator_behind(caller)
+    )
+    return {"holders": holders}

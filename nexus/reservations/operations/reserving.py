@@ -1,0 +1,153 @@
+"""Reserving files, and waiting for those that another has."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn, NotRequired, cast
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.errors import CoordinationCode
+from coordination.guards import in_session
+from coordination.log.selectors import interest_keys
+from coordination.parameters import IN_WORKSPACE, ClientId
+from coordination.rows import Duplicate
+from coordination.services import workspaces
+from handoffs.models import STREAM as HANDOFFS
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import MAX_INTEGER, Id
+from nexus.core.operations.registry import Wait
+from nexus.core.waiting import Interest
+from nexus.reservations import selectors, trees
+from nexus.reservations.errors import FilesCode
+from nexus.reservations.models import STREAM
+from nexus.reservations.operations.common import OfAgent, Paths, Seconds, SharedRoot, Trusted
+from nexus.reservations.rows import RefusedRow, ReservationRow, refused_row, reservation_row
+from nexus.reservations.services import reserving
+from nexus.reservations.toolset import operation
+
+TOLD, MOST_TOLD = 5, 50  # conflicts that the message of an error tells, and its details
+
+
+class FilesReserve(OfAgent, Trusted):
+    project_root: SharedRoot
+    paths: Annotated[Paths, Field(description="Files, directories, globs as .gitignore has them.")]
+    exclusive: Annotated[bool, Field(description="false: shared, you only read.")] = True
+    seconds: Annotated[Seconds | None, Field(description="From your latest act; 900 by default.")] = None
+    reason: Annotated[str | None, Field(description="What for, told to whoever wants them.")] = None
+    handoff_id: Annotated[Id | None, Field(description="One that you hold: the reservation ends with your claim.")] = (
+        None
+    )
+    task_id: Annotated[int | None, Field(ge=1, le=MAX_INTEGER, description="The planned task it is for.")] = None
+    all_or_nothing: Annotated[bool, Field(description="false: take what is free.")] = True
+    timeout_seconds: Annotated[
+        float, Field(ge=0, description="Wait so long at most; the server caps it, at 30 by default.")
+    ] = 0
+    ask: Annotated[bool, Field(description="Also ask the holders, with a message to their inbox.")] = False
+    client_id: ClientId = None
+
+
+class ReservedFiles(TypedDict):
+    reservations: list[ReservationRow]
+    refused: Annotated[list[RefusedRow], Field(description="What others have, with all_or_nothing=false.")]
+    duplicate: NotRequired[Duplicate]
+    asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
+
+
+def _wish(p: FilesReserve) -> tuple[reserving.Wish, workspaces.Place]:
+    return reserving.wish(
+        project_root=p.project_root,
+        agent_id=p.agent_id,
+        paths=p.paths,
+        exclusive=p.exclusive,
+        seconds=p.seconds,
+        reason=p.reason,
+        handoff_id=p.handoff_id,
+        task_id=p.task_id,
+        all_or_nothing=p.all_or_nothing,
+        client_id=p.client_id,
+    )
+
+
+def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
+    wish, place = _wish(p)
+    reserved = reserving.reserve(wish, place, ask=ask)
+    data: ReservedFiles = {
+        "reservations": [reservation_row(reservation) for reservation in reserved.reservations],
+        "refused": [refused_row(conflict) for conflict in reserved.conflicts],
+    }
+    if reserved.duplicate:
+        data["duplicate"] = True
+    if reserved.asked:
+        data["asked"] = reserved.asked
+    return data
+
+
+def _ends(p: FilesReserve) -> Interest:
+    """What may free the files: also the end of a handoff that the caller may not see."""
+    shared_by = trees.shared_by(workspaces.locate(p.project_root))
+    return Interest(interest_keys(shared_by, (STREAM, HANDOFFS), None), lambda event: True)
+
+
+def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
+    """Whether the call would reserve something by now."""
+    wish, _ = _wish(p)
+    return {"reservations": bool(reserving.free(wish, reserving.in_the_way(wish)))}
+
+
+def _refuse(data: ReservedFiles) -> NoReturn:
+    """Raises FILES_RESERVED, for nothing was reserved."""
+    refused, asked = data["refused"], data.get("asked", [])
+    listed = "; ".join(_told(row) for row in refused[:TOLD])
+    more = f"; and {len(refused) - TOLD} more" if len(refused) > TOLD else ""
+    then = (
+        f"{', '.join(asked)} got your question; wait for the files with timeout_seconds."
+        if asked
+        else "Wait for them with timeout_seconds, have their holder asked (ask), or take other work."
+    )
+    raise NexusError(
+        FilesCode.FILES_RESERVED,
+        f"Nothing was reserved: {listed}{more}. {then}",
+        {"refused": refused[:MOST_TOLD], "refused_count": len(refused), **({"asked": asked} if asked else {})},
+    )
+
+
+def _told(row: RefusedRow) -> str:
+    held = row["held"]
+    what = "exclusively" if held["exclusive"] else "to read"
+    why = f" for {held['reason'][:200]!r}" if held["reason"] else ""
+    work = f", handoff {held['handoff_id']}" if held["handoff_id"] else ""
+    work += f", task {held['task_id']}" if held["task_id"] else ""
+    return (
+        f"{row['path']} overlaps {held['pattern']}, which {held['agent_id']!r} has {what}{why}{work} until "
+        f"{held['expires_at']}, or longer while it is at work"
+    )
+
+
+@operation(
+    FilesReserve,
+    *IN_WORKSPACE,
+    Code.NOT_OWNER,
+    Code.NOT_FOUND,
+    CoordinationCode.WORKSPACE_MISMATCH,
+    Code.INVALID_TRANSITION,
+    Code.CONTENT_TOO_LARGE,
+    FilesCode.FILES_RESERVED,
+    acts_as="agent_id",
+    guards=(in_session("session_id"),),
+    slow=True,  # a file, too, is compared with each glob that may match it
+    wait=Wait[FilesReserve](
+        timeout=lambda p: p.timeout_seconds,
+        interested=_ends,
+        look=_look,
+        done=lambda data: bool(data["reservations"]),
+        finish=lambda p, caller, performed: _perform(p, ask=False),
+        expired=lambda p, data: _refuse(cast(ReservedFiles, data)),
+        next_change=lambda p: selectors.next_change(trees.shared_by(workspaces.locate(p.project_root))),
+    ),
+)
+def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:
+    """Take files before you edit them: all of them or, with all_or_nothing=false, what is free. Your acts and
+    heartbeats keep the lease running."""
+    return _perform(p, ask=p.ask)

@@ -1,0 +1,292 @@
+r"""The patterns of reservations: gitignore's, and whether two of them can match one file.
+
+A path is names joined by `/`, relative to the project. A glob without a slash, as `*.py`, matches at any depth, all
+else from the project's root; so does a plain name, which git looks for everywhere: `src` is the root's, `**/src` any.
+Either stands for a file, or a directory with everything below it: `dir/` for the directory alone, and what ends in an
+extension (`*.py`, `app.py`) for files alone, where git would take a directory of such a name, too. Upper and lower case
+differ; letters with marks are compared in their composed form (NFC).
+
+Two or more stars are `**` where they are a whole name. They are, too, behind the literal beginning of a pattern with a
+slash, as git compares that beginning for itself: `a**/b` stands for `ab` and for `a*/**/b`.
+
+Libraries match a path against such a pattern (pathspec), or intersect regular expressions of any kind (greenery) at a
+thousand times the price: none decides on two globs. Both decisions are one here, as a path is a pattern, too.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import dropwhile
+from typing import NamedTuple
+
+from nexus.reservations.names import (
+    ANY_NAME,
+    STAR,
+    Name,
+    Ranges,
+    common,
+    end_of,
+    has_extension,
+    holds,
+    literals,
+    read,
+    single,
+    spelled,
+)
+
+MAX_PATTERN = 1024  # characters
+MAX_CLASSES = 32  # [ab] and the like: each is compared with each of another pattern
+PLACE_PARTS, PLACE_LENGTH = 8, 64
+EXTENSION_LENGTH = 16
+
+Part = Name | None  # of a path: a name, or DEEP
+
+DEEP = None  # any number of names, or none
+# A literal beginning, the stars behind it with any more names of stars, and the rest.
+BEGINNING = re.compile(r"/?([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(.*))?$")
+
+
+def normalized(text: str) -> str:
+    """A pattern in the form that is kept and compared: `./src//a.py` is `src/a.py`, `./Makefile` is `/Makefile`.
+
+    The root itself is `/**`. Raises ValueError, with what to write instead, for one that can match no file below the
+    root.
+    """
+    text = _without_trailing_spaces(composed(text))
+    if not text.strip():
+        raise ValueError("is empty; name a file, a directory or a glob below the project's root")
+    if len(text) > MAX_PATTERN:
+        raise ValueError(f"has more than {MAX_PATTERN} characters; name a directory above it")
+    if text.count("[") - text.count(r"\[") > MAX_CLASSES:
+        raise ValueError(f"has more than {MAX_CLASSES} classes of characters; put ? or * in place of some")
+    if any(character < "\xa0" and not character.isprintable() for character in text):
+        raise ValueError("has a control character; put ? in its place")
+    if text.startswith("!"):
+        raise ValueError(r"begins with !, and nothing can be taken out of a reservation; a name begins with \!")
+    names = [name for name in text.split("/") if name not in ("", ".")]
+    if ".." in names:
+        raise ValueError("has a part .. in it; write it without, below the project's root")
+    if not names:
+        return "/**"
+    first, *_ = [read(name) for name in names]
+    anchored = "/" in text.rstrip("/") or text.startswith("/") or isinstance(first, str)
+    kept = ("/" if anchored and len(names) == 1 else "") + "/".join(names) + ("/" if text.endswith("/") else "")
+    _alternatives(kept)  # a name that is put together may be too long
+    return kept
+
+
+def literal(name: str) -> str:
+    """The pattern of exactly this name, whatever is in it."""
+    return "".join(rf"\{character}" if character in r"\*?[" else character for character in name)
+
+
+def place(pattern: str) -> str:
+    """Where a normalized pattern leads: of its first literal parts, eight hexadecimal digits each.
+
+    Of two patterns that overlap the place of one begins with the place of the other.
+    """
+    digits = ""
+    for part in _alternatives(pattern)[0][:PLACE_PARTS]:
+        if not isinstance(part, str):
+            break
+        digits += _digits(part)
+    return digits
+
+
+def extension(pattern: str) -> str:
+    """The extension of every file that a normalized pattern matches, without the dot; empty where it tells none.
+
+    Two patterns with different ones do not overlap.
+    """
+    name = pattern.rpartition("/")[2]
+    last = name.rpartition(".")[2]
+    told = name and has_extension(read(name)) and last.isascii() and last.isalnum() and len(last) <= EXTENSION_LENGTH
+    return last if told else ""
+
+
+def ending(path: str) -> str:
+    """What a pattern that tells an extension tells, if it matches a file of that path."""
+    return composed(path).rstrip("/").rpartition(".")[2]
+
+
+def places(path: str) -> Iterator[str]:
+    """The places of the patterns that can match a file, given by its path relative to the project's root."""
+    digits = ""
+    yield digits
+    for name in composed(path).split("/")[:PLACE_PARTS]:
+        digits += _digits(name)
+        yield digits
+
+
+@lru_cache(maxsize=16_384)
+def _digits(name: str) -> str:
+    return f"{zlib.crc32(name.encode(errors='surrogateescape')):08x}"  # a file's name need be no text
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether a path exists that both normalized patterns match."""
+    return any(_meet(each, facing) for each in _alternatives(one) for facing in _alternatives(other))
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a normalized pattern matches a file, given by its path relative to the project's root."""
+    path = composed(path)
+    names = tuple(path.split("/"))
+    return path.endswith(tail(pattern)) and any(_meet(parts, names) for parts in _alternatives(pattern))
+
+
+@lru_cache(maxsize=16_384)
+def tail(pattern: str) -> str:
+    """What every path, in its composed form, ends with that a normalized pattern matches; it may be empty."""
+    last = _alternatives(pattern)[0][-1]
+    return "" if last is DEEP else end_of(last)
+
+
+@lru_cache(maxsize=4_096)
+def fragment(pattern: str) -> str:
+    """A text that every path contains, in its composed form, that a normalized pattern matches: the longest behind the
+    literal beginning, which `place` tells of; it may be empty."""
+    first, *others = _alternatives(pattern)
+    behind = dropwhile(lambda part: isinstance(part, str), first)
+    whole = [_runs(parts) for parts in others]
+    shared = [run for run in _runs(behind) if all(any(run in longer for longer in runs) for runs in whole)]
+    return max(shared, key=len, default="")
+
+
+def _runs(parts: Iterable[Part]) -> list[str]:
+    """The runs of literal characters in names."""
+    return [run for part in parts if part is not DEEP for run in literals(part)]
+
+
+def composed(text: str) -> str:
+    """A text with its letters and their marks composed (NFC)."""
+    if text.isascii():
+        return text
+    import unicodedata  # most names need nothing of it
+
+    return unicodedata.normalize("NFC", text)
+
+
+def _without_trailing_spaces(text: str) -> str:
+    """As git reads a line: spaces at its end count when a backslash stands before them."""
+    stripped = text.rstrip(" ")
+    escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2
+    return text[: len(stripped) + escaped]
+
+
+@lru_cache(maxsize=16_384)
+def _alternatives(pattern: str) -> tuple[tuple[Part, ...], ...]:
+    """What a path may be, part by part, to be matched by a normalized pattern: the first alternative begins and ends
+    with the fewest literal parts."""
+    text, below = pattern.rstrip("/"), "/" if pattern.endswith("/") else ""
+    found = BEGINNING.match(text) if "/" in text else None
+    if found is None:
+        return (_parts(pattern),)
+    beginning, rest = found.groups()
+    if not rest:
+        return (_parts(f"/{beginning}*{below}"),)
+    return _parts(f"/{beginning}*/**/{rest}{below}"), _parts(f"/{beginning}{rest}{below}")
+
+
+def _parts(pattern: str) -> tuple[Part, ...]:
+    """What a path has to be, part by part, to be matched by a pattern whose stars mean what they say."""
+    names = ["**" if len(name) > 1 and set(name) == {"*"} else name for name in pattern.strip("/").split("/")]
+    parts: list[Part] = [] if "/" in pattern.rstrip("/") else [DEEP]
+    for name in names:
+        if name != "**":
+            parts.append(read(name))
+        elif not parts or parts[-1] is not DEEP:
+            parts.append(DEEP)
+    if names[-1] == "**":
+        parts[-1:] = [ANY_NAME, DEEP]  # what is in a directory, and not itself
+    elif not has_extension(read(names[-1])) and not pattern.endswith("/"):
+        parts.append(DEEP)
+    if pattern.endswith("/"):
+        parts += [ANY_NAME, DEEP]
+    return tuple(parts)
+
+
+class _Automaton(NamedTuple):
+    """The parts of a pattern side by side in the bits of integers, so that all are advanced at once.
+
+    A part has a bit before each of its characters, one behind the last, and a guard; DEEP has its first bit alone.
+    """
+
+    firsts: int
+    lasts: int  # of names
+    guards: int
+    deep: int  # the first bits of DEEP
+    stars: int  # before a STAR
+    everything: int  # all but the guards
+    end: int  # behind the last part
+    characters: dict[int, int]  # the bits before each character
+    classes: dict[Ranges, int]  # and before each class of several
+
+
+@lru_cache(maxsize=4_096)
+def _automaton(parts: tuple[Part, ...]) -> _Automaton:
+    firsts = lasts = guards = deep = stars = 0
+    characters: dict[int, int] = {}
+    classes: dict[Ranges, int] = {}
+    bit = 1
+    for part in parts:
+        firsts |= bit
+        if part is DEEP:
+            deep |= bit
+        else:
+            for ranges in spelled(part):
+                if ranges == STAR:
+                    stars |= bit
+                elif (character := single(ranges)) is not None:
+                    characters[character] = characters.get(character, 0) | bit
+                else:
+                    classes[ranges] = classes.get(ranges, 0) | bit
+                bit <<= 1
+            lasts |= bit
+        guards |= bit << 1
+        bit <<= 2
+    guards |= bit << 1
+    everything = ((bit << 2) - 1) & ~guards
+    return _Automaton(firsts | bit, lasts, guards, deep, stars, everything, bit, characters, classes)
+
+
+def _fitting(ranges: Ranges, automaton: _Automaton) -> int:
+    """The bits before everything that has a character in common with `ranges`."""
+    if (character := single(ranges)) is not None:
+        alike = automaton.characters.get(character, 0)
+        return alike | sum(bits for others, bits in automaton.classes.items() if holds(others, character))
+    alike = sum(bits for other, bits in automaton.characters.items() if holds(ranges, other))
+    return alike | sum(bits for others, bits in automaton.classes.items() if common(ranges, others))
+
+
+def _meet(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
+    """Whether a path exists that both stand for, in a step for each character of `one`: none goes back."""
+    automaton = _automaton(other)
+    firsts, lasts, guards, deep, stars, everything, end, *_ = automaton
+    fitting: dict[Ranges, int] = {}
+    reached = 1 | (deep & 1) << 2  # before parts that may come next; DEEP may be no name
+    for part in one:
+        if part is DEEP:
+            reached = firsts & -(reached & -reached)  # whatever names the other's parts need
+            continue
+        inside = reached & ~deep
+        for ranges in spelled(part):
+            inside |= (inside & stars) << 1
+            if ranges == STAR:
+                # All bits from the lowest of a part on: a subtraction finds it, and the guard ends it, in each part.
+                guarded = inside | guards
+                below = (guarded - firsts) ^ guarded
+                inside = everything & ~below | inside
+            else:
+                if ranges not in fitting:
+                    fitting[ranges] = _fitting(ranges, automaton)
+                inside = (inside & fitting[ranges]) << 1 | inside & stars
+        inside |= (inside & stars) << 1
+        reached = (inside & lasts) << 2 | reached & deep
+        reached |= (reached & deep) << 2
+        if not reached:
+            return False
+    return bool(reached & end)

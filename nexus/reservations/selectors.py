@@ -1,0 +1,354 @@
+"""The reads of reservations: what is held, what two calls would both have, who had it last."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from django.db.models import Exists, F, Min, OuterRef, Q, Value
+from django.db.models.functions import StrIndex
+from django.db.models.lookups import GreaterThan
+
+from handoffs.models import Handoff
+from nexus.core.clock import now
+from nexus.core.database.prepared import Select, Slot
+from nexus.core.operations.errors import invalid
+from nexus.reservations.models import Reservation, ReservationQuerySet
+from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, overlap, place
+
+LOOKED_BACK = 1_000  # ended reservations that a look for the last one reads
+MOST_LISTED = 200  # of those who have a path
+MOST_NAMED = 3  # of what overlaps a pattern
+MOST_COMPARED = 1_000_000  # characters, by a caller in COMPARED_SECONDS
+COMPARED_SECONDS = 60
+MOST_REMEMBERED = 50_000  # comparisons of a caller
+MOST_IN_TURN = 10_000  # characters that are compared for the first time in a transaction, which every writer waits for
+COMPARING = 500  # callers whose comparisons are remembered
+BEYOND = "g"  # sorts after every hexadecimal digit
+
+
+def held(moment: datetime | Slot) -> ReservationQuerySet:
+    """The reservations that count: the lease runs, and the holder still has the handoff that it is for."""
+    return Reservation.objects.running(moment).filter(Q(handoff_id=None) | claimed(moment))
+
+
+def claimed(moment: datetime | Slot) -> Exists:
+    """That the holder of a reservation has the handoff that it is for."""
+    return Exists(
+        Handoff.objects.held().filter(
+            pk=OuterRef("handoff_id"), claimed_by=OuterRef("agent_id"), lease_expires_at__gte=moment
+        )
+    )
+
+
+def _above() -> Q:
+    """The places above one, and that itself."""
+    return Q(place__in=[Slot(f"above_{count}") for count in range(PLACE_PARTS + 1)])
+
+
+def _below() -> Q:
+    return Q(place__gt=Slot("place"), place__lt=Slot("end"))
+
+
+def _alike_or_untold() -> Q:
+    """Of an extension: what tells another one overlaps nothing of it."""
+    return Q(extension__in=[Slot("extension"), ""])
+
+
+def _has(text: Value | Slot) -> GreaterThan:
+    """That a text stands in the pattern."""
+    return GreaterThan(StrIndex(F("pattern"), text), 0)
+
+
+def _several_or_fitting() -> Q:
+    """Of a fragment: one file whose path does not contain it is nothing that its pattern matches."""
+    several = Q(extension="")  # perhaps a directory, with all that is below
+    for sign in ("*", "?", "[", "\\"):
+        several |= Q(_has(Value(sign)))
+    return several | Q(_has(Slot("fragment")))
+
+
+# Above and below are a read each: of both in one no index would be used. Lists by whether the pattern has an extension.
+# Nothing above names one file, but that of the very same path.
+_held_near = {
+    told: [
+        Select(
+            lambda where=where: (  # type: ignore[misc]
+                held(Slot("moment"))
+                .filter(where, workspace_id=Slot("workspace_id"))
+                .values_list("pk", "pattern", "exclusive", "agent_id")
+            )
+        )
+        for where in (_above() & kind, _below() & _several_or_fitting() & kind)
+    ]
+    for told, kind in ((False, Q()), (True, _alike_or_untold()))
+}
+_ended_at, _ended_below = (
+    Select(
+        lambda where=where: (  # type: ignore[misc]
+            Reservation.objects.filter(where, workspace_id=Slot("workspace_id"), released_at__isnull=False)
+            .order_by("-released_at")
+            .values_list("released_at", "pk", "pattern")
+        )
+    )
+    for where in (Q(place=Slot("place")), _below())
+)
+_ended_anywhere = Select(
+    lambda: (
+        Reservation.objects.filter(workspace_id=Slot("workspace_id"), released_at__isnull=False)
+        .order_by("-released_at")
+        .values_list("released_at", "pk", "pattern")
+    )
+)
+_own = Select(lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")))
+_own_keys = Select(
+    lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")).values_list("pk")
+)
+_alike = Select(
+    lambda: held(Slot("moment")).filter(
+        workspace_id=Slot("workspace_id"),
+        place=Slot("place"),
+        agent_id=Slot("agent_id"),
+        pattern=Slot("pattern"),
+        exclusive=Slot("exclusive"),
+    )
+)
+_of_call = Select(
+    lambda: Reservation.objects.filter(agent_id=Slot("agent_id"), client_id=Slot("client_id")).order_by("item")
+)
+
+
+class Conflict(NamedTuple):
+    """A pattern that an agent named, and a reservation that overlaps it."""
+
+    pattern: str
+    held: Reservation
+
+
+def _around(pattern: str) -> dict[str, str]:
+    """The slots of a pattern's place."""
+    here = place(pattern)
+    above = {f"above_{count}": here[: 8 * count] for count in range(PLACE_PARTS + 1)}
+    return {**above, "place": here, "end": here + BEYOND}
+
+
+class Uncompared(Exception):
+    """There is more to compare for the first time than a transaction may hold up every writer for."""
+
+
+class Compared:
+    """What one caller compared, in all of its calls and looks, and how much more it may.
+
+    No two patterns are compared twice: a parked call looks again with each event, and what a call compares again in its
+    transaction holds up every writer.
+    """
+
+    def __init__(self) -> None:
+        self._overlaps: dict[tuple[str, str], bool] = {}
+        self._left = float(MOST_COMPARED)
+        self._counted = time.monotonic()
+
+    def knows(self, pattern: str, other: str) -> bool:
+        """Whether the caller compared the two before."""
+        return (pattern, other) in self._overlaps
+
+    def overlap(self, pattern: str, other: str) -> bool:
+        """Whether two patterns overlap. Raises VALIDATION_ERROR where the caller compares too much."""
+        if (known := self._overlaps.get((pattern, other))) is not None:
+            return known
+        self._spend(len(pattern) + len(other))
+        if len(self._overlaps) >= MOST_REMEMBERED:
+            self._overlaps.clear()
+        self._overlaps[pattern, other] = found = overlap(pattern, other)
+        return found
+
+    def _spend(self, cost: int) -> None:
+        moment = time.monotonic()
+        gained = (moment - self._counted) / COMPARED_SECONDS * MOST_COMPARED
+        self._left, self._counted = min(self._left + gained, MOST_COMPARED), moment
+        if cost > self._left:
+            raise invalid(
+                "There is too much that these paths would have to be compared with: name files or directories instead "
+                "of globs, or fewer at once, or try again in a minute.",
+                field="paths",
+            )
+        self._left -= cost
+
+
+@lru_cache(maxsize=COMPARING)
+def compared_by(caller: str) -> Compared:
+    """What an agent, or a connection that is no agent's, compared in this process."""
+    return Compared()
+
+
+def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
+    """What is held and may overlap a pattern, by workspace and oldest first: its key, its pattern, whether it is
+    exclusive, and who holds it."""
+    kind, part, around = extension(pattern), fragment(pattern), _around(pattern)
+    for workspace_id in workspaces:
+        near = (
+            row
+            for select in _held_near[bool(kind)]
+            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, fragment=part, **around)
+        )
+        yield from sorted(near)  # ids are in the order of time
+
+
+def _in_use(workspaces: Sequence[str]) -> list[str]:
+    """Those of the workspaces in which anything may be held; a read only where there is more than one."""
+    if len(workspaces) == 1:
+        return list(workspaces)
+    used = Reservation.objects.unended().filter(workspace_id__in=workspaces).values_list("workspace_id", flat=True)
+    return sorted(used.distinct(), key=list(workspaces).index)
+
+
+def conflicts(
+    *,
+    workspaces: Sequence[str],
+    agent_id: str,
+    wanted: Iterable[str],
+    exclusive: bool,
+    moment: datetime,
+    at_once: float = math.inf,
+) -> list[Conflict]:
+    """What is in the way of reserving patterns in workspaces that share their files, the first MOST_NAMED for each;
+    shared ones are in no other's.
+
+    Raises VALIDATION_ERROR where that is too much to compare, and Uncompared where more than `at_once` characters have
+    not been compared before.
+    """
+    found: list[tuple[str, str]] = []
+    used, compared, left = _in_use(workspaces), compared_by(agent_id), at_once
+
+    def overlaps(pattern: str, other: str) -> bool:
+        nonlocal left
+        if not compared.knows(pattern, other):
+            left -= len(pattern) + len(other)
+            if left < 0:
+                raise Uncompared
+        return compared.overlap(pattern, other)
+
+    for pattern in wanted:
+        others = (
+            key
+            for key, other, alone, holder in _near(used, pattern, moment)
+            if holder != agent_id and (exclusive or alone) and overlaps(pattern, other)
+        )
+        found += [(pattern, key) for key in islice(others, MOST_NAMED)]
+    rows = Reservation.objects.in_bulk({key for _, key in found})
+    return [Conflict(pattern, rows[key]) for pattern, key in found]
+
+
+def holders(
+    workspaces: Sequence[str], pattern: str, moment: datetime, compared: Compared
+) -> tuple[list[Reservation], int]:
+    """The reservations that overlap a pattern in workspaces that share their files, oldest first and at most
+    MOST_LISTED, and how many there are. Raises VALIDATION_ERROR where that is too much to compare."""
+    near = _near(_in_use(workspaces), pattern, moment)
+    keys = sorted(key for key, other, _, _ in near if compared.overlap(pattern, other))  # ids are in the order of time
+    rows = Reservation.objects.in_bulk(keys[:MOST_LISTED])
+    return [rows[key] for key in keys if key in rows], len(keys)
+
+
+def last(workspace_id: str, pattern: str, compared: Compared) -> Reservation | None:
+    """The reservation that ended last of those that overlap a pattern; None when the latest in its place do not.
+
+    Raises VALIDATION_ERROR where that is too much to compare.
+    """
+    around = _around(pattern)
+    if around["place"]:
+        above = {around[f"above_{count}"] for count in range(PLACE_PARTS + 1)}
+        ended = [row for each in above for row in _ended_at(LOOKED_BACK, workspace_id=workspace_id, place=each)]
+        ended += _ended_below(LOOKED_BACK, workspace_id=workspace_id, **around)
+    else:
+        ended = _ended_anywhere(LOOKED_BACK, workspace_id=workspace_id)
+    key = next((key for _, key, other in sorted(ended, reverse=True) if compared.overlap(pattern, other)), None)
+    return None if key is None else Reservation.objects.get(pk=key)
+
+
+def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]:
+    """What an agent holds in a workspace, oldest first."""
+    rows = _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
+    return sorted(rows, key=lambda row: row.pk)
+
+
+def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:
+    """What an agent holds that overlaps the first MOST_NAMED patterns, at most as many for each.
+
+    Raises VALIDATION_ERROR where that is too much to compare.
+    """
+    held, compared = own(workspace_id, agent_id, moment), compared_by(agent_id)
+    return [
+        Conflict(pattern, row)
+        for pattern in patterns[:MOST_NAMED]
+        for row in islice((row for row in held if compared.overlap(pattern, row.pattern)), MOST_NAMED)
+    ]
+
+
+def alike(
+    *, workspace_id: str, agent_id: str, pattern: str, exclusive: bool, handoff_id: str | None, moment: datetime
+) -> Reservation | None:
+    """What an agent holds of the same pattern in the same way."""
+    rows = _alike(
+        workspace_id=workspace_id,
+        place=place(pattern),
+        agent_id=agent_id,
+        pattern=pattern,
+        exclusive=exclusive,
+        moment=moment,
+    )
+    return next((row for row in rows if row.handoff_id == handoff_id), None)
+
+
+def holds(workspace_id: str, agent_id: str, moment: datetime, limit: int) -> int:
+    """How many reservations an agent has in a workspace, counted up to `limit`."""
+    return len(_own_keys(limit, workspace_id=workspace_id, agent_id=agent_id, moment=moment))
+
+
+def of_call(agent_id: str, client_id: str) -> list[Reservation]:
+    """What an earlier call with the same client_id reserved."""
+    return _of_call(agent_id=agent_id, client_id=client_id)
+
+
+def listed(
+    *,
+    workspace_id: str | None = None,
+    agent_id: str | None = None,
+    ended: bool = False,
+    search: str = "",
+    offset: int = 0,
+    limit: int,
+) -> list[Reservation]:
+    """Reservations for people: those held, oldest first, or those that ended, latest first; `search` finds parts of
+    patterns, reasons and names."""
+    if ended:
+        rows = Reservation.objects.filter(released_at__isnull=False).order_by("-released_at", "pk")
+    else:
+        rows = held(now()).order_by("created_at", "pk")
+    if workspace_id is not None:
+        rows = rows.filter(workspace_id=workspace_id)
+    if agent_id is not None:
+        rows = rows.filter(agent_id=agent_id)
+    if search:
+        rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
+    keys = rows.values("pk")[offset : offset + limit]  # so that no more than these are sorted with their texts
+    page = Reservation.objects.filter(pk__in=keys).order_by(*rows.query.order_by)
+    return list(page.select_related("workspace"))
+
+
+def next_change(workspaces: Sequence[str]) -> datetime | None:
+    """When time alone next ends a reservation of the workspaces: its lease, or its holder's on the handoff."""
+    moment = now()
+    running = held(moment).filter(workspace_id__in=workspaces)
+    claims = Handoff.objects.filter(pk__in=running.exclude(handoff_id=None).values("handoff_id"))
+    ends = [
+        running.aggregate(first=Min("expires_at"))["first"],
+        claims.aggregate(first=Min("lease_expires_at"))["first"],
+    ]
+    # the boundary itself does not expire
+    return min((end + timedelta(microseconds=1) for end in ends if end is not None), default=None)

@@ -1,0 +1,14 @@
+"""The toolset of files: who reserves which, so that agents do not edit the same."""
+
+from __future__ import annotations
+
+from nexus.core.operations.registry import Toolset
+from nexus.core.operations.resources import packaged
+
+FILES = Toolset(
+    "files",
+    "Reservations of files: paths and globs of a project that one agent edits, or several read, until a lease ends.",
+    instructions=packaged("nexus.reservations", "instructions"),
+    modules=("nexus.reservations.operations",),  # most agents do without
+)
+operation = FILES.operation

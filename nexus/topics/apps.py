@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nexus.core.apps import NexusAppConfig
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing, WakeKind
+
+
+class TopicsConfig(NexusAppConfig):
+    name = "nexus.topics"
+
+    def ready(self) -> None:
+        import_module("nexus.topics.toolset")  # which names what declares its operations
+
+    def streams(self) -> Mapping[str, str]:
+        from nexus.topics.models import STREAM
+
+        return {STREAM: "topics and their messages"}
+
+    def event_types(self) -> Sequence[str]:
+        return [
+            *("topic.created", "topic.joined", "topic.message", "topic.closed"),
+            *("topic.renamed", "topic.deleted", "topic.message_deleted", "topic.imported"),
+        ]
+
+    def sentences(self) -> Mapping[str, Sentence]:
+        from nexus.topics.sentences import SENTENCES
+
+        return SENTENCES
+
+    def things(self) -> Mapping[str, Thing]:
+        from nexus.topics.sentences import THINGS
+
+        return THINGS
+
+    def connection_state(self, connection: str) -> Any:
+        from nexus.topics.connections import joined
+
+        return {topic_id: list(held) for topic_id, held in joined(connection).items()}
+
+    def restore_connection(self, connection: str, state: Any) -> None:
+        from nexus.topics.connections import join_again
+
+        join_again(connection, state)
+
+    def retention_lanes(self) -> Sequence[RetentionLane]:
+        from nexus.topics.retention import LANES
+
+        return LANES
+
+    def doctor_checks(self) -> Sequence[DoctorCheck]:
+        from nexus.topics.history import CHECKS
+
+        return CHECKS
+
+    def impossible_states(self) -> Sequence[ImpossibleState]:
+        from nexus.topics.history import IMPOSSIBLE
+
+        return IMPOSSIBLE
+
+    def commands(self) -> Mapping[str, str]:
+        return {
+            "topic_create": "nexus topics post",
+            "topic_list": "nexus topics",
+            "topic_overview": "nexus topics",
+            "topic_resolve": "nexus topics show",
+            "topic_read": "nexus topics show",
+            "topic_join": "nexus topics join",
+            "topic_presence": "nexus topics presence",
+            "topic_post": "nexus topics post",
+            "topic_close": "nexus topics close",
+            "topic_rename": "nexus topics rename",
+            "topic_delete": "nexus topics delete",
+            "topic_reindex": "nexus topics reindex",
+            "messages_search": "nexus topics search",
+        }
+
+    def clock_columns(self) -> Mapping[str, str]:
+        return {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
+
+    def database_objects(self, vendor: str) -> Mapping[str, str]:
+        from nexus.topics.triggers import TRIGGERS
+
+        return TRIGGERS[vendor]
+
+    def wake_kinds(self) -> Sequence[WakeKind]:
+        from nexus.topics.waking import WAKES
+
+        return (WAKES,)
+
+    def news(self) -> Sequence[News]:
+        from nexus.topics.news import NEWS
+
+        return (NEWS,)
+
+    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        from nexus.core.work import work_forever
+        from nexus.topics.embedding.worker import EMBEDDING
+
+        return (partial(work_forever, EMBEDDING),)
+
+    def metrics(self) -> Iterable[Any]:
+        from nexus.topics.metrics import collect
+
+        return collect()

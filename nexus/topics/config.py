@@ -1,0 +1,56 @@
+"""The settings of this app."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from nexus.core.config import Settings, section, setting
+
+MAX_MODEL = 1000
+
+
+def _check_model(text: str) -> None:
+    if len(text) > MAX_MODEL or not text.isprintable():
+        raise ValueError(f"use a package's name or the absolute path of a folder, at most {MAX_MODEL} characters")
+
+
+def _check_url(text: str) -> None:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if text and not (usable and text.isprintable() and " " not in text):
+        raise ValueError("use a URL that starts with http:// or https://, such as http://localhost:11434/v1")
+    if text and parts.username is not None:
+        raise ValueError("use a URL without credentials; the key stands in the variable NEXUS_EMBEDDING_KEY")
+
+
+@section
+class TopicSettings(Settings):
+    """How topics are searched by meaning, and how long closed ones are kept."""
+
+    embedding_model: str = setting(
+        "",
+        "The model for searching topics by meaning: an installed package, the absolute path of a folder, or what the "
+        "service at embedding_url calls it. Empty: full text alone. Needs nexus-hub[semantic].",
+        check=_check_model,
+    )
+    # The key goes where this leads: it comes from where the key comes from, and from no page.
+    embedding_url: str = setting(
+        "",
+        "A service for embedding_model that speaks OpenAI's protocol, such as http://localhost:11434/v1; its key "
+        "stands in the environment variable NEXUS_EMBEDDING_KEY. What is said in topics is sent there.",
+        check=_check_url,
+        live=False,
+    )
+
+    retention_closed_topic_messages_keep_days: int = setting(
+        90, "Messages of topics that were closed longer ago than this (days) may be pruned.", minimum=0, maximum=36_500
+    )
+    retention_closed_topics_keep_days: int = setting(
+        90,
+        "Topics that were closed longer ago than this (days) may be pruned once they are empty.",
+        minimum=0,
+        maximum=36_500,
+    )

@@ -1,0 +1,74 @@
+"""Which peer each connection is, for as long as this process lives: after a restart a client joins again.
+
+The relay of an agent on stdio brings what it had joined to the next hub.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from nexus.core.operations.caller import Caller
+
+MOST = 100_000  # of the connections' names; of more, those that were not used longest are forgotten
+
+
+class Held(NamedTuple):
+    """The name that a connection has in a topic, and the token that reclaims it."""
+
+    agent_name: str
+    token: str
+
+
+_held: OrderedDict[tuple[str, str], Held] = OrderedDict()
+_topics: dict[str, set[str]] = {}  # by connection, those in which it holds a name
+_lock = threading.Lock()
+
+
+def hold(caller: Caller, topic_id: str, held: Held) -> None:
+    """From here on the caller's connection is this peer in the topic."""
+    with _lock:
+        _hold(_key(caller, topic_id), held)
+
+
+def held(caller: Caller, topic_id: str) -> Held | None:
+    """The peer that the caller's connection is in the topic; None when it has not joined."""
+    with _lock:
+        found = _held.get(_key(caller, topic_id))
+        if found:
+            _held.move_to_end(_key(caller, topic_id))
+        return found
+
+
+def joined(connection: str) -> dict[str, Held]:
+    """The names that a connection has, by topic."""
+    with _lock:
+        return {topic_id: _held[connection, topic_id] for topic_id in sorted(_topics.get(connection, ()))}
+
+
+def join_again(connection: str, joined: Any) -> None:
+    """From here on a connection has these names: by topic, each with its token. Raises ValueError for no such thing."""
+    if not isinstance(joined, dict) or not all(
+        isinstance(each, list) and len(each) == 2 and all(isinstance(text, str) for text in each)
+        for each in joined.values()
+    ):
+        raise ValueError("by topic, a name and its token")
+    with _lock:
+        for topic_id, (name, token) in joined.items():
+            _hold((connection, topic_id), Held(name, token))
+
+
+def _hold(key: tuple[str, str], held: Held) -> None:
+    _held[key] = held
+    _held.move_to_end(key)
+    _topics.setdefault(key[0], set()).add(key[1])
+    if len(_held) > MOST:
+        (connection, topic_id), _ = _held.popitem(last=False)
+        _topics[connection].discard(topic_id)
+        if not _topics[connection]:
+            del _topics[connection]
+
+
+def _key(caller: Caller, topic_id: str) -> tuple[str, str]:
+    return caller.connection or caller.transport, topic_id

@@ -1,0 +1,79 @@
+"""Which messages have a vector of a model, and which are still to get one.
+
+Every message up to the last that has a vector has one, if only of another model or of an older text: vectors are made
+in the order of the messages, and a trigger takes the model off where a text changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Max, QuerySet
+from django.db.models.functions import Length
+
+from nexus.core.database import write
+from nexus.topics.models import Embedding, TopicMessage
+
+Text = tuple[int, str]  # a document and what it says
+STALE = ""  # the model of a vector that is of use no more
+
+
+def pending(identity: str, limit: int) -> list[Text]:
+    """Messages without a vector of a model, at most `limit`: new ones first. Costs the same however many there are."""
+    found = list(_fresh().order_by("document").values_list("document", "content_markdown")[:limit])
+    for others in _of_others(identity):
+        found += others.values_list("message__document", "message__content_markdown")[: limit - len(found)]
+    return found
+
+
+def waiting(identity: str = STALE) -> int:
+    """How many messages have no vector of a model; of none, how many have no vector of use to any."""
+    others = _of_others(identity) if identity else [Embedding.objects.filter(model=STALE)]
+    return _fresh().count() + sum(each.count() for each in others)
+
+
+def _fresh() -> QuerySet[TopicMessage]:
+    last = Embedding.objects.aggregate(last=Max("message_id"))["last"] or 0
+    return TopicMessage.objects.filter(document__gt=last)
+
+
+def _of_others(identity: str) -> list[QuerySet[Embedding]]:
+    """The vectors that are of another model, as two ends of an index: `<>` would read all of it."""
+    return [Embedding.objects.filter(model__lt=identity), Embedding.objects.filter(model__gt=identity)]
+
+
+def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None:
+    """Store the vectors of texts; what was deleted meanwhile gets none, what was changed gets another one later."""
+    with write():
+        said = dict(
+            TopicMessage.objects.filter(pk__in=[document for document, _ in texts]).values_list(
+                "document", "content_markdown"
+            )
+        )
+        rows = [
+            Embedding(message_id=document, model=identity if said[document] == text else STALE, vector=vector)
+            for (document, text), vector in zip(texts, vectors, strict=True)
+            if document in said
+        ]
+        Embedding.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["message"], update_fields=["model", "vector"]
+        )
+
+
+def mend(identity: str, size: int) -> None:
+    """Bring back in step what another program or damage put out of it: vectors of no message go, those that are not of
+    the size in bytes that the model's have are made anew, and so are those of messages that were passed over.
+
+    Reads the size of each vector.
+    """
+    strays = Embedding.objects.exclude(message__in=TopicMessage.objects.values("document"))
+    misfits = Embedding.objects.annotate(bytes=Length("vector")).filter(model=identity).exclude(bytes=size)
+    last = Embedding.objects.aggregate(last=Max("message_id"))["last"] or 0
+    passed_over = TopicMessage.objects.filter(document__lt=last, embedding=None).values_list("document", flat=True)
+    if strays.exists() or misfits.exists() or passed_over.exists():
+        with write():
+            strays.delete()
+            misfits.update(model=STALE)
+            Embedding.objects.bulk_create(
+                Embedding(message_id=document, model=STALE, vector=b"") for document in passed_over
+            )

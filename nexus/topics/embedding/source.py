@@ -1,0 +1,153 @@
+"""The model that the settings name: loaded when it is first used, once a process, and after a failure not at once.
+
+Called on threads that may take long, and never on the event loop, the writer's thread or a reader's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from nexus.core.clock import now
+from nexus.topics.config import TopicSettings
+from nexus.topics.embedding.unavailable import Refused, Unavailable
+
+if TYPE_CHECKING:
+    from nexus.topics.embedding.vectors import Array
+
+log = logging.getLogger(__name__)
+
+OFF = (
+    "Search by meaning is off here: pip install 'nexus-hub[semantic]' adds it, and the setting embedding_model "
+    "(NEXUS_EMBEDDING_MODEL) names its model."
+)
+RETRY = timedelta(minutes=1)  # after a failure
+
+
+class Embedder(Protocol):
+    """What makes vectors of texts."""
+
+    identity: str  # vectors of another one cannot be compared
+    dimension: int
+
+    def embed(self, texts: Sequence[str]) -> Array:
+        """A row of `dimension` numbers for each text, of any length. Raises Unavailable."""
+
+
+Place = tuple[str, str]  # embedding_model and embedding_url
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What became of a model: it is loaded, or it failed."""
+
+    place: Place
+    embedder: Embedder | None
+    failure: str = ""
+    retry_at: datetime | None = None
+
+    def failing(self) -> bool:
+        return self.retry_at is not None and now() < self.retry_at
+
+
+_known = _Known(("", ""), None)
+_loading = threading.Lock()
+
+
+def wanted() -> bool:
+    """Whether a model is named, and has not failed just now. Loads nothing."""
+    place = _place()
+    return bool(place[0]) and not (_known.place == place and _known.failing())
+
+
+def loaded() -> Embedder | None:
+    """The model, where it is in memory already. Loads nothing and waits for nobody."""
+    known = _known
+    return known.embedder if known.place == _place() and not known.failing() else None
+
+
+def current() -> Embedder:
+    """The model; the first call loads it. Raises Unavailable."""
+    global _known
+    with _loading:
+        place = _place()
+        if not place[0]:
+            raise Unavailable(OFF)
+        if _known.place == place and _known.failing():
+            raise Unavailable(_known.failure)
+        if _known.place != place or _known.embedder is None:
+            _known = _Known(place, None)  # the former model's memory is free before the next one takes its own
+            try:
+                _known = _Known(place, _load(*place))
+            except Unavailable as failure:
+                _known = _Known(place, None, str(failure), now() + RETRY)
+                raise
+        assert _known.embedder is not None
+        return _known.embedder
+
+
+def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
+    """The model, and a row of unit length for each text. Raises Unavailable, and Refused for texts it cannot take."""
+    global _known
+    embedder = current()
+    from nexus.topics.embedding.vectors import unit
+
+    try:
+        return embedder, unit(embedder.embed(texts))
+    except Refused:
+        raise
+    except Unavailable as failure:
+        with _loading:
+            if _known.embedder is embedder:  # and no other setting came meanwhile
+                _known = replace(_known, embedder=None, failure=str(failure), retry_at=now() + RETRY)
+        raise
+
+
+def _place() -> Place:
+    settings = TopicSettings.current()
+    return settings.embedding_model, settings.embedding_url
+
+
+def _load(name: str, url: str) -> Embedder:
+    try:
+        if url:
+            from nexus.topics.embedding.remote import Remote
+
+            return Remote(name, url)
+        from nexus.topics.embedding.encoder import Encoder
+
+        return Encoder(name, _folder(name))
+    except Unavailable:
+        raise
+    except ImportError:
+        raise Unavailable(OFF) from None
+    except Exception:
+        log.exception("the embedding model %s cannot be loaded", name)
+        raise Unavailable(
+            f"The embedding model {name!r} cannot be loaded, and the log has the cause: it must be config.json, "
+            "tokenizer.json and model.safetensors of the BERT family."
+        ) from None
+
+
+def _folder(name: str) -> Path:
+    """Where a local model lies; a package is not imported, it may want a framework. Raises Unavailable."""
+    if Path(name).is_absolute():
+        if Path(name).is_dir():
+            return Path(name)
+        raise Unavailable(f"The embedding model's folder {name!r} does not exist.")
+    try:
+        files = metadata.files(name) or []
+    except (metadata.PackageNotFoundError, ValueError):
+        raise Unavailable(
+            f"The embedding model {name!r} is no installed package; install it, or give the absolute path of a folder."
+        ) from None
+    for file in files:
+        if file.name == "model.safetensors":
+            return Path(str(file.locate())).parent
+    raise Unavailable(f"The package {name!r} holds no model.safetensors.")

@@ -1,0 +1,91 @@
+"""Making vectors of messages beside the requests: a server does `EMBEDDING`, `nexus topics reindex` does it now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nexus.core.work import Work
+from nexus.topics.embedding import index, source
+from nexus.topics.embedding.index import Text
+from nexus.topics.embedding.unavailable import Refused, Unavailable
+from nexus.topics.models import TopicMessage
+
+log = logging.getLogger(__name__)
+
+BATCH = 16  # some hundred milliseconds of a model on a CPU
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The vectors of a batch, and the model that made them."""
+
+    identity: str
+    vectors: Sequence[bytes]
+
+
+class EmbeddingWork(Work[Sequence[Text], Embedded | None]):
+    """One lane, a batch of messages an item; its outcome is None where the model fails. Twice is as good as once."""
+
+    name = "embedding"
+    watches_log = True
+    tick_seconds = 5.0
+
+    def lanes(self) -> Sequence[str]:
+        return ["topics"] if source.wanted() else []
+
+    def claim(self, lane: str) -> Sequence[Text] | None:
+        """The next messages; none of them, to have the model loaded, where it is not yet and there are messages."""
+        embedder = source.loaded()
+        if embedder is None:
+            return () if source.wanted() and TopicMessage.objects.exists() else None
+        return index.pending(embedder.identity, BATCH) or None
+
+    def act(self, item: Sequence[Text]) -> Embedded | None:
+        try:
+            return _embedded(item)
+        except Unavailable as failure:
+            log.warning("messages of topics are not indexed by meaning: %s", failure)
+            return None
+
+    def settle(self, item: Sequence[Text], outcome: Embedded | None) -> bool:
+        if outcome is not None and item:
+            index.keep(outcome.identity, item, outcome.vectors)
+        return outcome is not None
+
+
+EMBEDDING = EmbeddingWork()
+
+
+def catch_up() -> Iterator[int]:
+    """Index what is pending, in this thread; yields how many messages are left, first and after each batch.
+
+    Raises Unavailable.
+    """
+    from nexus.topics.embedding.vectors import size
+
+    embedder = source.current()
+    index.mend(embedder.identity, size(embedder.dimension))
+    yield index.waiting(embedder.identity)
+    while batch := index.pending(embedder.identity, BATCH):
+        embedded = _embedded(batch)
+        index.keep(embedded.identity, batch, embedded.vectors)
+        yield index.waiting(embedder.identity)
+
+
+def _embedded(texts: Sequence[Text]) -> Embedded:
+    if not texts:
+        return Embedded(source.current().identity, ())
+    from nexus.topics.embedding.vectors import nothing, stored
+
+    try:
+        embedder, rows = source.embed([text for _, text in texts])
+    except Refused as refusal:
+        if len(texts) > 1:  # one of them: the others do not wait for it
+            each = [_embedded([one]) for one in texts]
+            return Embedded(each[0].identity, [vector for one in each for vector in one.vectors])
+        log.warning("a message of topics is found by its words alone: %s", refusal)
+        embedder = source.current()
+        rows = nothing(embedder.dimension)
+    return Embedded(embedder.identity, [stored(row) for row in rows])

@@ -1,0 +1,28 @@
+"""What waits for an agent in topics, as SQL: `nexus hook` asks it without Django.
+
+`nexus.topics.news` tells of the same."""
+
+from nexus.core.glances import GLANCES, Glance
+
+# What was said behind the cursor of a peer that is the agent; and what names the agent where it is no peer.
+WAITING = """
+SELECT * FROM (
+    SELECT m.message_id
+    FROM topic_peers p JOIN topic_messages m
+      ON m.topic_id = p.topic_id AND m.seq > max(p.last_seq, p.own_through) AND m.sender <> p.agent_name
+    WHERE p.agent_id = :agent OR (p.agent_id IS NULL AND p.agent_name = :agent)
+    LIMIT 1000
+)
+UNION
+SELECT * FROM (
+    SELECT m.message_id
+    FROM topic_mentions n JOIN topic_messages m USING (document) JOIN topics t USING (topic_id)
+    WHERE n.agent_id = :agent AND t.status = 'open' AND NOT EXISTS (
+        SELECT 1 FROM topic_peers p WHERE p.topic_id = m.topic_id
+        AND (p.agent_id = :agent OR (p.agent_id IS NULL AND p.agent_name = :agent))
+    )
+    LIMIT 1000
+)
+"""
+
+GLANCES.append(Glance("topic_mentions", WAITING))

@@ -1,0 +1,88 @@
+"""The states that no operation leaves behind. Topics belong to no workspace, and so to no workspace's history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState
+from nexus.topics.search.fts5 import REBUILD
+
+IMPOSSIBLE = (
+    ImpossibleState(
+        "topics",
+        "closed, and nobody knows when",
+        "status = 'closed' AND closed_at IS NULL",
+        "closed_at = coalesce(last_message_at, created_at)",
+        "the time of their last message was taken",
+    ),
+    ImpossibleState(
+        "topics",
+        "open, with a time of closing",
+        "status = 'open' AND closed_at IS NOT NULL",
+        "closed_at = NULL",
+        "the time was taken off",
+    ),
+    ImpossibleState(
+        "topics",
+        "behind the numbers of their own messages",
+        "last_seq < (SELECT max(seq) FROM topic_messages m WHERE m.topic_id = topics.topic_id)",
+        "last_seq = (SELECT max(seq) FROM topic_messages m WHERE m.topic_id = topics.topic_id)",
+        "the next message gets the next free number",
+    ),
+    ImpossibleState(
+        "topic_peers",
+        "ahead of everything that was said",
+        "last_seq > (SELECT last_seq FROM topics t WHERE t.topic_id = topic_peers.topic_id)",
+        "last_seq = (SELECT last_seq FROM topics t WHERE t.topic_id = topic_peers.topic_id)",
+        "their cursors were set to the newest message",
+    ),
+)
+
+
+def _search(examination: Any) -> Iterator[Finding]:
+    """Every message is in the search index, and nothing else."""
+    if not {"topic_messages", "topic_search_docsize"} <= examination.tables():
+        return
+    lost = examination.value(
+        "SELECT (SELECT count(*) FROM topic_messages WHERE document NOT IN (SELECT id FROM topic_search_docsize))"
+        " + (SELECT count(*) FROM topic_search_docsize WHERE id NOT IN (SELECT document FROM topic_messages))"
+    )
+    if lost:
+        yield Finding(
+            f"The search of topics is out of step with {lost} messages.",
+            "Some are not found, or are found no more where they were; `nexus topics reindex` mends it, too.",
+            examination.repair(REBUILD),
+            "the index was made again",
+        )
+
+
+# Vectors of no message, those of another size than most of their model, and messages before the last that has one.
+OUT_OF_STEP = """
+    WITH sizes AS (
+        SELECT model, length(vector) AS size, row_number() OVER (PARTITION BY model ORDER BY count(*) DESC) AS place
+        FROM topic_embeddings GROUP BY 1, 2
+    )
+    SELECT
+        (SELECT count(*) FROM topic_embeddings WHERE document NOT IN (SELECT document FROM topic_messages)),
+        (SELECT count(*) FROM topic_embeddings JOIN sizes USING (model)
+         WHERE model <> '' AND place = 1 AND length(vector) <> size),
+        (SELECT count(*) FROM topic_messages WHERE document < (SELECT max(document) FROM topic_embeddings)
+         AND document NOT IN (SELECT document FROM topic_embeddings))
+"""
+
+
+def _vectors(examination: Any) -> Iterator[Finding]:
+    """Every vector is a message's and has its model's dimension, and no message was passed over."""
+    if not {"topic_messages", "topic_embeddings"} <= examination.tables():
+        return
+    ((strays, misfits, passed_over),) = examination.rows(OUT_OF_STEP)
+    if strays or misfits or passed_over:
+        yield Finding(
+            f"The search of topics by meaning is out of step: {strays} vectors are of no message, {misfits} have not "
+            f"the dimension of their model, and {passed_over} messages were passed over.",
+            "Messages are not found by what they mean. `nexus topics reindex` mends it, where embedding_model is set.",
+        )
+
+
+CHECKS = (DoctorCheck("search of topics", _search), DoctorCheck("vectors of topics", _vectors))

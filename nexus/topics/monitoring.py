@@ -1,0 +1,167 @@
+"""The reads behind the operators' pages of topics: bounded, however long a topic is; nobody's cursor moves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Coalesce, Left, Length
+
+from nexus.topics import selectors
+from nexus.topics.models import Peer, Topic, TopicMessage
+
+PRESENT = timedelta(seconds=300)  # since a peer's last sync, as topic_presence has it
+MOST_PEERS = 1_000  # looked at for a page
+NEAR = 20  # messages behind, up to which a peer's own are told from others'
+EXCERPT = 4_000  # characters of a message that a page shows before it is asked for the whole
+CONTEXT = 5  # messages shown before the one that was asked for
+ANSWERS = 20  # to a message that are linked, on the average of a page
+WAYMARKS, GLIMPSE = 20, 80  # of a map, and characters of each
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A peer as an operator sees it."""
+
+    peer: Peer
+    behind: int  # messages of others that it has not got; beyond NEAR its own later ones count, too
+    present: bool
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A topic in a list, with its readers, the latest first."""
+
+    topic: Topic
+    readers: list[Reader]
+    peers: int  # all of them
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A part of a topic, oldest first, and whether there is more on either side."""
+
+    messages: list[TopicMessage]
+    earlier: bool
+    later: bool
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a message answers, and what answers it."""
+
+    answered: TopicMessage | None = None
+    answers: list[TopicMessage] = field(default_factory=list)
+
+
+@dataclass
+class Waymark:
+    """A place in a long topic, with the peers whose cursors stand between it and the next one."""
+
+    message: TopicMessage
+    readers: list[Reader] = field(default_factory=list)
+
+
+def listed(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
+    """Topics in a state, or `all`, whose name holds `words`: those of the latest activity first."""
+    rows = selectors.listed(status).defer("metadata")
+    if words:
+        rows = rows.filter(name__icontains=words)
+    rows = rows.order_by(Coalesce("last_message_at", "created_at").desc(), "-topic_id")
+    topics = list(rows[offset : offset + limit])
+    counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
+    peers = dict(counted)
+    known = readers(topics, moment)
+    return [Listed(topic, known[topic.topic_id], peers.get(topic.topic_id, 0)) for topic in topics]
+
+
+def readers(topics: Sequence[Topic], moment: datetime) -> dict[str, list[Reader]]:
+    """By topic_id the peers of some topics, the latest first."""
+    last = {topic.topic_id: topic.last_seq for topic in topics}
+    senders = _latest_senders(topics)
+    found: dict[str, list[Reader]] = defaultdict(list)
+    rows = Peer.objects.filter(topic__in=topics)
+    for peer in rows.order_by(Coalesce("synced_at", "created_at").desc(), "agent_name")[:MOST_PEERS]:
+        behind = max(last[peer.topic_id] - peer.floor, 0)
+        if behind <= NEAR:
+            after = senders[peer.topic_id]
+            behind = sum(1 for seq, sender in after if seq > peer.floor and sender != peer.agent_name)
+        present = peer.synced_at is not None and peer.synced_at > moment - PRESENT
+        found[peer.topic_id].append(Reader(peer, behind, present))
+    return found
+
+
+def _latest_senders(topics: Sequence[Topic]) -> dict[str, list[tuple[int, str]]]:
+    """By topic_id the numbers and senders of the last NEAR messages."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    if topics:
+        ends = (Q(topic=topic, seq__gt=topic.last_seq - NEAR) for topic in topics)
+        for topic_id, seq, sender in TopicMessage.objects.filter(reduce(or_, ends)).values_list(
+            "topic_id", "seq", "sender"
+        ):
+            found[topic_id].append((seq, sender))
+    return found
+
+
+def stream(topic: Topic, *, at: int | None = None, before: int | None = None, limit: int) -> Stream:
+    """The newest messages of a topic; those before a number; or those around one. Bodies are excerpts."""
+    rows = excerpts(topic.topic_id)
+    if at is not None:
+        first = at - CONTEXT
+        found = list(rows.filter(seq__gte=first).order_by("seq")[: limit + 1])
+        if len(found) > limit:
+            return Stream(found[:limit], rows.filter(seq__lt=first).exists(), later=True)
+        before = None  # the newest ones hold it
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    found = list(rows.order_by("-seq")[: limit + 1])
+    later = before is not None and excerpts(topic.topic_id).filter(seq__gte=before).exists()
+    return Stream(found[:limit][::-1], len(found) > limit, later)
+
+
+def newer(topic_id: str, *, after: int, limit: int) -> list[TopicMessage]:
+    """The messages after a number, oldest first. Bodies are excerpts."""
+    return list(excerpts(topic_id).filter(seq__gt=after).order_by("seq")[:limit])
+
+
+def excerpts(topic_id: str) -> QuerySet[TopicMessage]:
+    """The messages of a topic, each with its `excerpt` and its `length` in place of the body."""
+    body = "content_markdown"
+    rows = TopicMessage.objects.filter(topic_id=topic_id).defer(body)
+    return rows.annotate(excerpt=Left(body, EXCERPT), length=Length(body))
+
+
+def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exchange]:
+    """By message_id what each message answers, where that is still there, and the first answers to it."""
+    rows = TopicMessage.objects.only("message_id", "topic_id", "seq", "sender", "reply_to")
+    asked = {message.reply_to for message in messages if message.reply_to}
+    # Without the topic: with it SQLite may read the whole of it by number instead.
+    answered = {row.message_id: row for row in rows.filter(message_id__in=asked) if row.topic_id == topic_id}
+    answers: dict[str | None, list[TopicMessage]] = defaultdict(list)
+    known = [message.message_id for message in messages]
+    replies = rows.filter(topic_id=topic_id, reply_to__in=known).order_by("reply_to", "document")  # as their index is
+    for row in replies[: ANSWERS * len(known)]:
+        if len(answers[row.reply_to]) < ANSWERS:
+            answers[row.reply_to].append(row)
+    return {
+        message.message_id: Exchange(answered.get(message.reply_to or ""), answers[message.message_id])
+        for message in messages
+    }
+
+
+def waymarks(topic: Topic, known: Sequence[Reader]) -> list[Waymark]:
+    """Places at even distances through a topic; of a number whose message was deleted there is none."""
+    step = max(topic.last_seq / WAYMARKS, 1)
+    places = {1 + int(number * step) for number in range(WAYMARKS)}
+    rows = excerpts(topic.topic_id).annotate(glimpse=Left("content_markdown", GLIMPSE))
+    marks = [Waymark(message) for message in rows.filter(seq__in=places).order_by("-seq")]
+    for reader in known:
+        mark = next((mark for mark in marks if mark.message.seq <= max(reader.peer.floor, 1)), None)
+        if mark:
+            mark.readers.append(reader)
+    return marks[::-1]

@@ -1,0 +1,267 @@
+"""Who is there, what is said, and where it was said."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from coordination.log.selectors import interest_in
+from nexus.core.clock import now
+from nexus.core.operations.caller import Caller
+from nexus.core.operations.parameters import Params
+from nexus.core.operations.registry import Wait
+from nexus.core.operations.shapes import one_of
+from nexus.core.waiting import Interest
+from nexus.topics import connections, naming, search, selectors, services
+from nexus.topics.errors import TopicCode, argument
+from nexus.topics.models import STREAM
+from nexus.topics.operations.rooms import Warned
+from nexus.topics.parameters import Outbox, Positive, Seq, TopicId
+from nexus.topics.rows import CursorRow, PeerRow, TopicMessageRow, cursor_row, epoch, message_row, peer_row
+from nexus.topics.services import Outgoing, Sent, Synced
+from nexus.topics.toolset import operation
+
+MOST_PEERS, MOST_RESULTS = 1000, 200
+OF_A_PEER = (TopicCode.TOPIC_NOT_FOUND, TopicCode.AGENT_NOT_JOINED, TopicCode.INVALID_ARGUMENT)
+
+
+class TopicPresence(Params):
+    topic_id: TopicId
+    window_seconds: Positive = 300
+    limit: Positive = 200
+
+
+class PeersPresent(TypedDict):
+    topic_id: str
+    window_seconds: int
+    limit: int
+    now: float
+    count: int
+    peers: list[PeerRow]
+
+
+@operation(TopicPresence, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, read_only=True)
+def topic_presence(p: TopicPresence, caller: Caller) -> PeersPresent:
+    """The peers that synced lately, and how far each has read. Needs no join."""
+    selectors.found(p.topic_id)
+    moment, limit = now(), min(p.limit, MOST_PEERS)
+    peers = selectors.present(p.topic_id, window_seconds=p.window_seconds, limit=limit)
+    return {
+        "topic_id": p.topic_id,
+        "window_seconds": p.window_seconds,
+        "limit": limit,
+        "now": epoch(moment),
+        "count": len(peers),
+        "peers": [peer_row(peer, moment) for peer in peers],
+    }
+
+
+class CursorReset(Params):
+    topic_id: TopicId
+    last_seq: Annotated[Seq, Field(description="0 replays everything.")] = 0
+
+
+class ResetCursor(TypedDict):
+    topic_id: str
+    agent_name: str
+    cursor: CursorRow
+
+
+@operation(CursorReset, *OF_A_PEER, idempotent=True)
+def cursor_reset(p: CursorReset, caller: Caller) -> ResetCursor:
+    """Set your cursor: the next sync returns what follows it."""
+    peer = services.reset_cursor(topic_id=p.topic_id, agent_name=_name_of(caller, p.topic_id), last_seq=p.last_seq)
+    return {"topic_id": p.topic_id, "agent_name": peer.agent_name, "cursor": cursor_row(peer)}
+
+
+class MessagesSearch(Params):
+    query: Annotated[str, Field(min_length=1, max_length=1000)]
+    topic_id: Annotated[TopicId | None, Field(description="Left out: all topics.")] = None
+    mode: Literal["hybrid", "fts", "semantic"] = "hybrid"
+    limit: Positive = 20
+    model: Annotated[str | None, Field(max_length=255)] = None
+    include_content: bool = False
+
+
+class SearchResult(TypedDict):
+    topic_id: str
+    topic_name: str
+    message_id: str
+    seq: int
+    sender: str
+    message_type: str
+    created_at: float
+    snippet: Annotated[str, Field(description="Hits stand between U+E000 and U+E001.")]
+    rank: NotRequired[Annotated[float, Field(description="In the mode fts; the lower the better.")]]
+    fts_rank: NotRequired[float | None]
+    semantic_score: NotRequired[float | None]
+    content_markdown: NotRequired[str]
+
+
+class SearchResults(TypedDict):
+    query: str
+    mode: str
+    topic_id: str | None
+    include_content: bool
+    count: int
+    results: list[SearchResult]
+    warnings: NotRequired[list[Warned]]
+
+
+@operation(
+    MessagesSearch,
+    TopicCode.TOPIC_NOT_FOUND,
+    TopicCode.INVALID_ARGUMENT,
+    read_only=True,
+    slow=lambda p: search.slow(p.mode),
+)
+def messages_search(p: MessagesSearch, caller: Caller) -> SearchResults:
+    """Find messages by words (matched from their beginning, the shortest whole) and meaning, in one topic or all. Needs
+    no join."""
+    if not p.query.strip():
+        raise argument("query must not be blank.")
+    if p.topic_id is not None:
+        selectors.found(p.topic_id)
+    found = search.find(p.query, topic_id=p.topic_id, mode=p.mode, limit=min(p.limit, MOST_RESULTS), model=p.model)
+    results = [_result(hit, p) for hit in found.hits]
+    data: SearchResults = {
+        "query": p.query,
+        "mode": p.mode,
+        "topic_id": p.topic_id,
+        "include_content": p.include_content,
+        "count": len(results),
+        "results": results,
+    }
+    if found.warnings:
+        data["warnings"] = [{"code": code, "message": message} for code, message in found.warnings.items()]
+    return data
+
+
+def _result(hit: search.Hit, p: MessagesSearch) -> SearchResult:
+    message = hit.message
+    result: SearchResult = {
+        "topic_id": message.topic_id,
+        "topic_name": message.topic.name,
+        "message_id": message.message_id,
+        "seq": message.seq,
+        "sender": message.sender,
+        "message_type": message.message_type,
+        "created_at": epoch(message.created_at),
+        "snippet": hit.snippet,
+    }
+    if p.mode == "fts":
+        assert hit.rank is not None
+        result["rank"] = hit.rank
+    else:
+        result["fts_rank"], result["semantic_score"] = hit.rank, hit.score
+    if p.include_content:
+        result["content_markdown"] = message.content_markdown
+    return result
+
+
+class Sync(Params):
+    topic_id: TopicId
+    outbox: Annotated[Outbox | None, Field(description="Sent first, all or none.")] = None
+    max_items: Annotated[int, Field(ge=1, le=naming.MAX_ITEMS)] = naming.MAX_ITEMS
+    include_self: Annotated[bool, Field(description="Your own messages, too.")] = False
+    wait_seconds: Annotated[int, Field(ge=0, le=naming.MAX_WAIT_SECONDS, description="0: return at once.")] = 60
+    auto_advance: Annotated[
+        bool, Field(description="The cursor moves to the last message received; else by ack_through alone.")
+    ] = True
+    ack_through: Seq | None = None
+
+
+class SentRow(TypedDict):
+    message: TopicMessageRow
+    duplicate: bool
+
+
+class SyncedTopic(TypedDict):
+    topic_id: str
+    agent_name: str
+    status: Annotated[str, one_of(("ready", "timeout", "empty"))]
+    cursor: CursorRow
+    sent: list[SentRow]
+    received: list[TopicMessageRow]
+    received_count: int
+    has_more: bool
+
+
+def _new_messages(p: Sync) -> Interest:
+    return interest_in(STREAM, "topic_id", p.topic_id, lambda event: event.type == "topic.message")
+
+
+def _look(p: Sync, caller: Caller) -> dict[str, bool]:
+    """Whether there is something for the caller by now; what it is, `_receive` takes."""
+    peer = selectors.peer(p.topic_id, _name_of(caller, p.topic_id))
+    return {"received": bool(peer and selectors.behind(peer, include_self=p.include_self, limit=1))}
+
+
+def _receive(p: Sync, caller: Caller, performed: SyncedTopic) -> SyncedTopic:
+    """The answer after a wait: what was sent before it, what came during it. Another process may have taken that."""
+    synced = services.sync(
+        topic_id=p.topic_id,
+        agent_name=_name_of(caller, p.topic_id),
+        max_items=p.max_items,
+        include_self=p.include_self,
+        auto_advance=p.auto_advance,
+    )
+    return {**_answer(synced), "sent": performed["sent"]}
+
+
+@operation(
+    Sync,
+    *OF_A_PEER,
+    TopicCode.TOPIC_CLOSED,
+    wait=Wait[Sync](
+        timeout=lambda p: p.wait_seconds,
+        capped=False,
+        interested=_new_messages,
+        look=_look,
+        done=lambda data: bool(data["received"]),
+        finish=_receive,
+        expired=lambda p, data: {**data, "status": "timeout" if p.wait_seconds else "empty"},
+    ),
+)
+def sync(p: Sync, caller: Caller) -> SyncedTopic:
+    """Send and receive in a topic you joined: waits until there is a message behind your cursor. Repeat while
+    has_more. Answer a question with message_type "answer" and reply_to."""
+    return _answer(
+        services.sync(
+            topic_id=p.topic_id,
+            agent_name=_name_of(caller, p.topic_id),
+            outbox=[Outgoing(**dict(message)) for message in p.outbox or ()],
+            max_items=p.max_items,
+            include_self=p.include_self,
+            auto_advance=p.auto_advance,
+            ack_through=p.ack_through,
+            agent_id=caller.agent_id,
+        )
+    )
+
+
+def _answer(synced: Synced) -> SyncedTopic:
+    return {
+        "topic_id": synced.peer.topic_id,
+        "agent_name": synced.peer.agent_name,
+        "status": "ready",
+        "cursor": cursor_row(synced.peer),
+        "sent": [_sent_row(sent) for sent in synced.sent],
+        "received": [message_row(message) for message in synced.received],
+        "received_count": len(synced.received),
+        "has_more": synced.has_more,
+    }
+
+
+def _sent_row(sent: Sent) -> SentRow:
+    return {"message": message_row(sent.message), "duplicate": sent.duplicate}
+
+
+def _name_of(caller: Caller, topic_id: str) -> str:
+    """The name that the caller's connection has in a topic. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED."""
+    held = connections.held(caller, topic_id)
+    if held is None:
+        raise services.not_joined(selectors.found(topic_id))
+    return held.agent_name

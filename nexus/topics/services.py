@@ -1,0 +1,307 @@
+"""The verbs of topics: create, close, join, sync, reset. One transaction each; operators' are in `administration`."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from coordination.ids import new_id
+from coordination.log.emit import emit
+from coordination.models import Agent
+from nexus.core.clock import now
+from nexus.core.database import write
+from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.operations.errors import NexusError
+from nexus.topics import naming, selectors
+from nexus.topics.errors import TopicCode, argument
+from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message that is to be sent."""
+
+    content_markdown: str
+    message_type: str = "message"
+    reply_to: str | None = None
+    metadata: dict[str, Any] | None = None
+    client_message_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message that was sent, now or, as a duplicate, earlier."""
+
+    message: TopicMessage
+    duplicate: bool
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What a sync sent and got, and the peer with its cursor after it."""
+
+    peer: Peer
+    sent: list[Sent]
+    received: list[TopicMessage]
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A topic, and the token by which the name in it can be reclaimed."""
+
+    topic: Topic
+    token: str
+
+
+def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, agent_id: str | None = None) -> Topic:
+    """The newest open topic of that name where one may be reused, else a new one. Without a name it gets one."""
+    reusable = name if reuse else None
+    if reusable is not None and (topic := selectors.named(reusable)):
+        return topic
+    with write():
+        if reusable is not None and (topic := selectors.named(reusable)):
+            return topic  # another was quicker
+        moment, topic_id = now(), new_id("tpc")
+        topic = Topic(topic_id=topic_id, name=name or f"topic-{topic_id[-8:]}", metadata=metadata, created_at=moment)
+        insert(topic)
+        _tell("topic.created", topic, agent_id, moment)
+    return topic
+
+
+def close(*, topic_id: str, reason: str | None, agent_id: str | None = None) -> tuple[Topic, bool]:
+    """Close a topic; the topic, and whether this call did it: the first reason and time stay.
+
+    Raises TOPIC_NOT_FOUND.
+    """
+    with write():
+        moment = now()
+        closing = Topic.objects.filter(pk=topic_id).open()
+        closed = closing.update(status=TopicStatus.CLOSED, closed_at=moment, close_reason=reason)
+        topic = selectors.found(topic_id)
+        if closed:
+            _tell("topic.closed", topic, agent_id, moment, reason=reason)
+    return topic, bool(closed)
+
+
+def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, agent_id: str | None = None) -> Joined:
+    """Reserve a name in a topic, or reclaim it.
+
+    `token` is what the caller presents, `held` the token of this very name that its connection holds already, and
+    `agent_id` the agent it is bound to. Raises AGENT_NAME_IN_USE, TOPIC_NOT_FOUND.
+    """
+    with write():
+        moment = now()
+        peer = selectors.peer(topic.topic_id, agent_name)
+        if peer is not None and peer.token_hash is not None:
+            reclaiming = held if token is None else token
+            if reclaiming is None or not hmac.compare_digest(digest(reclaiming), peer.token_hash):
+                raise _in_use(topic, agent_name, presented=token is not None)
+            token = reclaiming
+            Peer.objects.filter(pk=peer.pk).update(claimed_at=moment, agent_id=agent_id)
+        else:
+            selectors.found(topic.topic_id)  # it may have been deleted meanwhile
+            token = secrets.token_hex(16)
+            Peer.objects.update_or_create(
+                topic=topic,
+                agent_name=agent_name,
+                defaults={"token_hash": digest(token), "claimed_at": moment, "agent_id": agent_id},
+                create_defaults={
+                    "token_hash": digest(token),
+                    "claimed_at": moment,
+                    "agent_id": agent_id,
+                    "created_at": moment,
+                },
+            )
+        _tell("topic.joined", topic, agent_id, moment, agent_name=agent_name)
+    return Joined(topic, token)
+
+
+def digest(token: str) -> str:
+    """A token as it is stored: 32 random hexadecimal digits need no salt."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def sync(
+    *,
+    topic_id: str,
+    agent_name: str,
+    outbox: Sequence[Outgoing] = (),
+    max_items: int,
+    include_self: bool = False,
+    auto_advance: bool = True,
+    ack_through: int | None = None,
+    agent_id: str | None = None,
+) -> Synced:
+    """Send the outbox, all or nothing; then take what lies behind the cursor, and move it, all in one transaction.
+
+    Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, ack_through).
+    """
+    with write():
+        moment = now()
+        topic, peer = _joined(topic_id, agent_name)
+        sent = _send(topic, agent_name, outbox, agent_id, moment) if outbox else []
+        if not auto_advance and ack_through is not None:
+            _within(topic, "ack_through", ack_through)
+            peer.last_seq = max(peer.last_seq, ack_through)
+        found = selectors.behind(peer, include_self=include_self, limit=max_items + 1)
+        received, has_more = found[:max_items], len(found) > max_items
+        if received and auto_advance:
+            peer.last_seq = max(peer.last_seq, received[-1].seq)
+        if not found and not include_self:
+            peer.own_through = topic.last_seq
+        peer.synced_at = moment
+        _keep_cursor(pk=peer.pk, last_seq=peer.last_seq, own_through=peer.own_through, moment=moment)
+    return Synced(peer, sent, received, has_more)
+
+
+_keep_cursor = Update(
+    lambda: Peer.objects.filter(pk=Slot("pk")),
+    last_seq=Slot("last_seq"),
+    own_through=Slot("own_through"),
+    synced_at=Slot("moment"),
+)
+
+
+def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
+    """Set a peer's cursor. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, INVALID_ARGUMENT (beyond the newest message)."""
+    with write():
+        topic, peer = _joined(topic_id, agent_name)
+        _within(topic, "last_seq", last_seq)
+        peer.last_seq, peer.own_through, peer.synced_at = last_seq, 0, now()
+        _keep_cursor(pk=peer.pk, last_seq=last_seq, own_through=0, moment=peer.synced_at)
+    return peer
+
+
+def _joined(topic_id: str, agent_name: str) -> tuple[Topic, Peer]:
+    topic = selectors.found(topic_id)
+    peer = selectors.peer(topic_id, agent_name)
+    if peer is None:
+        raise not_joined(topic)
+    return topic, peer
+
+
+def not_joined(topic: Topic) -> NexusError:
+    """An AGENT_NOT_JOINED; raise what this returns."""
+    return NexusError(
+        TopicCode.AGENT_NOT_JOINED,
+        f"This connection has not joined {topic.name!r}: call topic_join first, with your reclaim_token if you have "
+        "been here before.",
+    )
+
+
+def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str | None, moment: datetime) -> list[Sent]:
+    sent: list[Sent] = []
+    fresh: list[TopicMessage] = []
+    for number, outgoing in enumerate(outbox):
+        key = outgoing.client_message_id
+        original = _sent_before(topic, sender, key, fresh) if key is not None else None
+        if original is None:
+            if topic.status == TopicStatus.CLOSED:
+                raise NexusError(
+                    TopicCode.TOPIC_CLOSED,
+                    f"The topic {topic.name!r} is closed and takes no more messages; nothing was sent.",
+                )
+            message = _written(topic, sender, outgoing, f"outbox[{number}]", moment)
+            fresh.append(message)
+        sent.append(Sent(original or fresh[-1], duplicate=original is not None))
+    if fresh:
+        insert(*fresh)
+        _count(topic_id=topic.topic_id, last_seq=topic.last_seq, moment=moment)
+    for message in fresh:
+        mentions = _mention(message)
+        _tell(
+            "topic.message",
+            topic,
+            agent_id,
+            moment,
+            message_id=message.message_id,
+            seq=message.seq,
+            sender=sender,
+            message_type=message.message_type,
+            reply_to=message.reply_to,
+            mentions=mentions,
+        )
+    return sent
+
+
+def _mention(message: TopicMessage) -> list[str]:
+    """Record whom a message names; the agents, sorted."""
+    names = naming.mentioned(message.content_markdown)
+    agents = sorted(Agent.objects.filter(pk__in=names).values_list("pk", flat=True)) if names else []
+    insert(*(Mention(message=message, agent_id=agent_id) for agent_id in agents))
+    return agents
+
+
+_count = Update(
+    lambda: Topic.objects.filter(pk=Slot("topic_id")), last_seq=Slot("last_seq"), last_message_at=Slot("moment")
+)
+
+
+def _sent_before(topic: Topic, sender: str, key: str, fresh: Sequence[TopicMessage]) -> TopicMessage | None:
+    """The message that was sent under a key, in this outbox or earlier."""
+    here = next((message for message in fresh if message.client_message_id == key), None)
+    return here or _by_key.first(topic_id=topic.topic_id, sender=sender, key=key)
+
+
+_by_key = Select(
+    lambda: TopicMessage.objects.filter(topic_id=Slot("topic_id"), sender=Slot("sender"), client_message_id=Slot("key"))
+)
+
+
+def _written(topic: Topic, sender: str, outgoing: Outgoing, place: str, moment: datetime) -> TopicMessage:
+    """The next message of a topic; not stored yet."""
+    if outgoing.reply_to is not None and not _answered.first(topic_id=topic.topic_id, message_id=outgoing.reply_to):
+        raise argument(
+            f"{place}.reply_to must be the message_id of a message in this topic; nothing was sent of this outbox."
+        )
+    topic.last_seq += 1
+    return TopicMessage(
+        message_id=new_id("tms"),
+        topic_id=topic.topic_id,
+        seq=topic.last_seq,
+        sender=sender,
+        message_type=outgoing.message_type,
+        reply_to=outgoing.reply_to,
+        content_markdown=outgoing.content_markdown,
+        metadata=outgoing.metadata,
+        client_message_id=outgoing.client_message_id,
+        created_at=moment,
+    )
+
+
+_answered = Select(
+    lambda: TopicMessage.objects.filter(topic_id=Slot("topic_id"), message_id=Slot("message_id")).values_list("seq")
+)
+
+
+def _within(topic: Topic, field: str, seq: int) -> None:
+    if seq > topic.last_seq:
+        raise argument(f"{field} must not exceed the newest message's number, which is {topic.last_seq}.")
+
+
+def _in_use(topic: Topic, agent_name: str, *, presented: bool) -> NexusError:
+    names = naming.suggestions(agent_name, selectors.taken_names(topic.topic_id))
+    why = "and this is not its reclaim_token" if presented else "pass its reclaim_token if it is yours"
+    return NexusError(
+        TopicCode.AGENT_NAME_IN_USE,
+        f"The name {agent_name!r} is reserved in {topic.name!r}, {why}; or take another one, such as {names[0]!r}.",
+        {"requested_agent_name": agent_name, "suggested_agent_names": names},
+    )
+
+
+def _tell(type: str, topic: Topic, agent_id: str | None, moment: datetime, **payload: Any) -> None:
+    """Append what happened in a topic to the log, inside the caller's transaction."""
+    emit(
+        workspace_id=None,
+        stream=STREAM,
+        type=type,
+        actor=agent_id,
+        payload={"topic_id": topic.topic_id, "topic": topic.name, **payload},
+        moment=moment,
+    )

@@ -1,0 +1,16 @@
+"""The toolset of topics, as clients of Agent Bus know it."""
+
+from __future__ import annotations
+
+from nexus.core.operations.registry import Toolset
+from nexus.core.operations.resources import packaged
+from nexus.topics.replies import REPLY
+
+TOPICS = Toolset(
+    "topics",
+    "Rooms that peers join by a name of their own: one ordered stream each, cursors that survive restarts, search.",
+    reply=REPLY,
+    instructions=packaged("nexus.topics", "instructions"),
+    modules=("nexus.topics.operations", "nexus.topics.resources"),  # most agents do without
+)
+operation = TOPICS.operation

@@ -1,0 +1,100 @@
+"""What the dashboard's forms are made of. A form checks the shape of what was typed and hands it to an operation.
+
+The rules stay with the operations: what one refuses comes back to the field that its error names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from nexus.core.operations.parameters import whole_number
+from nexus.core.operations.validation import refuse_constant
+
+
+def name_of(said: Mapping[str, Any]) -> str:
+    """What an operation is to know a form's words by: the same form with the same words is the same call again, with
+    other words, as after a step back in the browser, it is another."""
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+class LinesField(forms.CharField):
+    """Text of several lines, as it was typed: browsers send CR LF, everybody else reads LF."""
+
+    widget = forms.Textarea
+
+    def __init__(self, *, rows: int = 8, **options: Any) -> None:
+        super().__init__(strip=False, widget=forms.Textarea(attrs={"rows": rows}), **options)
+
+    def to_python(self, value: Any) -> str:
+        return re.sub("\r\n?", "\n", super().to_python(value) or "")
+
+
+class JSONTextField(forms.CharField):
+    """JSON of any kind; nothing is null."""
+
+    def __init__(self, **options: Any) -> None:
+        widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+        super().__init__(widget=widget, required=False, **options)
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        try:
+            return json.loads(text, parse_constant=refuse_constant) if text else None
+        except (ValueError, RecursionError):
+            raise ValidationError('This is no JSON. Write it like {"team": "parser"}, or leave it empty.') from None
+
+
+class NamesField(forms.CharField):
+    """Names, separated by commas."""
+
+    def to_python(self, value: Any) -> Any:
+        return [name.strip() for name in (super().to_python(value) or "").split(",") if name.strip()]
+
+
+class NumberField(forms.CharField):
+    """A whole number from 0 on, in ASCII digits; nothing is None."""
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        number = whole_number(text)
+        if text and number is None:
+            raise ValidationError("Use a whole number.")
+        return number
+
+
+class KnownField(forms.CharField):
+    """A name as it is; the browser offers those that are known, and takes others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(strip=False, required=False, **options)
+        self.known: list[str] = []
+
+    def offer(self, name: str, known: Iterable[str]) -> None:
+        """Offer what is known in the datalist `<name>-known`, which the template writes."""
+        self.known = list(known)
+        self.widget.attrs["list"] = f"{name}-known"
+
+
+class OperationForm(forms.Form):
+    """A form whose values an operation takes."""
+
+    def field_of(self, name: str) -> str:
+        """The field behind what an error's details name; a parameter's field has its name."""
+        return name
+
+    def refused(self, error: Mapping[str, Any]) -> bool:
+        """Show an operation's error at the field it is about; False when it is about none of them."""
+        details = error.get("details", {})
+        fields = (self.field_of(name) for name in [str(details.get("field", "")), *details])
+        field = next((field for field in fields if field in self.fields), None)
+        if field is not None:
+            said = re.sub("^[a-z_.]+ ", "It ", error["message"])  # a parameter; the field has a name for people
+            self.add_error(field, f"{said} ({error['code']})")
+        return field is not None

@@ -1,0 +1,38 @@
+"""A login for who can read the hub's home: the token of this run, in place of a password."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.backends import ModelBackend
+from django.http import HttpRequest
+
+from nexus.core.access import is_operators_token
+from nexus.core.operations.caller import LOCAL_OPERATOR
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+LOCAL_RIGHTS = {"is_staff": True, "is_superuser": True, "password": "!"}  # which no password is
+
+
+class ByToken(ModelBackend):
+    """Logs in as `local`, the account of who sits at this machine."""
+
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
+    ) -> User | None:
+        """The account, for the token; None for everything else."""
+        if username != LOCAL_OPERATOR or not is_operators_token((password or "").strip()):
+            return None
+        return local_account()
+
+
+def local_account() -> User:
+    """The account behind local requests; it has no usable password. Raises what the store does."""
+    from django.contrib.auth.models import User
+
+    return (
+        User.objects.filter(username=LOCAL_OPERATOR).first()
+        or User.objects.get_or_create(username=LOCAL_OPERATOR, defaults=LOCAL_RIGHTS)[0]
+    )

@@ -1,0 +1,149 @@
+"""What a client's hook says before an agent edits a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nexus.core.harness_events import EDITING
+from nexus.hooks import entry
+from nexus.hooks import harness as dialects
+from nexus.hooks.clients import HOOKED
+from nexus.reservations import harness_events
+from tests.conftest import Furnish
+from tests.hooks.harness import Harness
+from tests.reservations.git import Held, Repo
+
+pytestmark = pytest.mark.sqlite  # the store is a file, and rows are put into it
+BEFORE = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini": "BeforeTool", "cursor": "preToolUse"}
+
+
+@pytest.fixture
+def held(tmp_path: Path, furnish: Furnish) -> Held:
+    return Held(furnish(tmp_path / "home"))
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    return Repo.make(tmp_path / "shop")
+
+
+class Hook:
+    """Calls of the hook at the point before a tool, as agent ben."""
+
+    def __init__(self, held: Held, root: Path) -> None:
+        self.held, self.root = held, root
+
+    def before(
+        self, *files: str, mode: str = "tell", client: str = "claude-code", tool: str | None = None, **asked: Any
+    ) -> str:
+        """What the hook prints."""
+        tool = tool or EDITING[client][0]
+        patch = "".join(f"*** Update File: {file}\n" for file in files)
+        asked = asked or (
+            {"command": f"*** Begin Patch\n{patch}"} if client == "codex" else {"file_path": "".join(files)}
+        )
+        payload = {"hook_event_name": BEFORE[client], "tool_name": tool, "tool_input": asked}
+        given = ["--client", client, "--agent-id", "ben", "--project-root", str(self.root)]
+        settings = SimpleNamespace(guard_edits=mode, database_url=None, database=self.held.file)
+        return entry.respond(settings, dialects.read(given, {}, json.dumps(payload)), lambda: None)
+
+
+@pytest.fixture
+def hook(held: Held, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> Hook:
+    monkeypatch.setattr(entry, "HANDLERS", [harness_events.handle])
+    return Hook(held, repo.top)
+
+
+def test_it_tells_the_agent_before_it_edits_what_another_holds(hook: Hook, held: Held, repo: Repo) -> None:
+    held.reserve("ann", repo.top, "/src", reason="the parser")
+    said = json.loads(hook.before("src/b.py"))["hookSpecificOutput"]
+    assert said["hookEventName"] == "PreToolUse"
+    assert "permissionDecision" not in said
+    told = said["additionalContext"]
+    assert 'You are agent "ben". A file that this edit changes is held by another agent:' in told
+    assert 'src/b.py: held by "ann" until' in told
+    assert '"the parser"' in told
+
+
+@pytest.mark.parametrize("client", HOOKED)
+def test_it_tells_or_stops_in_each_clients_words(hook: Hook, held: Held, repo: Repo, client: str) -> None:
+    held.reserve("ann", repo.top, "a.py")
+    told = json.loads(hook.before(str(repo.top / "a.py"), client=client))
+    stopped = json.loads(hook.before(str(repo.top / "a.py"), client=client, mode="stop"))
+    heard = {"gemini": "systemMessage", "cursor": "user_message"}
+    assert told.keys() == {heard.get(client, "hookSpecificOutput")}
+    denials = [stopped.get("permission"), stopped.get("decision")]
+    denials.append(stopped.get("hookSpecificOutput", {}).get("permissionDecision"))
+    assert "deny" in denials
+    assert "The edit was refused" in json.dumps(stopped)
+    assert hook.before("a.py", client=client, mode="off") == ""
+
+
+def test_it_says_nothing_where_nobody_else_holds_the_file(hook: Hook, held: Held, repo: Repo) -> None:
+    held.reserve("ben", repo.top, "a.py")
+    held.reserve("ann", repo.top, "/src", exclusive=False)
+    held.reserve("ann", repo.top, "/docs")
+    for file in ("a.py", "src/b.py", "new/c.py", "/elsewhere", "../out.py"):
+        assert hook.before(file, mode="stop") == ""
+    assert hook.before("docs/x.md", mode="stop", tool="Read") == ""
+    assert hook.before(mode="stop", other="x") == ""
+    held.file.unlink()
+    assert hook.before("docs/x.md", mode="stop") == ""
+
+
+def test_it_sees_every_file_of_a_patch_and_where_it_moves_one(hook: Hook, held: Held, repo: Repo) -> None:
+    held.reserve("ann", repo.top, "/src")
+    patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: src/c.py\n@@\n"
+    said = hook.before(client="codex", mode="stop", command=patch)
+    assert "src/c.py" in said
+    assert "a.py:" not in said
+
+
+def test_it_knows_links_work_trees_and_projects_without_git(hook: Hook, held: Held, repo: Repo, tmp_path: Path) -> None:
+    held.reserve("ann", repo.top, "/src/b.py", "/made")
+    (repo.top / "link.py").symlink_to("src/b.py")
+    assert "src/b.py" in hook.before("link.py")
+    assert "made/deep/new.py" in hook.before("made/deep/new.py")
+    repo.ok("worktree", "add", "-q", str(tmp_path / "other"))
+    assert "src/b.py" in hook.before(str(tmp_path / "other" / "src/b.py"))
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    held.reserve("ann", plain, "a.py")
+    hook.root = plain
+    assert "a.py" in hook.before("a.py")
+
+
+def test_it_lets_an_edit_pass_when_the_store_cannot_be_read(
+    hook: Hook, held: Held, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held.file.write_bytes(b"no database" * 1000)
+    assert hook.before("a.py", mode="stop") == ""
+    assert "[nexus] hook:" in capsys.readouterr().err
+
+
+def test_it_makes_the_agent_known_to_the_commands_of_its_session(
+    hook: Hook, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_ENV_FILE", str(tmp_path / "exports"))
+    for agent_id in ("ben", "it's me"):
+        text = json.dumps({"hook_event_name": "SessionStart", "cwd": str(repo.top)})
+        monkeypatch.setattr(entry, "_mail", lambda *_: "")
+        entry.respond(
+            SimpleNamespace(guard_edits="tell"), dialects.read(["--agent-id", agent_id], {}, text), lambda: None
+        )
+    done = repo.git("-c", f"alias.who=!. '{tmp_path}/exports'; echo $NEXUS_AGENT_ID", "who")
+    assert done.stdout == "it's me\n"
+
+
+def test_it_is_called_as_a_harness_calls_it(tmp_path: Path, held: Held, repo: Repo) -> None:
+    held.reserve("ann", repo.top, "a.py")
+    harness = Harness(held.home, repo.top)
+    edit = {"hook_event_name": "PreToolUse", "tool_name": "Edit", "tool_input": {"file_path": str(repo.top / "a.py")}}
+    called = harness.hook("--agent-id", "ben", text=json.dumps(edit), NEXUS_GUARD_EDITS="stop")
+    assert json.loads(called.stdout)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert called.stderr == ""
