@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
+from django.apps import apps
 from django.conf import settings
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
@@ -261,7 +262,9 @@ def _understood(hello: Hello, peer: int | None) -> hub_commands.Ready:
 
 def _check_same(hello: Hello, peer: int | None) -> None:
     """Raises Elsewhere where the hub is not as the process would be."""
-    if not set(hello.apps) <= set(settings.INSTALLED_APPS):
+    # Relays of 0.1 name apps by what are the labels of today. The labels can go when those relays have.
+    known = {name for config in apps.get_app_configs() for name in (config.name, config.label)}
+    if not known.issuperset(hello.apps):
         raise Elsewhere("The hub is another installation of Nexus.")
     if hello.namespace != namespace() or peer not in (None, hello.process):
         raise Elsewhere("The hub sees other files than this process.")

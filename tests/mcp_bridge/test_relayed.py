@@ -109,6 +109,16 @@ async def test_one_connection_too_many_is_told_so(
         second.close()
 
 
+async def test_a_relay_that_was_started_before_the_apps_were_renamed_is_served(
+    home: Path, hello: dict[str, Any]
+) -> None:
+    old = "core coordination inbox handoffs hooks topics planning files control mcp_bridge maintenance nexus_site"
+    async with serving(home):
+        client = await connected(home, {**hello, "apps": old.split()})
+        assert client.welcome["nexus"] == "welcome"
+        client.close()
+
+
 @pytest.mark.parametrize(
     "change",
     [
