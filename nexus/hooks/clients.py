@@ -17,6 +17,7 @@ from nexus.hooks.harness import NAMES, PLANNING
 from nexus.hooks.points import MATCHED, POINTS
 
 SERVER = "nexus"  # the name of the entry in every client
+PROGRAMS = {"nexus", "nexus_site", "manage"}  # what starts the `nexus` command
 KEY_VARIABLE = "NEXUS_API_KEY"  # how an agent's key reaches `runmcp`
 DEFAULT_COMMAND = (SERVER, "runmcp")
 HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook does so earlier
@@ -193,8 +194,10 @@ def is_ours(command: Any, client: str) -> bool:
         at = words.index("hook")
     except ValueError:
         return False
-    programs = {Path(word).stem for word in words[:at]}
-    return not programs.isdisjoint({SERVER, "manage"}) and words[at + 1 : at + 3] == ["--client", client]
+    paths = [Path(word) for word in words[:at]]
+    # `python -m nexus_site` was written as its file, PACKAGE/__main__.py, by 0.1.
+    programs = {path.parent.name if path.name == "__main__.py" else path.stem for path in paths}
+    return not programs.isdisjoint(PROGRAMS) and words[at + 1 : at + 3] == ["--client", client]
 
 
 def dump(format: Format, document: Mapping[str, Any], indent: str | int = 2) -> str:

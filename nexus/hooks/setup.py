@@ -15,6 +15,7 @@ from coordination.paths import resolve_root
 from nexus.core.cli import NexusCommand
 from nexus.core.config import CoreSettings, flag, without_password
 from nexus.core.logs import redact
+from nexus.core.processes import python
 from nexus.hooks import configuration, repository
 
 BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
@@ -33,6 +34,9 @@ def add_setup_options(parser: ArgumentParser) -> None:
 def program() -> list[str]:
     """How to start this very `nexus` from anywhere."""
     started = Path(sys.argv[0]).absolute()
+    if started.name == "__main__.py":  # by `python -m nexus`
+        script = Path(sys.executable).with_name("nexus")
+        return [str(script)] if script.is_file() else python("nexus")
     return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
 
 

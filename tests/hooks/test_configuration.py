@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import tempfile
 from io import StringIO
 from pathlib import Path
@@ -16,16 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.toolset import run
+from nexus.core import overview
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import clients, configuration, repository
+from nexus.hooks import clients, configuration, repository, setup
 from nexus.hooks.configuration import Edit
 from nexus.hooks.management.commands.connect import check_url
+from tests.acceptance.hub import START_SECONDS
 from tests.conftest import examples
 from tests.outside import program
 
 pytestmark = pytest.mark.django_db  # installing looks whether the agent is known
+ROOT = Path(__file__).parents[2]
 URL = "http://127.0.0.1:8420/mcp"
 COMMAND = "/opt/nexus hook --client claude-code --agent-id builder"
 KEYS = st.text(min_size=1, max_size=8)
@@ -115,6 +120,9 @@ def test_it_keeps_its_neighbours_in_a_shared_group() -> None:
         ("/opt/nexus hook --client claude-code", True),
         ("'/my tools/nexus' hook --client claude-code --home /h", True),
         ("/usr/bin/python /src/manage.py hook --client claude-code", True),
+        ("/usr/bin/python /src/nexus_site/__main__.py hook --client claude-code", True),
+        ("/usr/bin/python -P -m nexus hook --client claude-code --home /h", True),
+        ("/usr/bin/python /src/other/__main__.py hook --client claude-code", False),
         (r"C:/tools/nexus.exe hook --client claude-code", True),
         ("nexus hook --client codex", False),
         ("other hook --client claude-code", False),
@@ -232,6 +240,37 @@ def test_it_makes_a_new_file_for_its_owner_alone(tmp_path: Path) -> None:
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """`nexus` was started by its own name."""
     monkeypatch.setattr("sys.argv", ["/opt/nexus/bin/nexus"])
+
+
+def test_python_m_nexus_is_written_as_the_script_or_as_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    monkeypatch.setattr("sys.argv", ["/lib/nexus/__main__.py"])
+    monkeypatch.setattr("sys.executable", str(python))
+    assert setup.program() == [str(python), "-P", "-m", "nexus"]
+    assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
+    (tmp_path / "nexus").touch()
+    assert setup.program() == [str(tmp_path / "nexus")]
+
+
+@pytest.mark.parametrize(
+    "started",
+    [["nexus_site/__main__.py"], ["manage.py"], ["-P", "-m", "nexus"], ["-P", "-m", "nexus_site"]],
+    ids=" ".join,
+)
+def test_it_starts_however_a_configuration_names_it(started: list[str]) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_"))}
+    done = subprocess.run(
+        [sys.executable, *started, "--version"],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, overview.version())
 
 
 @pytest.fixture
