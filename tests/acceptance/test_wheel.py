@@ -1,0 +1,74 @@
+"""The wheel: it holds our import names and nothing else, and works from another directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.acceptance.hub import ROOT, START_SECONDS
+
+NAMES = {"nexus", "coordination", "inbox", "handoffs", "mcp_bridge", "nexus_site", "templates"}
+FOR_OLD_HOOKS = "files/guard/run.py"
+WHAT_IT_IS_MADE_OF = (*sorted(NAMES), "files", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of what git knows of, so that no file that only lies about gets in."""
+    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    archive = made / "source.tar"
+    run("git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", *WHAT_IT_IS_MADE_OF, output=made / "files")
+    run("tar", "-cf", str(archive), "--null", "--files-from", str(made / "files"))
+    run("tar", "-xf", str(archive), "-C", str(source))
+    pip("wheel", "--no-build-isolation", "-w", str(made), str(source))
+    [wheel] = made.glob("*.whl")
+    return wheel
+
+
+def pip(*arguments: str) -> None:
+    run(sys.executable, "-m", "pip", "--quiet", *arguments, "--no-deps", "--no-index")
+
+
+def run(*command: str, output: Path | None = None, cwd: Path = ROOT) -> str:
+    environ = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(cwd)}
+    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, timeout=4 * START_SECONDS, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    if output:
+        output.write_bytes(done.stdout)
+    return done.stdout.decode()
+
+
+def test_it_holds_our_import_names_and_every_file_of_theirs(wheel: Path) -> None:
+    inside = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name.partition("/")[0] for name in inside - {FOR_OLD_HOOKS}} == NAMES
+    known = set(run("git", "-c", f"safe.directory={ROOT}", "ls-files", *sorted(NAMES), "files").splitlines())
+    assert known - inside == set()
+
+
+def test_the_demo_plays_from_another_directory(wheel: Path, tmp_path: Path) -> None:
+    environment, elsewhere = tmp_path / "environment", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    venv.create(environment, symlinks=True)
+    python = environment / "bin" / "python"
+    pip("--python", str(python), "install", str(wheel))
+    site = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "others.pth").write_text(borrowed(tmp_path / "others"))
+    where = run(str(python), "-P", "-c", "import nexus_site; print(nexus_site.__file__)", cwd=elsewhere)
+    assert Path(where.strip()).is_relative_to(site)
+    played = run(str(environment / "bin" / "nexus"), *"demo --rounds 1 --pause 0.02".split(), cwd=elsewhere)
+    assert "✓" in played and "✗" not in played
+
+
+def borrowed(folder: Path) -> str:
+    """A folder with links to the packages that this environment has, without its editable Nexus."""
+    folder.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if "nexus" not in each.name.lower() and each.suffix != ".pth":
+            (folder / each.name).symlink_to(each)
+    return str(folder)
