@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from django.db.migrations.loader import MigrationLoader
 
-from nexus.core.apps import own_labels
+from nexus.core.apps import nexus_apps, own_labels
 from tests.maintenance.conftest import ROOT, Done, Home
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -176,6 +177,33 @@ def test_it_migrates_what_every_earlier_schema_had(
                 key, value = next(iter(row.items()))
                 now = raw.execute(f"SELECT * FROM {table} WHERE {key} = ?", [value]).fetchone()
                 assert {name: now[name] for name in row} == row, step
+    configure(home=home.path, db_path=None)
+    examined = nexus("doctor")
+    assert examined.code == 0, examined.out
+
+
+# What tests/maintenance/scenario.py wrote before the apps moved below `nexus`, as the version then did.
+BEFORE_THE_MOVE = ROOT / "tests/data/store-before-the-move.db.gz"
+
+
+def test_it_opens_a_store_from_before_the_apps_moved(
+    tmp_path: Path, configure: Callable[..., None], nexus: Nexus
+) -> None:
+    home = Home(tmp_path / "home")
+    home.path.mkdir(mode=0o700)
+    home.database.write_bytes(gzip.decompress(BEFORE_THE_MOVE.read_bytes()))
+    home.database.chmod(0o600)
+    tables = [model._meta.db_table for config in nexus_apps() for model in config.get_models()]
+    columns = {table: [f'"{name}"' for _, name, *_ in home.sql(f"PRAGMA table_info({table})")] for table in tables}
+    reads = [f"SELECT {', '.join(names)} FROM {table}" for table, names in columns.items()]
+    reads.append("SELECT id, app_label, model FROM django_content_type")
+    before = [sorted(home.sql(read), key=repr) for read in reads]
+    assert sum(map(len, before)) > 300
+
+    migrated = home.process("migrate")
+
+    assert migrated.returncode == 0, migrated.stderr
+    assert [sorted(home.sql(read), key=repr) for read in reads] == before
     configure(home=home.path, db_path=None)
     examined = nexus("doctor")
     assert examined.code == 0, examined.out
