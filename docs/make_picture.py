@@ -45,7 +45,7 @@ def layers() -> list[list[str]]:
     """The rooms from the highest layer to the lowest, as the contract `rooms` in pyproject.toml lists them."""
     with (ROOT / "pyproject.toml").open("rb") as opened:
         contracts = tomllib.load(opened)["tool"]["importlinter"]["contracts"]
-    [rooms] = (contract for contract in contracts if contract.get("id") == "rooms")
+    [rooms] = (each for each in contracts if each.get("id") == "rooms")
     return [[room.strip() for room in layer.split("|")] for layer in rooms["layers"]]
 
 
