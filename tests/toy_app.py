@@ -14,7 +14,7 @@ FILES = {
     "toy/__init__.py": "",
     "toy/apps.py": """
         from nexus.core.apps import NexusAppConfig
-        from nexus.core.contributions import Page, RetentionLane
+        from nexus.core.contributions import RetentionLane
 
 
         class ToyConfig(NexusAppConfig):
@@ -29,11 +29,6 @@ FILES = {
                 from toy.api import routes
 
                 return routes
-
-            def pages(self):
-                from toy.pages import shelf
-
-                return [Page("toy_shelf", "toys/", shelf, "Toy shelf", "toys", "Now")]
         """,
     "toy/config.py": """
         from nexus.core.config import Settings, section, setting
@@ -132,14 +127,19 @@ FILES = {
 
         routes = [path("toys", Toys.as_view({"get": "list", "post": "create"}))]
         """,
-    "toy/pages.py": """
-        from django.template.response import TemplateResponse
+    "toy/urls.py": """
+        from nexus.core.contributions import Page
+        from toy.views import shelf
 
+        PAGES = (Page("toy_shelf", "toys/", shelf, "Toy shelf", "toys"),)
+        """,
+    "toy/views.py": """
+        from nexus.web.page import render
         from toy.models import Toy
 
 
         def shelf(request):
-            return TemplateResponse(request, "toy/shelf.html", {"title": "Toy shelf", "toys": Toy.objects.all()})
+            return render(request, "toy/shelf.html", "Toy shelf", toys=Toy.objects.all())
         """,
     "toy/templates/toy/shelf.html": """
         {% extends "web/page.html" %}

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from django.db import connection
 
 from handoffs.search import fts5, tsvector
-from inbox.search import words_of
+from nexus.core.fulltext import words_of
 
 
 class Index(Protocol):

@@ -17,9 +17,9 @@ from django.db import connection
 from coordination.models import Event
 from inbox.models import Message
 from inbox.search import fts5, tsvector
-from inbox.search.words import words_of
+from nexus.core.fulltext import words_of
 
-__all__ = ["Hit", "around", "document_of", "emptied", "event_ids", "search", "words_of"]
+__all__ = ["Hit", "around", "document_of", "emptied", "event_ids", "search"]
 
 EXCERPT = 160  # characters around the first hit
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from django.db import connection
 
-from inbox.search.words import may_go_on
+from nexus.core.fulltext import may_go_on
 
 NEWEST = """
     SELECT i.rowid, d.message_id FROM search_index i LEFT JOIN message_documents d ON d.document = i.rowid

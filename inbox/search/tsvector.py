@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from inbox.search.words import may_go_on
+from nexus.core.fulltext import may_go_on
 
 NEWEST = """
     SELECT i.document, d.message_id FROM search_index i LEFT JOIN message_documents d USING (document)

@@ -146,8 +146,10 @@ class NexusAppConfig(AppConfig):
         return {}
 
     def pages(self) -> Sequence[Page]:
-        """Pages of the dashboard."""
-        return ()
+        """Its pages below /admin/: `PAGES` in its `urls.py`."""
+        if not module_has_submodule(self.module, "urls"):
+            return ()
+        return getattr(import_module(f"{self.name}.urls"), "PAGES", ())
 
     def commands(self) -> Mapping[str, str]:
         """By operation, the command line that does the same: errors shown in a terminal name these."""

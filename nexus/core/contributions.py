@@ -206,7 +206,7 @@ class Action:
 class Page:
     """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section.
 
-    What its view answers as a TemplateResponse is put in the admin's frame; the template extends `web/page.html`.
+    Its view answers with `nexus.web.page.render`; the template extends `web/page.html`.
     """
 
     name: str
@@ -215,6 +215,7 @@ class Page:
     title: str = ""
     icon: str = ""
     section: str = "Now"
+    position: int = 100  # in its section, lowest first
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
     about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
     runs_program: bool = False  # such as git, which may take minutes

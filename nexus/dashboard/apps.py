@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from django.contrib.admin import apps as admin
 from prometheus_client.metrics_core import CounterMetricFamily
 
 from nexus.core.apps import NexusAppConfig
-
-if TYPE_CHECKING:
-    from nexus.core.contributions import Page
 
 
 class NexusAdminConfig(admin.AdminConfig):
@@ -29,8 +26,3 @@ class DashboardConfig(NexusAppConfig):
         family.add_metric(["failed"], THROTTLE.failed)
         family.add_metric(["refused"], THROTTLE.refused)
         yield family
-
-    def pages(self) -> Sequence[Page]:
-        from nexus.dashboard.urls import PAGES
-
-        return PAGES

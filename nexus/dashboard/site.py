@@ -37,7 +37,7 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """Home: a picture of now."""
-        from nexus.dashboard.pages.home import home
+        from nexus.dashboard.views.home import home
 
         return home(request)
 
@@ -68,7 +68,7 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
 
     def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """What Ctrl-K shows. The theme's own search caches for minutes; a live board may not."""
-        from nexus.dashboard.pages.search import palette
+        from nexus.dashboard.views.search import palette
 
         return palette(request)
 

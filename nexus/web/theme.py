@@ -9,12 +9,14 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from nexus.core.apps import nexus_apps
+from nexus.core.contributions import Page
 
 
 def _entry(title: str, icon: str, view: str) -> dict[str, Any]:
     return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{view}")}
 
 
+SECTIONS = ("Now", "Act", "Records", "Hub")
 RECORDS = (
     ("Workspaces", "folder_open", "coordination_workspace_changelist"),
     ("Sessions", "sensors", "coordination_session_changelist"),
@@ -29,13 +31,19 @@ RECORDS = (
 )
 
 
+def listed_pages() -> list[Page]:
+    """The pages that have an entry in the sidebar, in its order."""
+    titled = (page for app in nexus_apps() for page in app.pages() if page.title)
+    return sorted(titled, key=lambda page: (SECTIONS.index(page.section), page.position))
+
+
 def navigation(request: HttpRequest | None = None) -> list[dict[str, Any]]:
     """The sidebar: the pages that the apps bring, by section, and the records."""
-    sections: dict[str, list[dict[str, Any]]] = {"Now": [_entry("Home", "monitoring", "index")], "Act": []}
-    sections["Records"] = [_entry(*record) for record in RECORDS]
-    sections["Hub"] = []
-    for page in (page for app in nexus_apps() for page in app.pages() if page.title):
-        sections.setdefault(page.section, []).append(_entry(page.title, page.icon, page.name))
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+    sections["Now"].append(_entry("Home", "monitoring", "index"))
+    sections["Records"] += [_entry(*record) for record in RECORDS]
+    for page in listed_pages():
+        sections[page.section].append(_entry(page.title, page.icon, page.name))
     operators = _entry("Operators", "badge", "auth_user_changelist")
     sections["Hub"].insert(2, operators)
     return [

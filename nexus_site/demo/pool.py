@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from coordination.log.lines import lines, quiet_types
 from coordination.models import Event
 from handoffs.models import Handoff, HandoffStatus
 from inbox.models import Delivery, DeliveryStatus
@@ -20,7 +21,6 @@ from nexus.control.waking.kinds import MAIL
 from nexus.core.database import instead
 from nexus.core.instance import running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start
-from nexus.dashboard.sentences import lines, quiet_types
 from nexus_site import ending
 from nexus_site.demo.agent import DemoFailure
 from nexus_site.demo.stage import own_store

@@ -15,8 +15,8 @@ from nexus.core.cli import OperatorCommand
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.replies import Outcome
-from nexus.dashboard.page import operator
 from nexus.hooks import look
+from nexus.web.page import operator
 
 HERE = "127.0.0.1:8420"
 

@@ -29,8 +29,8 @@ from inbox import monitoring
 from inbox.models import Message
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
-from nexus.dashboard.pages import agents, events
 from nexus.dashboard.urls import pages
+from nexus.dashboard.views import agents, events
 from nexus.planning.models import Issue, Task
 from nexus.reservations.models import Reservation
 from tests.browser import scene

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.dashboard.templatetags.nexus import difference
 from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, read
+from nexus.web.templatetags.nexus import difference
 
 CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30) | st.sampled_from(
     ["diff --git a/x b/x", "-- a/x", "++ b/x", "@@ -1 +1 @@", "Binary files a and b differ", "new file mode 1"]

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nexus.dashboard.pages import drawing
-from nexus.dashboard.pages.drawing import HEIGHT, WIDTH, Box, Drawing
-from nexus.planning import rules
+from nexus.planning import drawing, rules
+from nexus.planning.drawing import HEIGHT, WIDTH, Box, Drawing
 
 NUMBERS = st.integers(min_value=1, max_value=25)
 PLANS = st.dictionaries(NUMBERS, st.lists(NUMBERS, max_size=5), max_size=25)

@@ -85,7 +85,7 @@ def broken(*args: Any, **kwargs: Any) -> Any:
 def test_it_shows_our_page_with_a_way_back_where_a_page_fails(
     committed: None, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexus.dashboard.pages.graph.GraphFilters", broken)
+    monkeypatch.setattr("nexus.dashboard.views.graph.GraphFilters", broken)
     answer = browser.get("/admin/graph/")
     assert answer.status_code == 500
     assert 'href="/admin/"' in answer.content.decode() and "hub's log" in answer.content.decode()

@@ -15,11 +15,11 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coordination.log.lines import lines
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.core.apps import NexusAppConfig, event_types, nexus_apps
 from nexus.core.operations.caller import Caller
-from nexus.dashboard.sentences import lines
 from tests.browser import scene
 from tests.conftest import examples, streamed
 from tests.dashboard.test_dashboard import Ids, do, queries

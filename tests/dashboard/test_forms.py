@@ -15,14 +15,14 @@ from django.test import Client
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from coordination.forms import ProfileForm
+from coordination.log.lines import lines
 from coordination.models import Agent, AgentLimits, Event
 from coordination.routing import capability_set
 from coordination.toolset import run
 from handoffs.models import Handoff
 from nexus.core.config import TABLE
 from nexus.core.operations.caller import Caller
-from nexus.dashboard.forms.agents import ProfileForm
-from nexus.dashboard.sentences import lines
 from nexus.web.forms import LinesField, NumberField
 from tests.browser import scene
 from tests.dashboard.test_dashboard import Ids, do, filled, letter

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoffs.spans import Doing, Span
-from nexus.dashboard.pages import lanes
-from nexus.dashboard.pages.lanes import Lane, Window
+from nexus.dashboard.views import lanes
+from nexus.dashboard.views.lanes import Lane, Window
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = Window(NOON, NOON + timedelta(hours=1))

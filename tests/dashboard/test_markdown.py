@@ -10,10 +10,11 @@ from django.test import RequestFactory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.dashboard.templatetags.nexus import name, plain, pretty, target
+from coordination.routing import in_words as target
 from nexus.web import markdown
 from nexus.web.markdown import MAX_HTML, MAX_RENDERED, rendered
 from nexus.web.middleware import MarkdownBudget
+from nexus.web.templatetags.nexus import name, plain, pretty
 from tests.conftest import examples
 
 HOSTILE = [

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from coordination.models import Event, Workspace
 from nexus.core.operations import outside, runner
-from nexus.dashboard.forms.planning import NumbersField
+from nexus.planning.forms import NumbersField
 from nexus.planning.models import Cycle, Issue, Plan, Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
+from nexus.control.forms import NewPoolAgentForm
 from nexus.control.models import PoolAgent, Turn
 from nexus.control.rules import DEEPEST
 from nexus.control.runners import sandbox
 from nexus.control.toolset import CONTROL
 from nexus.control.waking import kinds
-from nexus.dashboard.forms.pool import NewPoolAgentForm
 from nexus.web.login import local_account
 from tests.control.playing import at_hand, lead, pool, writer
 from tests.control.test_worktrees import git

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.models import Artifact, Event
-from nexus.dashboard.templatetags.readable import MOST, readable
+from nexus.web.templatetags.readable import MOST, readable
 from tests.dashboard.test_dashboard import Ids
 
 MARKUP = re.compile(r"</?(?:dl|dt|dd|ul|li|bdi|span)(?: class=\"[\w -]+\")?>|</?div(?: x-ignore hx-disable)?>")

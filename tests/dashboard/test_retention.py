@@ -15,8 +15,8 @@ from django.test import Client
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.core.operations.errors import Code, NexusError
-from nexus.dashboard.pages.hub import BATCHES
 from nexus.maintenance import retention
+from nexus.maintenance.views import BATCHES
 from tests.conftest import OPERATOR
 from tests.dashboard.test_dashboard import Ids
 

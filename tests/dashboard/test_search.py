@@ -14,7 +14,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nexus.dashboard.pages.search
+import nexus.dashboard.views.search
 from coordination.ids import new_id
 from coordination.models import Agent, Artifact, Workspace
 from handoffs.models import Handoff
@@ -23,10 +23,10 @@ from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.runner import run
-from nexus.dashboard.templatetags.nexus import highlight
 from nexus.planning.models import Cycle, Task
 from nexus.reservations.models import Reservation
 from nexus.topics.models import Topic
+from nexus.web.templatetags.nexus import highlight
 from tests.dashboard.test_dashboard import Ids, do, queries
 from tests.store import steps
 
@@ -133,7 +133,7 @@ def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None
 def test_it_reads_the_newest_of_a_kind_alone(team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("SQLite counts its steps")
-    monkeypatch.setattr(nexus.dashboard.pages.search, "READ", 40)
+    monkeypatch.setattr(nexus.dashboard.views.search, "READ", 40)
     project = Workspace.objects.get(root_realpath=team["root"])
     grow(project, 100)
     few = steps(lambda: browser.get("/admin/search/", {"s": "ordinary"}))

@@ -18,7 +18,7 @@ from handoffs.models import Handoff
 from nexus.core.clock import iso
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.dashboard.pages.lanes import NARROWEST
+from nexus.dashboard.views.lanes import NARROWEST
 from nexus.planning.toolset import PLANNING
 from tests.dashboard.test_dashboard import do
 
@@ -207,7 +207,7 @@ def test_it_says_before_for_what_retention_took_the_beginning_of(worked: str, br
 
 def test_it_tells_how_many_it_leaves_out(worked: str, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from handoffs import timeline as handoffs_timeline
-    from nexus.dashboard.pages import lanes, timeline
+    from nexus.dashboard.views import lanes, timeline
 
     monkeypatch.setattr(timeline, "LANES", 1)
     assert "not drawn: 1 less busy agent" in text_of(browser, "/admin/timeline/")

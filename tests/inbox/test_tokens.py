@@ -10,7 +10,8 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inbox.search import fts5, tsvector, words_of
+from inbox.search import fts5, tsvector
+from nexus.core.fulltext import words_of
 from tests.conftest import examples
 from tests.postgres import SERVER
 

@@ -8,7 +8,7 @@ nexus(
     nexus.control.rpc.endpoint nexus.control.websocket nexus.control.worker.alone
     nexus.control.worker.supervision coordination.log.websocket
     nexus.core.attention nexus.core.database.sqlite.backend.base
-    nexus.web.login nexus.web.middleware nexus.dashboard.pages.home
+    nexus.web.login nexus.web.middleware nexus.dashboard.views.home
     django.contrib.messages.storage.fallback nexus.hooks.worker nexus.maintenance.reaper
     nexus.maintenance.store_file mcp_bridge.http
     nexus_site.serving.metrics nexus_site.serving.proxies nexus_site.serving.static_files nexus_site.serving.turns

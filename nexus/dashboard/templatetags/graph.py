@@ -9,7 +9,7 @@ from django import template
 from django.utils.safestring import SafeString
 
 from inbox.monitoring import Flow
-from nexus.dashboard.templatetags.nexus import plain
+from nexus.web.templatetags.nexus import plain
 
 register = template.Library()
 

@@ -17,8 +17,8 @@ from django.utils.safestring import SafeString
 from handoffs.spans import Span as HandoffSpan
 from nexus.control.timeline import At
 from nexus.core.clock import iso
-from nexus.dashboard.pages.lanes import Arrow, Bar, Block, Lane, Span
-from nexus.dashboard.templatetags.nexus import clock, name, plain, when
+from nexus.dashboard.views.lanes import Arrow, Bar, Block, Lane, Span
+from nexus.web.templatetags.nexus import clock, name, plain, when
 
 register = template.Library()
 

@@ -9,10 +9,10 @@ from django import template
 from django.utils.safestring import SafeString
 
 from nexus.core.contributions import Action
-from nexus.dashboard.templatetags.nexus import when
+from nexus.web.templatetags.nexus import when
 
 if TYPE_CHECKING:
-    from nexus.dashboard.pages.attention import Group, Shown
+    from nexus.dashboard.views.attention import Group, Shown
 
 register = template.Library()
 

@@ -12,17 +12,17 @@ from typing import NamedTuple, Protocol, cast
 
 from django.db import connection
 
-from inbox.search import words_of
 from nexus.core.database import write
+from nexus.core.fulltext import words_of
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding import index, source
 from nexus.topics.embedding.unavailable import Unavailable
 from nexus.topics.errors import argument
 from nexus.topics.models import TopicMessage
 from nexus.topics.search import fts5, tsvector
-from nexus.topics.search.snippets import HIT_ENDS, HIT_STARTS, opening, snippet
+from nexus.topics.search.snippets import opening, snippet
 
-__all__ = ["HIT_ENDS", "HIT_STARTS", "Found", "Hit", "find", "rebuild", "slow"]
+__all__ = ["Found", "Hit", "find", "rebuild", "slow"]
 
 CANDIDATES_EACH = 50  # of either search, from which hybrid takes the best
 FUSION = 60  # reciprocal rank fusion's customary constant: how little the first places count above the next

@@ -7,9 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import islice
 
-from inbox.search.words import may_go_on
+from nexus.core.fulltext import HIT_ENDS, HIT_STARTS, may_go_on
 
-HIT_STARTS, HIT_ENDS = "\ue000", "\ue001"
 WIDTH = 160  # characters
 LOOKED_AT = 100  # hits of one message
 TOKEN = re.compile(r"[^\W_]+")

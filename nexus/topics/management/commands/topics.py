@@ -17,12 +17,13 @@ from django.core.management.base import CommandParser
 from coordination.log.selectors import interest_in
 from nexus.core.cli import EXIT_CODES, NOTHING, ago, login, one_line, positive, text_of
 from nexus.core.database.sqlite.file import HEADER
+from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
 from nexus.core.verbs import Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
-from nexus.topics import administration, agent_bus, archive, search, selectors
+from nexus.topics import administration, agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding.unavailable import Unavailable
 from nexus.topics.embedding.worker import catch_up
@@ -267,7 +268,7 @@ def _ago(seconds: float | None) -> str:
 
 
 def _marked(snippet: str) -> str:
-    return snippet.replace(search.HIT_STARTS, "»").replace(search.HIT_ENDS, "«")
+    return snippet.replace(HIT_STARTS, "»").replace(HIT_ENDS, "«")
 
 
 def _seq(text: str) -> int:

@@ -1,0 +1,364 @@
+"""The records of workspaces, sessions, channels, artifacts and events, and operators' accounts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group, User
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from coordination.log.lines import lines
+from coordination.log.streams import streams
+from coordination.models import Artifact, Channel, Event, Session, Workspace
+from coordination.routing import Target, in_words
+from nexus.core.operations.caller import LOCAL_OPERATOR
+from nexus.web import records
+from nexus.web.filters import OFFERED
+from nexus.web.records import RecordAdmin, code, link, moment
+from nexus.web.templatetags.nexus import plain
+from nexus.web.templatetags.readable import readable
+
+
+def audience(target: Target | None) -> SafeString:
+    """A target in words."""
+    return records.text(in_words(target))
+
+
+@admin.register(Workspace)
+class WorkspaceAdmin(RecordAdmin):
+    list_display = ("title", "root", "created", "seen", "open_mail", "open_events", "open_graph", "open_plan")
+    search_fields = ("display_name", "root_realpath", "workspace_id")
+    ordering = ("-last_seen_at",)
+    fields = (
+        "workspace_id",
+        "title",
+        "root",
+        "created",
+        "seen",
+        "sessions",
+        "channels",
+        "artifacts",
+        "handoffs",
+        "open_mail",
+        "open_events",
+        "open_graph",
+        "open_plan",
+    )
+    readonly_fields = fields
+
+    @admin.display(description="Workspace", ordering="display_name")
+    def title(self, row: Workspace) -> str:
+        return records.text(str(row))
+
+    @admin.display(description="Directory", ordering="root_realpath")
+    def root(self, row: Workspace) -> str:
+        return records.text(row.root_realpath)
+
+    @admin.display(description="Created", ordering="created_at")
+    def created(self, row: Workspace) -> str:
+        return moment(row.created_at)
+
+    @admin.display(description="Last seen", ordering="last_seen_at")
+    def seen(self, row: Workspace) -> str:
+        return moment(row.last_seen_at)
+
+    @admin.display(description="Mail")
+    def open_mail(self, row: Workspace) -> str:
+        return link("mail", "Mail", workspace=row.pk)
+
+    @admin.display(description="Events")
+    def open_events(self, row: Workspace) -> str:
+        return link("events", "Events", workspace=row.pk)
+
+    @admin.display(description="Graph")
+    def open_graph(self, row: Workspace) -> str:
+        return link("graph", "Graph", workspace=row.pk)
+
+    @admin.display(description="Plan")
+    def open_plan(self, row: Workspace) -> str:
+        return link("plan", "Plan", workspace=row.pk)
+
+    def sessions(self, row: Workspace) -> str:
+        return link("coordination_session_changelist", "Sessions here", workspace__workspace_id__exact=row.pk)
+
+    def channels(self, row: Workspace) -> str:
+        return link("coordination_channel_changelist", "Channels here", workspace__workspace_id__exact=row.pk)
+
+    def artifacts(self, row: Workspace) -> str:
+        return link("coordination_artifact_changelist", "Artifacts here", workspace__workspace_id__exact=row.pk)
+
+    def handoffs(self, row: Workspace) -> str:
+        return link("board", "Handoffs here", workspace=row.pk)
+
+
+class PlaceFilter(admin.SimpleListFilter):
+    """By workspace, of those that were seen last."""
+
+    title, parameter_name = "workspace", "workspace__workspace_id__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(row.pk, plain(row)) for row in Workspace.objects.order_by("-last_seen_at")[:OFFERED]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(workspace=self.value()) if self.value() else queryset
+
+
+class InWorkspace(RecordAdmin):
+    """A record of a workspace."""
+
+    list_select_related: tuple[str, ...] = ("workspace",)
+    list_filter: tuple[Any, ...] = (PlaceFilter,)
+
+    @admin.display(description="Workspace")
+    def place(self, row: Any) -> str:
+        return link("coordination_workspace_change", row.workspace, row.workspace_id)
+
+    @admin.display(description="Created", ordering="created_at")
+    def created(self, row: Any) -> str:
+        return moment(row.created_at)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        return lookup == "agent__agent_id__exact" or super().lookup_allowed(lookup, value, request)
+
+
+@admin.register(Session)
+class SessionAdmin(InWorkspace):
+    list_display = ("session_id", "who", "place", "status", "started", "heard", "closed")
+    list_filter = ("status", PlaceFilter)
+    search_fields = ("session_id", "agent__agent_id")
+    ordering = ("-session_id",)
+    fields = ("session_id", "who", "place", "status", "started", "heard", "closed", "about", "what")
+    readonly_fields = fields
+
+    @admin.display(description="Agent")
+    def who(self, row: Session) -> str:
+        return link("agent", row.agent_id, row.agent_id)
+
+    @admin.display(description="Started", ordering="session_id")
+    def started(self, row: Session) -> str:
+        return moment(row.started_at)
+
+    @admin.display(description="Last heartbeat")
+    def heard(self, row: Session) -> str:
+        return moment(row.last_heartbeat_at)
+
+    @admin.display(description="Closed")
+    def closed(self, row: Session) -> str:
+        return moment(row.closed_at)
+
+    @admin.display(description="Metadata")
+    def about(self, row: Session) -> str:
+        return readable(row.metadata)
+
+    @admin.display(description="Events")
+    def what(self, row: Session) -> str:
+        return link("events", "Events of this agent here", agent=row.agent_id, workspace=row.workspace_id)
+
+
+@admin.register(Channel)
+class ChannelAdmin(InWorkspace):
+    list_display = ("title", "place", "created", "open_mail")
+    search_fields = ("name",)
+    ordering = ("-channel_id",)
+    fields = ("channel_id", "title", "place", "created", "open_mail")
+    readonly_fields = fields
+
+    @admin.display(description="Channel")
+    def title(self, row: Channel) -> str:
+        return records.text(row.name)
+
+    @admin.display(description="Mail")
+    def open_mail(self, row: Channel) -> str:
+        return link("mail", "Mail in it", workspace=row.workspace_id, channel=row.pk)
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(InWorkspace):
+    list_display = ("title", "artifact_type", "place", "size_bytes", "created")
+    list_filter = ("artifact_type", PlaceFilter)
+    search_fields = ("artifact_id", "name")
+    ordering = ("-artifact_id",)
+    fields = (
+        "artifact_id",
+        "title",
+        "artifact_type",
+        "place",
+        "size_bytes",
+        "content_type",
+        "created",
+        "about",
+        "where",
+        "preview",
+        "cited",
+    )
+    readonly_fields = fields
+
+    def get_urls(self) -> list[Any]:
+        """The download beside the admin's own pages."""
+        download = path(
+            "<path:object_id>/download/", self.admin_site.admin_view(self.download), name="artifact_download"
+        )
+        return [download, *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)
+        return rows.defer("content") if request.path.endswith("/artifact/") else rows
+
+    def download(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Inline content as a file. A path artifact has none here: a file's bytes never leave by this page."""
+        row = get_object_or_404(Artifact, pk=object_id, content__isnull=False)
+        suffix = {"json": "json", "markdown": "md"}.get(row.artifact_type, "txt")
+        response = HttpResponse(row.content, content_type="application/octet-stream")
+        response.headers["Content-Disposition"] = f'attachment; filename="{row.artifact_id}.{suffix}"'
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+    @admin.display(description="Artifact")
+    def title(self, row: Artifact) -> str:
+        return records.text(str(row))
+
+    @admin.display(description="Metadata")
+    def about(self, row: Artifact) -> str:
+        return readable(row.metadata)
+
+    @admin.display(description="Where")
+    def where(self, row: Artifact) -> str:
+        if row.content is None:
+            return records.text(row.path)
+        return link("artifact_download", "Download", row.pk)
+
+    @admin.display(description="Preview")
+    def preview(self, row: Artifact) -> str:
+        if row.content is None:
+            return "The file is in the workspace; its bytes are not shown here."
+        if row.artifact_type == "markdown":
+            return records.body(row.content)
+        return code(json.loads(row.content) if row.artifact_type == "json" else row.content)
+
+    @admin.display(description="Cited in")
+    def cited(self, row: Artifact) -> str:
+        return link("find", "Search for it", q=row.pk)
+
+
+class StreamFilter(admin.SimpleListFilter):
+    """By stream; which there are the apps declare, and the store is not asked."""
+
+    title, parameter_name = "stream", "stream"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in streams()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        return queryset.filter(stream=self.value()) if self.value() else queryset
+
+
+@admin.register(Event)
+class EventAdmin(InWorkspace):
+    """The log as a table; the Events page follows it live."""
+
+    list_display_links = None  # its page tells it all
+    list_display = ("number", "told", "kind", "place", "created_plain")
+    list_filter = (StreamFilter, PlaceFilter)
+    search_fields = ("event_id__exact",)
+    search_help_text = "An event id; the Search page finds words"
+    ordering = ("-event_id",)
+    sortable_by = ("number",)
+    fields = (
+        "number",
+        "told",
+        "kind",
+        "stream",
+        "who",
+        "place",
+        "created_plain",
+        "visibility",
+        "audience",
+        "handoff",
+        "content",
+    )
+    readonly_fields = fields
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """The list, with the sentences of its rows: made together, they cost no query each."""
+        changelist = super().get_changelist_instance(request)
+        changelist.result_list = list(changelist.result_list)
+        for line in lines(changelist.result_list):
+            line.event.parts = line.parts  # type: ignore[attr-defined]  # for the cell
+        return changelist
+
+    @admin.display(description="What happened")
+    def told(self, row: Event) -> str:
+        parts = getattr(row, "parts", None) or lines([row])[0].parts
+        return render_to_string("coordination/sentence.html", {"parts": parts})
+
+    @admin.display(description="Event", ordering="event_id")
+    def number(self, row: Event) -> str:
+        return link("event", row.event_id, str(row.event_id))
+
+    @admin.display(description="Type")
+    def kind(self, row: Event) -> str:
+        return records.text(row.type)
+
+    @admin.display(description="Actor")
+    def who(self, row: Event) -> str:
+        return link("agent", row.actor_agent_id, row.actor_agent_id or "")
+
+    @admin.display(description="When")
+    def created_plain(self, row: Event) -> str:
+        return moment(row.created_at)
+
+    @admin.display(description="For")
+    def audience(self, row: Event) -> str:
+        return audience(row.target) if row.visibility else "–"
+
+    @admin.display(description="Handoff")
+    def handoff(self, row: Event) -> str:
+        return link("handoff", row.handoff_id, row.handoff_id or "")
+
+    @admin.display(description="Payload")
+    def content(self, row: Event) -> str:
+        return readable(row.payload)
+
+
+# What the pages call Django's accounts. Migrations look at what a model was declared with, and see nothing of it.
+User._meta.app_config.verbose_name = "Hub"
+User._meta.verbose_name, User._meta.verbose_name_plural = "operator", "operators"
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # the theme ships no types
+    """An operator may do everything or is none: permissions and groups decide nothing here."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    add_form_template = None  # Django's tells of options that are not here
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "is_active", "is_staff", "last_login")
+    list_filter = ("is_active", "is_staff")
+    search_fields = ("username",)
+    filter_horizontal = ()
+    fieldsets = ((None, {"fields": ("username", "password", "is_active", "is_staff", "last_login")}),)
+    add_fieldsets = ((None, {"fields": ("username", "password1", "password2")}),)
+    readonly_fields = ("last_login",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        """The account behind local requests is nobody's to log in with."""
+        return super().get_queryset(request).exclude(username=LOCAL_OPERATOR)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        obj.is_staff = obj.is_staff or not change
+        obj.is_superuser = obj.is_staff
+        super().save_model(request, obj, form, change)

@@ -1,0 +1,243 @@
+"""What is typed about agents, limits and settings, and the filter by workspace that most pages have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import QueryDict
+
+from coordination.models import Agent, AgentLimits, LimitScope, Workspace
+from coordination.routing import capability_set
+from coordination.services import limits
+from nexus.core.config import written
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.toolsets import default
+from nexus.web.filters import OFFERED, Filters, choice_field, hidden_field, line_field, offer
+from nexus.web.forms import JSONTextField, KnownField, NamesField, NumberField, OperationForm
+from nexus.web.templatetags.nexus import plain
+
+
+class ProfileForm(OperationForm):
+    """A profile. What a person leaves as it was shown is not sent on, so that what the agent says meanwhile stays."""
+
+    role = forms.CharField(
+        required=False, show_hidden_initial=True, widget=forms.TextInput(attrs={"placeholder": "reviewer"})
+    )
+    capabilities = NamesField(
+        required=False,
+        show_hidden_initial=True,
+        label="Capabilities, separated by commas",
+        widget=forms.TextInput(attrs={"placeholder": "python, review"}),
+    )
+    toolsets = NamesField(required=False, show_hidden_initial=True)
+    metadata = JSONTextField(label="Metadata (JSON)", show_hidden_initial=True)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        field = self.fields["toolsets"]
+        field.label = f"Toolsets, separated by commas; of {', '.join(TOOLSETS)}, or all"
+        field.widget.attrs["placeholder"] = ", ".join(each.name for each in default())
+
+    def profile(self) -> dict[str, Any]:
+        """The profile as the operations take it; an empty role is none."""
+        return {**self.cleaned_data, "role": self.cleaned_data["role"] or None}
+
+    def changes(self) -> dict[str, Any]:
+        """What of it was changed."""
+        return {name: value for name, value in self.profile().items() if name in self.changed_data}
+
+
+class NewAgentForm(ProfileForm):
+    agent_id = forms.CharField(
+        label="Agent id", widget=forms.TextInput(attrs={"autofocus": True, "placeholder": "reviewer-1"})
+    )
+    field_order = ("agent_id",)
+
+
+def profile_of(agent: Agent) -> dict[str, str]:
+    """An agent's profile as `ProfileForm` shows it."""
+    return {
+        "role": agent.role or "",
+        "capabilities": ", ".join(sorted(capability_set(agent.capabilities))),
+        "toolsets": ", ".join(agent.toolsets or ()),
+        "metadata": "" if agent.metadata is None else json.dumps(agent.metadata, ensure_ascii=False),
+    }
+
+
+class LimitsForm(OperationForm):
+    """What an agent, or whoever has a role, may do at most; an empty field shows what holds then.
+
+    What a person leaves as it was shown is not sent on, so that what others change meanwhile stays.
+    """
+
+    def __init__(self, *arguments: Any, role: str | None = None, **options: Any) -> None:
+        """`role` is that of the agent whose limits they are."""
+        super().__init__(*arguments, **options)
+        below = limits_of(LimitScope.ROLE, role) if role is not None else {}
+        for name in limits.names():
+            holds = str(below.get(name, limits.for_all(name)) or "no limit")
+            widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": holds})
+            self.fields[name] = NumberField(
+                required=False, show_hidden_initial=True, label=TITLES.get(name, name), widget=widget
+            )
+        for name, label in LISTS.items():
+            widget = forms.TextInput(attrs={"placeholder": below.get(name, "")})
+            self.fields[name] = NamesField(required=False, show_hidden_initial=True, label=label, widget=widget)
+
+    @property
+    def numbers(self) -> list[forms.BoundField]:
+        """The fields of the limits."""
+        return [self[name] for name in limits.names()]
+
+    def given(self) -> dict[str, Any]:
+        """The limits that were changed, as the operation takes them; an empty list is none."""
+        changed = self.changed()
+        return {
+            "limits": {name: self.cleaned_data[name] for name in limits.names() if name in changed},
+            **{name: self.cleaned_data[name] or None for name in LISTS if name in changed},
+        }
+
+    def changed(self) -> set[str]:
+        """The fields that say something new."""
+        return set(self.changed_data)
+
+    def field_of(self, name: str) -> str:
+        """A limit has its own field."""
+        return name.removeprefix("limits.")
+
+
+class RoleLimitsForm(LimitsForm):
+    """The same with the role whose limits they are."""
+
+    role = KnownField()
+    field_order = ("role",)
+
+    def __init__(self, *arguments: Any, known: Iterable[str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        role = self.fields["role"]
+        assert isinstance(role, KnownField)
+        role.required, role.show_hidden_initial = True, True
+        role.offer("role", known)
+
+    def changed(self) -> set[str]:
+        """Of a role that is not the one that was shown, all that is filled in, too."""
+        filled = {name for name, value in self.cleaned_data.items() if value not in (None, [])}
+        return super().changed() | (filled if "role" in self.changed_data else set())
+
+
+class LimitedForm(forms.Form):
+    """Whose limits."""
+
+    scope = forms.ChoiceField(choices=LimitScope.choices)
+    name = forms.CharField(strip=False)
+
+
+TITLES = {
+    "messages_per_minute": "Messages a minute",
+    "open_handoffs": "Handoffs that wait to be taken",
+    "recipients": "Recipients of a message",
+    "unread": "Unread messages that its inbox takes",
+}
+LISTS = {
+    "allowed": "Toolsets and verbs that it may use, separated by commas; empty: all",
+    "refused": "Toolsets and verbs that it may not use",
+}
+
+
+def limits_of(scope: LimitScope, name: str) -> dict[str, Any]:
+    """What is stored for an agent or a role as `LimitsForm` shows it."""
+    row = AgentLimits.objects.filter(scope=scope, name=name).first()
+    if row is None:
+        return {}
+    return {**row.values, "allowed": ", ".join(row.allowed or ()), "refused": ", ".join(row.refused or ())}
+
+
+class KeyForm(forms.Form):
+    what = forms.ChoiceField(choices=[(what, what) for what in ("issue", "activate", "deactivate")])
+
+
+class SessionForm(forms.Form):
+    session = forms.CharField()
+
+
+class SettingField(forms.CharField):
+    """A setting in its own type. Its bounds are the operation's; the browser is told of them."""
+
+    def __init__(self, setting: Mapping[str, Any]) -> None:
+        self.kind = type(setting["default"])
+        described = {"aria-describedby": f"about-{setting['name']}"}
+        choices = setting["choices"] or (["true", "false"] if self.kind is bool else None)
+        if choices:
+            widget: forms.Widget = forms.Select(attrs=described, choices=[(choice, choice) for choice in choices])
+        elif self.kind is str:
+            widget = forms.TextInput(attrs=described)
+        else:
+            bounds = {name[:3]: setting[name] for name in ("minimum", "maximum") if setting[name] is not None}
+            widget = forms.NumberInput(attrs={**described, **bounds, "step": 1, "required": True})
+        shown = written(setting["value"])
+        super().__init__(required=False, widget=widget, initial=shown, show_hidden_initial=True, label=setting["name"])
+
+    def clean(self, value: Any) -> Any:
+        if value is None:  # not among what was sent
+            return None
+        text = super().clean(value)
+        if self.kind is bool:
+            return text == "true"
+        if self.kind is int:
+            if not re.fullmatch("[+-]?[0-9]{1,18}", text):
+                raise ValidationError("Use a whole number.")
+            return int(text)
+        return text
+
+
+class SettingsForm(OperationForm):
+    """The settings that may be changed here; `default` names one that goes back to its default. What a person leaves as
+    it was shown is not sent on, so that what others change meanwhile stays."""
+
+    def __init__(self, listed: Sequence[Mapping[str, Any]], data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, auto_id="set-%s")
+        for setting in listed:
+            if not setting["pinned"] and setting["applies"] == "at once":
+                self.fields[setting["name"]] = SettingField(setting)
+
+    def changes(self) -> dict[str, Any]:
+        """What was changed, by name, as the operation takes it: null goes back to the default."""
+        if "default" in self.data:
+            return {self.data["default"]: None}
+        return {name: self.cleaned_data[name] for name in self.changed_data if name in self.data}
+
+
+WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}
+
+
+class PlaceFilters(Filters):
+    """The filter that most pages have: one workspace, or all."""
+
+    workspace = choice_field()
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        self.workspaces = list(Workspace.objects.order_by("-last_seen_at")[:OFFERED])
+        choices = [("", "All workspaces"), *((row.pk, plain(row)) for row in self.workspaces)]
+        offer(self.fields["workspace"], choices)
+
+    @property
+    def place(self) -> Workspace | None:
+        """The workspace that was chosen."""
+        chosen = self.text("workspace")
+        return next((row for row in self.workspaces if row.pk == chosen), None)
+
+
+class FigureFilters(Filters):
+    hours = choice_field(label="Of the last", choices=[*WINDOWS.items(), ("720", "30 days")])
+    agent = line_field(label="Agent", placeholder="all agents")
+    preset = {"hours": "24"}
+
+
+class LimitsFilters(Filters):
+    role = hidden_field()

@@ -1,0 +1,43 @@
+"""The pages of the bus, below /admin/."""
+
+from __future__ import annotations
+
+from coordination import views
+from nexus.core.contributions import Page
+
+PAGES = (
+    Page(
+        "figures",
+        "figures/",
+        views.figures,
+        "Figures",
+        "query_stats",
+        "Now",
+        words={"figures": "the page Figures"},
+        about="How long work and mail wait and take.",
+        position=12,
+    ),
+    Page(
+        "limits",
+        "limits/",
+        views.limits,
+        "Limits",
+        "speed",
+        "Act",
+        words={"limits_list": "the page Limits", "limits_update": "the page Limits"},
+        about="How much roles and agents may, and which verbs.",
+        position=2,
+    ),
+    Page("limits_back", "limits/back/", views.take_back),
+    Page(
+        "settings",
+        "settings/",
+        views.settings,
+        "Settings",
+        "tune",
+        "Hub",
+        words={"settings_list": "the page Settings", "settings_update": "the page Settings"},
+        about="Every setting, and where its value comes from.",
+        position=2,
+    ),
+)

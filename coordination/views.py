@@ -1,0 +1,147 @@
+"""The pages Limits, Metrics and Settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+
+from coordination.forms import (
+    LISTS,
+    TITLES,
+    FigureFilters,
+    LimitedForm,
+    LimitsFilters,
+    RoleLimitsForm,
+    SettingsForm,
+    limits_of,
+)
+from coordination.models import AgentLimits, LimitScope
+from coordination.selectors import roles
+from coordination.services import limits as stored
+from coordination.toolset import COORDINATION, run
+from nexus.web.page import form_only, operate, operator, posted, render
+from nexus.web.templatetags.nexus import duration, grouped
+
+
+def limits(request: HttpRequest) -> HttpResponse:
+    """Every limit there is, and the form for a role, which `?role=` fills with what is stored; POST stores it."""
+    role = LimitsFilters(request.GET).text("role")
+    team = roles()
+    form = RoleLimitsForm(posted(request), initial={"role": role, **limits_of(LimitScope.ROLE, role)}, known=list(team))
+    if form.is_valid():
+        done = f"The limits of the role {form.cleaned_data['role']} are saved."
+        saved = operate(
+            COORDINATION, request, "limits_update", done, form, role=form.cleaned_data["role"], **form.given()
+        )
+        if saved["ok"]:
+            return redirect("admin:limits")
+    rows = list(AgentLimits.objects.order_by("-scope", "name"))
+    limited = {row.name for row in rows if row.scope == LimitScope.ROLE}
+    return render(
+        request,
+        "coordination/limits.html",
+        "Limits",
+        form=form,
+        chosen=role,
+        for_all=_cells(stored.for_all),
+        rows=[(row, _cells(row.values.get)) for row in rows],
+        unlimited=[(name, count) for name, count in team.items() if name not in limited],
+    )
+
+
+def _cells(value: Callable[[str], int | None]) -> list[tuple[str, int | None]]:
+    """A row's limits: what each is called, and how much it is."""
+    return [(TITLES.get(name, name), value(name)) for name in stored.names()]
+
+
+@form_only(lambda: redirect("admin:limits"))
+def take_back(request: HttpRequest) -> HttpResponse:
+    """Forget what is stored for an agent or a role."""
+    form = LimitedForm(request.POST)
+    if not form.is_valid():
+        return HttpResponseBadRequest("Name a role or an agent whose limits are taken back.")
+    name = form.cleaned_data["name"]
+    nothing = {"limits": dict.fromkeys(stored.names()), **dict.fromkeys(LISTS)}
+    whose = {"agent_id" if form.cleaned_data["scope"] == LimitScope.AGENT else "role": name}
+    operate(COORDINATION, request, "limits_update", f"The limits of {name} are taken back.", **whose, **nothing)
+    return redirect("admin:limits")
+
+
+ROWS = 50  # agents of a figure, those with most samples; the page says how many it leaves out
+COLUMNS = ("median", "p90", "p99", "max")
+
+
+def figures(request: HttpRequest) -> TemplateResponse:
+    """`?hours=` is the window, `?agent=` narrows it to one."""
+    filters = FigureFilters(request.GET)
+    hours, agent_id = int(filters.text("hours") or "24"), filters.text("agent").strip()
+    given = {"agent_id": agent_id} if agent_id else {}
+    answer = operate(COORDINATION, request, "figures", "", window_seconds=hours * 3600, **given)
+    found = answer["data"]["figures"] if answer["ok"] else []
+    cards = [_card(figure) for figure in found]
+    return render(
+        request, "coordination/figures.html", "Figures", filters=filters, cards=cards, columns=COLUMNS, shown=ROWS
+    )
+
+
+def _card(figure: Mapping[str, Any]) -> dict[str, Any]:
+    unit = figure["unit"]
+    agents = list(figure["by_agent"].items())
+    every = [("all", figure["all"])] if figure["all"] else []
+    return {
+        "figure": figure,
+        "rows": [_row(name, summary, unit) for name, summary in every],
+        "kinds": [_row(name.replace("_", " "), summary, unit) for name, summary in figure["by_kind"].items()],
+        "agents": [_row(name, summary, unit) for name, summary in agents[:ROWS]],
+        "unlisted": len(agents[ROWS:]),
+        "bars": _bars(figure["buckets"], unit),
+    }
+
+
+def _row(name: str, summary: Mapping[str, float], unit: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "count": summary["count"],
+        "values": [_told(summary[column], unit) for column in COLUMNS],
+    }
+
+
+def _told(value: float, unit: str) -> str:
+    if unit == "seconds":
+        return duration(timedelta(seconds=value))
+    return grouped(round(value)) if value >= 1000 else f"{value:g}"
+
+
+def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
+    """The spread as bars, each with the most that it holds; places across are in percent."""
+    top, width = max((bucket["count"] for bucket in buckets), default=0) or 1, 100 / len(buckets)
+    bars = []
+    for place, bucket in enumerate(buckets):
+        bound, height = bucket["at_most"], 100 * bucket["count"] / top
+        label = "more" if bound is None else f"{bound:g} s" if bound < 1 and unit == "seconds" else _told(bound, unit)
+        bars.append({"x": place * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
+                     "label": label, "count": bucket["count"]})  # fmt: skip
+    return bars
+
+
+def settings(request: HttpRequest) -> HttpResponse:
+    """Every setting with its source and bounds; POST stores those that were changed."""
+    listed = run(operator(request), "settings_list", {})["data"]["settings"]
+    form = SettingsForm(listed, posted(request))
+    if "default" in request.POST or form.is_valid():
+        values = form.changes()
+        if not values:
+            messages.info(request, "Nothing was changed.")
+            return redirect("admin:settings")
+        if operate(
+            COORDINATION, request, "settings_update", f"Stored: {', '.join(sorted(values))}.", form, values=values
+        )["ok"]:
+            return redirect("admin:settings")
+    rows = [(setting, form[setting["name"]] if setting["name"] in form.fields else None) for setting in listed]
+    return render(request, "coordination/settings.html", "Settings", rows=rows)

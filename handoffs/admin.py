@@ -1,0 +1,68 @@
+"""Handoffs as records; the board shows the live ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from coordination.admin import InWorkspace, PlaceFilter, audience
+from handoffs.models import Handoff
+from nexus.web.records import link, moment
+from nexus.web.templatetags.readable import readable
+
+
+@admin.register(Handoff)
+class HandoffAdmin(InWorkspace):
+    list_display_links = None  # its page tells it all
+    list_display = ("work", "status", "sender", "audience", "holder", "leased", "place", "changed")
+    list_filter = ("status", PlaceFilter)
+    search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
+    ordering = ("-created_event_id",)
+    sortable_by = ("work",)
+    fields = (
+        *("work", "number", "status", "sender", "audience", "visibility", "holder", "leased"),
+        *("place", "created", "changed", "content", "outcome"),
+    )
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)
+        return rows.defer("payload", "result") if request.path.endswith("/handoff/") else rows
+
+    @admin.display(description="Work", ordering="created_event_id")
+    def work(self, row: Handoff) -> str:
+        return link("handoff", row.title, row.pk)
+
+    @admin.display(description="Handoff")
+    def number(self, row: Handoff) -> str:
+        return link("handoff", row.pk, row.pk)
+
+    @admin.display(description="From")
+    def sender(self, row: Handoff) -> str:
+        return link("agent", row.from_agent_id, row.from_agent_id)
+
+    @admin.display(description="For")
+    def audience(self, row: Handoff) -> str:
+        return audience(row.target)
+
+    @admin.display(description="Claimed by")
+    def holder(self, row: Handoff) -> str:
+        return link("agent", row.claimed_by, row.claimed_by or "")
+
+    @admin.display(description="Lease until")
+    def leased(self, row: Handoff) -> str:
+        return moment(row.lease_expires_at)
+
+    @admin.display(description="Payload")
+    def content(self, row: Handoff) -> str:
+        return readable(row.payload)
+
+    @admin.display(description="Result")
+    def outcome(self, row: Handoff) -> str:
+        return readable(row.result)
+
+    @admin.display(description="Changed")
+    def changed(self, row: Handoff) -> str:
+        return moment(row.updated_at)

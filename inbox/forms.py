@@ -1,0 +1,43 @@
+"""The filters of the pages of mail."""
+
+from __future__ import annotations
+
+from django import forms
+from django.http import QueryDict
+
+from coordination.forms import PlaceFilters
+from coordination.models import Channel
+from nexus.web.filters import Filters, choice_field, hidden_field, line_field, offer, words_field
+from nexus.web.templatetags.nexus import plain
+
+LANES = {
+    "": "All mail",
+    "unread": "Unread",
+    "delivered": "In flight",
+    "read": "Read",
+    "parked": "Dead letters",
+    "nobody": "Reached nobody",
+}
+
+
+class MailFilters(PlaceFilters):
+    channel = choice_field()
+    agent = line_field("sent or received by")
+    q = words_field(placeholder="subject or body")
+    lane = forms.ChoiceField(required=False, choices=list(LANES.items()), widget=forms.HiddenInput)
+    before = hidden_field()
+    m = hidden_field()
+    alone = forms.BooleanField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        place = next((row for row in self.workspaces if row.pk == data.get("workspace")), None)
+        channels = Channel.objects.filter(workspace=place).order_by("name")[:100] if place else []
+        offer(self.fields["channel"], [("", "All channels"), *((row.pk, plain(row)) for row in channels)])
+
+
+class ConversationFilters(Filters):
+    peer = hidden_field()
+    tab = hidden_field()
+    before = hidden_field()
+    whole = hidden_field()

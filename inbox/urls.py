@@ -1,0 +1,12 @@
+"""The pages of mail, below /admin/."""
+
+from __future__ import annotations
+
+from inbox import views
+from nexus.core.contributions import Page
+
+PAGES = (
+    Page("mail", "mail/", views.mail, "Mail", "inbox", "Now", about="Every message, and where it stands.", position=5),
+    Page("message", "mail/<str:message_id>/", views.message),
+    Page("agent_mail", "agents/<id:agent_id>/mail/", views.agent_mail),
+)

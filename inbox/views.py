@@ -1,0 +1,132 @@
+"""Mail: one inbox over all agents and workspaces, and one agent's threads and timelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from coordination.models import Agent
+from inbox import monitoring, search
+from inbox.forms import LANES, ConversationFilters, MailFilters
+from inbox.lanes import effective
+from inbox.models import Delivery, Message
+from inbox.monitoring import MailFilter
+from nexus.core.clock import now
+from nexus.web.page import render
+from nexus.web.templatetags.nexus import plain
+
+PAGE = 50
+EXCERPT = 600  # characters of each body on a timeline
+FOUND = 200  # search hits that a filter narrows down
+
+
+def mail(request: HttpRequest) -> TemplateResponse:
+    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=`, or the first one, is open (`alone=1`:
+    without the list), `?before=` pages."""
+    filters = MailFilters(request.GET)
+    wanted = MailFilter(
+        workspace_id=filters.text("workspace"),
+        agent_id=filters.text("agent"),
+        channel_id=filters.text("channel"),
+        lane=filters.text("lane"),
+    )
+    words, before = filters.text("q"), filters.text("before")
+    among = None
+    if words:
+        found = search.search(words, limit=FOUND, before=search.document_of(before) if before else None)
+        among = [hit.identifier for hit in found if hit.kind == "message"]
+    messages = monitoring.mail(wanted, before=before, limit=PAGE + 1, among=among)
+    letters = messages[:PAGE]
+    older = letters[-1].message_id if len(messages) > PAGE else None
+    if older is None and among and len(found) == FOUND:
+        older = among[-1]  # there may be more beyond the hits that were looked at
+    deliveries = monitoring.deliveries_for(letters)
+    alone = filters.is_valid() and filters.cleaned_data["alone"]
+    opened = _open(filters.text("m") or (letters[0].message_id if letters else ""))
+    return render(
+        request,
+        "inbox/mail.html",
+        "Mail",
+        about=opened["opened"].subject if alone and opened["opened"] else "",
+        letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
+        older=older,
+        query=filters.query("m", "before", "alone"),
+        here=filters.query("m", "alone"),
+        alone=alone,
+        filters=filters,
+        lanes=LANES,
+        wanted=wanted,
+        **opened,
+    )
+
+
+def message(request: HttpRequest, message_id: str) -> HttpResponse:
+    """One message, at an address of its own."""
+    return redirect(f"{reverse('admin:mail')}?{urlencode({'m': message_id, 'alone': '1'})}")
+
+
+def _open(message_id: str) -> dict[str, Any]:
+    """The message in the reading pane, with whom it reached and its thread."""
+    message = Message.objects.select_related("workspace", "channel", "parent").filter(pk=message_id).first()
+    if message is None:
+        return {"opened": None}
+    moment = now()
+    deliveries = monitoring.deliveries_for([message])[message.message_id]
+    for delivery in deliveries:
+        delivery.status = effective(delivery.status, delivery.lease_expires_at, moment)
+    return {"opened": message, "deliveries": deliveries, "thread": monitoring.thread(message)}
+
+
+def _summary(deliveries: list[Delivery]) -> dict[str, int]:
+    """How many recipients stand where."""
+    moment = now()
+    counted: dict[str, int] = {}
+    for delivery in deliveries:
+        lane = effective(delivery.status, delivery.lease_expires_at, moment)
+        counted[lane] = counted.get(lane, 0) + 1
+    return counted
+
+
+def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
+    """One agent's mail: a tab per peer (`?peer=`), the conversation as a timeline, and its sends to nobody.
+
+    The timeline shows excerpts; `?whole=` names the message that is shown whole.
+    """
+    agent = get_object_or_404(Agent.everyone, pk=agent_id)
+    moment = now()
+    peers = monitoring.peers(agent_id, moment)
+    filters = ConversationFilters(request.GET)
+    peer = filters.text("peer") or (peers[0].agent_id if peers else "")
+    nobody = filters.text("tab") == "nobody"
+    if nobody:
+        rows: list[Delivery] = []
+        unreached = monitoring.mail(MailFilter(sender_id=agent_id, lane="nobody"), limit=PAGE)
+    else:
+        rows = monitoring.between(agent_id, peer, EXCERPT, before=filters.text("before"), limit=PAGE + 1)
+        unreached = []
+    for row in rows:
+        row.status = effective(row.status, row.lease_expires_at, moment)
+    query = request.GET.copy()
+    query["peer"] = peer
+    query.pop("whole", None)
+    return render(
+        request,
+        "inbox/agent_mail.html",
+        f"Mail of {plain(agent_id)}",
+        agent=agent,
+        peers=peers,
+        peer=peer,
+        query=query.urlencode(),
+        excerpt=EXCERPT,
+        whole=Message.objects.filter(pk=filters.text("whole")).first(),
+        nobody=nobody,
+        unreached=unreached,
+        timeline=list(reversed(rows[:PAGE])),
+        older=rows[PAGE - 1].delivery_id if len(rows) > PAGE else None,
+        inbox=monitoring.inbox_of(agent_id, moment),
+    )

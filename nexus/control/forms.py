@@ -1,0 +1,155 @@
+"""What is typed about agents of the pool."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from django import forms
+from django.http import QueryDict
+
+from nexus.control.errors import ControlCode
+from nexus.control.models import PoolAgent
+from nexus.control.rules import DEFAULT, Preset
+from nexus.control.wording import may_have_children
+from nexus.web.filters import OFFERED, Filters, choice_field, number_field, offer, words_field
+from nexus.web.forms import LinesField, NumberField, OperationForm
+
+FIELDS = {  # by the rule that refuses what was asked there
+    "ceiling": "preset",
+    "yolo": "preset",
+    "cwd": "cwd",
+    "write_paths": "allowed_write_paths",
+    "sandbox": "model",
+}
+
+
+class NewPoolAgentForm(OperationForm):
+    """An agent to create. Its name is proposed, so that a form that is sent twice creates one."""
+
+    parent_agent_id = forms.CharField(required=False, widget=forms.HiddenInput)
+    agent_id = forms.CharField(
+        label="Name (with a leading dot, it ends with the server)",
+        strip=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    preset = forms.ChoiceField(choices=[(preset.value, preset.value) for preset in Preset])
+    cwd = forms.CharField(
+        required=False,
+        label="Directory, by its absolute path; without one it is",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    allowed_write_paths = LinesField(
+        rows=3, required=False, label="Writes at and below, one path a line; relative ones lie in its directory"
+    )
+    disable_tools = forms.MultipleChoiceField(
+        required=False,
+        label="Goes without these tools",
+        widget=forms.CheckboxSelectMultiple,
+    )
+    model = forms.ChoiceField(required=False, label="Runner")
+    worktree = forms.BooleanField(
+        required=False,
+        label="In a git worktree of its own, on a branch of its own (in a repository)",
+    )
+    wake_on = forms.MultipleChoiceField(
+        required=False, label="Begins a turn by itself for", widget=forms.CheckboxSelectMultiple
+    )
+    wake_tokens = NumberField(
+        required=False,
+        label="Tokens that such turns take in a day at most (0: no end); without a number it is",
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
+    )
+    initial_message = LinesField(rows=4, required=False, label="First message, which begins a turn (Markdown)")
+
+    def __init__(
+        self,
+        data: Mapping[str, Any] | None = None,
+        *,
+        initial: Mapping[str, Any] | None = None,
+        runners: Mapping[str, str],
+        wakes: Mapping[str, str],
+        tools: Sequence[str],
+        below: str,
+        day_tokens: int,
+    ) -> None:
+        proposed = {"agent_id": secrets.token_hex(4), "preset": DEFAULT}
+        super().__init__(data, initial={**proposed, **(initial or {})})
+        self._offer("model", runners)
+        self._offer("wake_on", wakes)
+        self._offer("disable_tools", dict(zip(tools, tools, strict=True)))
+        self.fields["cwd"].widget.attrs["placeholder"] = below
+        self.fields["wake_tokens"].widget.attrs["placeholder"] = str(day_tokens)
+
+    def _offer(self, name: str, known: Mapping[str, str]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = list(known.items())
+
+    def refused(self, error: Mapping[str, Any]) -> bool:
+        """What a rule refuses is shown where it was asked for, too."""
+        field = FIELDS.get(error.get("details", {}).get("rule", ""))
+        if error["code"] == ControlCode.WORKTREE_REFUSED:
+            field = "worktree"
+        return super().refused({**error, "details": {"field": field}} if field else error)
+
+    def given(self) -> dict[str, Any]:
+        """What was typed, as the operation takes it; what is empty was not said."""
+        paths = [line.strip() for line in self.cleaned_data["allowed_write_paths"].split("\n") if line.strip()]
+        said = {**self.cleaned_data, "allowed_write_paths": paths}
+        return {name: value for name, value in said.items() if value not in ("", [], None)}
+
+
+class WorkForm(OperationForm):
+    """A message to an agent. `request_id` makes a form that is sent twice one turn."""
+
+    content = LinesField(rows=4, label="Message (Markdown)")
+    request_id = forms.CharField(widget=forms.HiddenInput)
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, initial={"request_id": uuid4().hex}, auto_id="work-%s")
+
+
+class TurnForm(forms.Form):
+    """Names the turn to stop."""
+
+    request_id = forms.CharField()
+
+
+class DiscardForm(OperationForm):
+    """Whether a worktree goes although it holds what was not merged."""
+
+    changes_too = forms.BooleanField(required=False)
+
+
+class PoolFilters(Filters):
+    state = choice_field(label="State", choices=[("living", "Living"), ("ended", "Ended")])
+    q = words_field("Name, runner or directory")
+    page = number_field()
+    preset = {"state": "living"}
+
+
+class NewPoolAgentFilters(Filters):
+    """Below which agent a new one stands; the newest that may have children are offered, and the one that is named."""
+
+    parent = choice_field(label="Below")
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        living = PoolAgent.objects.living().order_by("-pool_agent_id")
+        trusted = [agent for agent in living.filter(preset=Preset.TRUSTED)[:OFFERED] if _has_room(agent)]
+        named = living.filter(agent_id=data.get("parent", "").replace("\x00", ""))
+        names = dict.fromkeys(agent.agent_id for agent in [*named, *trusted])
+        offer(self.fields["parent"], [("", "nobody: no parent's ceiling"), *((name, name) for name in names)])
+
+
+def _has_room(agent: PoolAgent) -> bool:
+    return may_have_children(agent.permissions, agent.cwd)
+
+
+class TranscriptFilters(Filters):
+    before = number_field()
+    after = number_field()
+    whole = number_field()

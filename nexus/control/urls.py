@@ -1,0 +1,74 @@
+"""The pages of the pool, below /admin/."""
+
+from __future__ import annotations
+
+from nexus.control import views
+from nexus.core.contributions import Page
+
+PAGES = (
+    Page(
+        "questions",
+        "questions/",
+        views.questions,
+        "Questions",
+        "live_help",
+        "Now",
+        words={"pool_list_questions": "the page Questions"},
+        about="What agents ask you, and what you allowed always.",
+        position=3,
+    ),
+    Page("question", "questions/<str:question_id>/", views.question),
+    Page(
+        "pool",
+        "pool/",
+        views.pool,
+        "Pool",
+        "groups",
+        "Now",
+        words={"pool_list_agents": "the page Pool"},
+        about="The agents that the hub runs itself: create, send, stop, end.",
+        position=9,
+    ),
+    Page(
+        "pool_new",
+        "pool/+new/",
+        views.new,
+        words={"pool_create_agent": "New agent of the pool"},
+        runs_program=True,  # for a worktree
+    ),
+    Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
+    Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),
+    Page(
+        "pool_compact", "pool/<id:pool_agent_id>/compact/", views.compact, words={"pool_compact": "Compact on its page"}
+    ),
+    Page("pool_end", "pool/<id:pool_agent_id>/end/", views.end, words={"pool_destroy_agent": "End on its page"}),
+    Page(
+        "pool_worktree",
+        "pool/<id:pool_agent_id>/worktree/",
+        views.worktree,
+        words={"pool_worktree_diff": "the worktree's page"},
+        runs_program=True,
+    ),
+    Page(
+        "pool_merge",
+        "pool/<id:pool_agent_id>/worktree/merge/",
+        views.merge,
+        words={"pool_worktree_merge": "Merge on the worktree's page"},
+        runs_program=True,
+    ),
+    Page(
+        "pool_keep",
+        "pool/<id:pool_agent_id>/worktree/keep/",
+        views.keep,
+        words={"pool_worktree_keep": "Keep on the worktree's page"},
+        runs_program=True,
+    ),
+    Page(
+        "pool_discard",
+        "pool/<id:pool_agent_id>/worktree/discard/",
+        views.discard,
+        words={"pool_worktree_discard": "Discard on the worktree's page"},
+        runs_program=True,
+    ),
+    Page("pool_agent", "pool/<id:pool_agent_id>/", views.agent, words={"pool_send": "Send on its page"}),
+)

@@ -1,0 +1,381 @@
+"""The pages of the pool: its agents and their transcripts, new ones, worktrees, questions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+
+from nexus.control import monitoring, rules, selectors, wording
+from nexus.control.attention import at_a_glance, of_question
+from nexus.control.config import ControlSettings
+from nexus.control.forms import (
+    DiscardForm,
+    NewPoolAgentFilters,
+    NewPoolAgentForm,
+    PoolFilters,
+    TranscriptFilters,
+    TurnForm,
+    WorkForm,
+)
+from nexus.control.members import find
+from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, TurnStatus, WorktreeState
+from nexus.control.runners import sandbox
+from nexus.control.runners.configuration import Runner, Runners, problem, runners, start_programs
+from nexus.control.services.pool import usual_directory
+from nexus.control.toolset import CONTROL
+from nexus.control.waking import bounds, kinds
+from nexus.core.apps import actions
+from nexus.core.clock import now
+from nexus.core.operations.errors import NexusError
+from nexus.core.operations.replies import Body
+from nexus.web import difference
+from nexus.web.page import form_only, operate, posted, render
+from nexus.web.templatetags.nexus import plain
+
+LISTED = 100  # agents of a page
+NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
+TURNS, CHILDREN, ASKED = 20, 100, 20  # of an agent that its page lists
+
+
+def pool(request: HttpRequest) -> TemplateResponse:
+    """The living agents as a tree, or with `?state=ended` those of before; `?q=` narrows them, `?page=` goes on."""
+    filters = PoolFilters(request.GET)
+    page = max(filters.number("page") or 1, 1)
+    ended = filters.text("state") == "ended"
+    listed = monitoring.ended if ended else monitoring.living
+    rows = listed(filters.text("q"), offset=(page - 1) * LISTED, limit=LISTED + 1)
+    return render(
+        request,
+        "control/pool.html",
+        "Pool",
+        filters=filters,
+        on=ControlSettings.current().control,
+        wrong=problem(),
+        rehearsing=not start_programs(),
+        counts=monitoring.counts(),
+        asks=Question.objects.waiting(now()).count(),
+        rows=rows[:LISTED],
+        ended=ended,
+        page=page,
+        more=len(rows) > LISTED,
+        query=filters.query("page"),
+        narrowed=bool(filters.text("q")),
+    )
+
+
+def agent(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """An agent: its newest entries, or those before `?before=`; `?whole=` shows one whole. POST sends it work."""
+    row = _found(pool_agent_id)
+    if request.method != "POST":
+        return _agent(request, row, WorkForm())
+    form = WorkForm(request.POST)
+    if form.is_valid() and _lives(request, row):
+        arguments = {**form.cleaned_data, "source": "dashboard", "timeout_seconds": 0}
+        if operate(CONTROL, request, "pool_send", "", form, agent_id=row.agent_id, **arguments)["ok"]:
+            return redirect("admin:pool_agent", row.pk)
+    return _agent(request, row, form)
+
+
+def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResponse:
+    filters = TranscriptFilters(request.GET)
+    before = filters.number("before")
+    part = monitoring.part(row, before=before, limit=NEWEST if before is None else PAGE)
+    children = PoolAgent.objects.living().filter(parent=row)
+    turns = monitoring.open_turns(row, TURNS)
+    known, wrong = known_runners()
+    runner = known.by_name.get(row.runner) if known else None
+    tokens = selectors.tokens(row) if known else None
+    return render(
+        request,
+        "control/pool_agent.html",
+        f"Agent {plain(row.agent_id)}",
+        agent=row,
+        filters=filters,
+        on=ControlSettings.current().control,
+        work=form,
+        part=part,
+        upto=part.entries[-1].position + 1 if part.entries else 0,
+        tailing=not part.later,
+        **_said(row, part.entries, filters.number("whole")),
+        turns=[*turns, *monitoring.ended_turns(row, TURNS)],
+        running=next((turn for turn in turns if turn.status == TurnStatus.RUNNING), None),
+        waiting=any(turn.status == TurnStatus.QUEUED for turn in turns),
+        spent=monitoring.spent(row),
+        tokens=tokens,
+        nearly_full=tokens is not None and selectors.nearly_fill(tokens),
+        runner=runner,
+        longest=timedelta(seconds=runner.turn_seconds) if runner else None,
+        unknown=known is not None and runner is None,
+        wrong=wrong,
+        permissions=wording.in_words(row.permissions),
+        bounded=sandbox.in_words(runner) if runner else "",
+        tree=PoolWorktree.objects.filter(agent=row).first(),
+        asked=[(question, at_a_glance(question)) for question in monitoring.asked(row, ASKED)],
+        always=monitoring.allowed_always(row, ASKED),
+        **_woken(row),
+        fertile=wording.may_have_children(row.permissions, row.cwd),
+        children=list(children.order_by("pool_agent_id")[:CHILDREN]),
+        more_children=max(children.count() - CHILDREN, 0),
+    )
+
+
+def _woken(row: PoolAgent) -> dict[str, Any]:
+    """What wakes an agent, what that may cost, and which bound keeps it from it."""
+    if not row.wake_on:
+        return {"wakes": []}
+    titles = kinds.titles()
+    return {
+        "wakes": [titles.get(name, name) for name in row.wake_on],
+        "budget": bounds.budget_of(row),
+        "taken": bounds.spent(row, now()),
+        "dead_letters": monitoring.dead_letters(row) if row.ended_at is None else 0,
+        "given_up": monitoring.given_up(row, ASKED) if row.ended_at is None else [],
+        "held": bounds.why_held(row) if row.held_why and row.ended_at is None else "",
+    }
+
+
+def _said(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[str, Any]:
+    """What the rows of a transcript show: each entry with the calls that it makes, or what it is the result of."""
+    calls = monitoring.calls(row, shown)
+    return {
+        "said": [
+            (entry, monitoring.tool_calls(entry.meta), calls.get(entry.tool_call_id or "", "a tool")) for entry in shown
+        ],
+        "whole": whole,
+        "excerpt": monitoring.EXCERPT,
+    }
+
+
+def tail(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
+    """The entries behind the first `?after=`, for the live page; at most a page of them, then it is asked again."""
+    row = _found(pool_agent_id)
+    after = TranscriptFilters(request.GET).number("after") or 0
+    entries = monitoring.newer(row, after=after, limit=PAGE + 1)
+    shown = entries[:PAGE]
+    context = {"upto": shown[-1].position + 1 if shown else after, "more": len(entries) > PAGE, "agent": row}
+    return TemplateResponse(request, "control/pool_rows.html", {**context, **_said(row, shown)})
+
+
+@form_only(partial(redirect, "admin:pool_agent"))
+def cancel(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Stop a turn that waits or runs."""
+    row, form = _found(pool_agent_id), TurnForm(request.POST)
+    if not form.is_valid():
+        return HttpResponseBadRequest("Name the turn to stop.")
+    if _lives(request, row):
+        envelope = operate(CONTROL, request, "pool_cancel", "", agent_id=row.agent_id, **form.cleaned_data)
+        if envelope["ok"] and envelope["data"]["cancelled"]:
+            messages.success(request, "The turn is stopped.")
+        elif envelope["ok"]:
+            messages.info(request, "This turn had ended already.")
+    return redirect("admin:pool_agent", row.pk)
+
+
+@form_only(partial(redirect, "admin:pool_agent"))
+def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Fold what was said before the last turns into a summary."""
+    row = _found(pool_agent_id)
+    if _lives(request, row):
+        envelope = operate(CONTROL, request, "pool_compact", "", agent_id=row.agent_id)
+        if envelope["ok"] and envelope["data"]["compacted"]:
+            messages.success(request, f"The context is {envelope['data']['tokens_saved']} tokens shorter.")
+        elif envelope["ok"]:
+            messages.info(request, "There is nothing to compact yet.")
+    return redirect("admin:pool_agent", row.pk)
+
+
+@form_only(partial(redirect, "admin:pool_agent"))
+def end(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """End an agent, and what it is at."""
+    row = _found(pool_agent_id)
+    if _lives(request, row):
+        operate(CONTROL, request, "pool_destroy_agent", f"{plain(row.agent_id)} has ended.", agent_id=row.agent_id)
+    return redirect("admin:pool_agent", row.pk)
+
+
+def _found(pool_agent_id: str) -> PoolAgent:
+    return get_object_or_404(PoolAgent.objects.select_related("parent"), pk=pool_agent_id)
+
+
+def _lives(request: HttpRequest, row: PoolAgent) -> bool:
+    """Whether it can be acted on: operations take a name, and another agent may have that of one that ended."""
+    if row.ended_at is not None:
+        messages.warning(request, f"Nothing was done: {plain(row.agent_id)} has ended.")
+    return row.ended_at is None
+
+
+def new(request: HttpRequest) -> HttpResponse:
+    """Create an agent, below `?parent=` if one is named: what that one's ceiling cuts off is told."""
+    filters = NewPoolAgentFilters(request.GET)
+    named = request.POST.get("parent_agent_id", "") if request.method == "POST" else filters.text("parent")
+    parent = find(named) if named else None
+    known, wrong = known_runners()
+    settings = ControlSettings.current()
+    permissions = parent.permissions if parent else None
+    below = _usual_directory(parent)
+    initial = {"parent_agent_id": parent.agent_id} if parent else {}
+    offered = {name: f"{name}: {_described(runner)}" for name, runner in known.by_name.items()} if known else {}
+    if known:
+        initial["model"] = parent.runner if parent and parent.runner in offered else known.default
+    form = NewPoolAgentForm(
+        posted(request),
+        initial=initial,
+        runners=offered,
+        wakes=kinds.titles(),
+        tools=sorted(rules.TOOLS - (permissions.disabled_tools if permissions else frozenset())),
+        below=plain(below),
+        day_tokens=settings.pool_wake_tokens,
+    )
+    if form.is_valid():
+        envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.given())
+        made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
+        if made is not None:
+            return redirect("admin:pool_agent", made.pk)
+        if envelope["ok"]:  # and ended again
+            messages.info(request, "It has ended again.")
+            return redirect("admin:pool")
+    return render(
+        request,
+        "control/pool_form.html",
+        "New agent of the pool",
+        form=form,
+        filters=filters,
+        on=settings.control,
+        wrong=wrong,
+        known=known is not None,
+        parent=parent,
+        gone=plain(named) if named and parent is None else "",
+        barren=permissions is not None and not wording.may_have_children(permissions, below),
+        ceiling=wording.ceiling(permissions) if permissions else [],
+        offers=wording.offers(permissions, below),
+        tools=[(choice, " ".join(wording.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
+        bounds=[(name, sandbox.in_words(runner)) for name, runner in known.by_name.items()] if known else [],
+    )
+
+
+def _usual_directory(parent: PoolAgent | None) -> str:
+    """Empty where it is gone."""
+    try:
+        return usual_directory(parent)
+    except NexusError:
+        return ""
+
+
+def known_runners() -> tuple[Runners | None, str]:
+    """The runners of the home, unless they were wrong from the start, and what is wrong with their file."""
+    try:
+        return runners(), problem()
+    except NexusError as error:
+        return None, error.message
+
+
+def _described(runner: Runner) -> str:
+    match runner.kind:
+        case "acp":
+            return f"an ACP agent, {Path(runner.command[0]).name}"
+        case "model":
+            return f"the model {runner.model}"
+        case "rehearsal":
+            return "plays a script, no model answers"
+
+
+BACK = partial(redirect, "admin:pool_worktree")
+
+
+def worktree(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
+    """What an agent changed since it began, and the ways to decide about it."""
+    return _worktree_page(request, _worktree_of(pool_agent_id))
+
+
+def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> TemplateResponse:
+    on = ControlSettings.current().control
+    changes, told = None, {}
+    if on and row.state != WorktreeState.DISCARDED:
+        told = _operate(request, row, "diff").get("data", {})
+        changes = difference.read(told["diff"], told["files"]) if told else None
+    return render(
+        request,
+        "control/pool_worktree.html",
+        f"Worktree of {plain(row.agent.agent_id)}",
+        tree=row,
+        agent=row.agent,
+        on=on,
+        changes=changes,
+        files=len(told.get("files", ())),
+        truncated=told.get("truncated", False),
+        running=monitoring.is_running(row.agent),
+        **more,
+    )
+
+
+@form_only(BACK)
+def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Merge it into what it began from; conflicts are told on the page, and then nothing is merged."""
+    row = _worktree_of(pool_agent_id)
+    envelope = _operate(request, row, "merge")
+    if envelope["ok"]:
+        told = envelope["data"]
+        if told["conflicts"]:
+            return _worktree_page(request, row, conflicts=told["conflicts"])
+        if told["merged"]:
+            messages.success(request, f"Merged into {plain(row.origin)}, as {told['commit'][:12]}.")
+        else:
+            messages.info(request, f"There was nothing to merge: {plain(row.origin)} has all of it.")
+    return redirect("admin:pool_worktree", row.agent.pk)
+
+
+@form_only(BACK)
+def keep(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Commit what lies there on its branch, and leave both."""
+    row = _worktree_of(pool_agent_id)
+    _operate(request, row, "keep", f"What lay there is committed on {plain(row.branch)}, and stays.")
+    return redirect("admin:pool_worktree", row.agent.pk)
+
+
+@form_only(BACK)
+def discard(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
+    """Remove it with its branch; what was not merged is asked for once more."""
+    row, form = _worktree_of(pool_agent_id), DiscardForm(request.POST)
+    form.full_clean()
+    envelope = _operate(request, row, "discard", "The worktree and its branch are removed.", form)
+    if not envelope["ok"] and form.errors:
+        return _worktree_page(request, row, refusal=form)
+    return redirect("admin:pool_agent" if envelope["ok"] else "admin:pool_worktree", row.agent.pk)
+
+
+def _operate(
+    request: HttpRequest, row: PoolWorktree, verb: str, done: str = "", form: DiscardForm | None = None
+) -> Body:
+    """Another agent may bear the name: the worktree is named by its own id."""
+    named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
+    given = form.cleaned_data if form else {}
+    return operate(CONTROL, request, f"pool_worktree_{verb}", done, form, **named, **given)
+
+
+def _worktree_of(pool_agent_id: str) -> PoolWorktree:
+    return get_object_or_404(PoolWorktree.objects.select_related("agent"), agent=pool_agent_id)
+
+
+SHOWN = 100  # of each
+LISTS = (("asked", "Wait for an answer"), ("always", "Allowed always"), ("ended", "Answered, or asked no more"))
+
+
+def questions(request: HttpRequest) -> TemplateResponse:
+    """The questions, by what becomes of them."""
+    lists = [(which, title, selectors.questions(which, None, SHOWN)) for which, title in LISTS]
+    return render(request, "control/questions.html", "Questions", lists=lists)
+
+
+def question(request: HttpRequest, question_id: str) -> TemplateResponse:
+    """One question, whole, and what a person can say to it."""
+    found = get_object_or_404(Question.objects.select_related("pool_agent", "turn"), pk=question_id)
+    known = actions()
+    possible = [known[name] for name in of_question(found, now())]
+    return render(request, "control/question.html", "Question", about=found.title, question=found, actions=possible)

@@ -1,0 +1,244 @@
+"""What is typed and filtered on the pages that span apps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+from uuid import uuid4
+
+from django import forms
+from django.http import QueryDict
+
+from coordination.forms import WINDOWS, PlaceFilters
+from coordination.log.streams import streams
+from coordination.models import Agent, Workspace
+from coordination.selectors import capabilities
+from handoffs.titles import MAX_TITLE
+from inbox.models import Message
+from nexus.core.apps import event_types
+from nexus.core.contributions import Action
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.web.filters import (
+    OFFERED,
+    Filters,
+    MomentField,
+    choice_field,
+    hidden_field,
+    line_field,
+    number_field,
+    offer,
+    words_field,
+)
+from nexus.web.forms import KnownField, LinesField, OperationForm, name_of
+from nexus.web.templatetags.nexus import plain
+
+TIMELINES = {"15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "1d": "1 day", "7d": "7 days", "30d": "30 days"}
+
+
+class GraphFilters(PlaceFilters):
+    hours = choice_field(label="Traffic of the last", choices=list(WINDOWS.items()))
+    preset = {"hours": "24"}
+
+
+class TimelineFilters(PlaceFilters):
+    agent = line_field("all agents", label="Agent")
+    window = forms.ChoiceField(required=False, choices=list(TIMELINES.items()), widget=forms.HiddenInput)
+    since = MomentField(required=False)
+    until = MomentField(required=False)
+    span = hidden_field()
+    step = number_field()
+    sender = hidden_field()
+    recipient = hidden_field()
+    sent_since = MomentField(required=False)
+    sent_until = MomentField(required=False)
+    preset = {"window": "1h"}
+
+    def moment(self, name: str) -> datetime | None:
+        """What a time is set to; None where it is not, or is malformed."""
+        self.is_valid()
+        return self.cleaned_data.get(name)
+
+
+class EventFilters(PlaceFilters):
+    type = choice_field()
+    stream = choice_field()
+    agent = line_field(label="Actor")
+    handoff = line_field()
+    q = words_field()
+    alive = forms.BooleanField(
+        required=False, label="Heartbeats", widget=forms.CheckboxInput(attrs={"data-submit": True})
+    )
+    before = number_field()
+    format = hidden_field()
+
+    def __init__(self, data: QueryDict, counts: Mapping[str, int] | None = None) -> None:
+        """`counts`: how many events there are lately, by type."""
+        super().__init__(data)
+        offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
+        offer(self.fields["type"], _types(counts or {}, data.get("type", "")))
+
+
+def _types(counts: Mapping[str, int], chosen: str) -> list[Any]:
+    """Every type of event by its prefix, and each prefix for all of its types, with how many there are lately; a type
+    that nobody declares is one, too, where an address names it."""
+    known = sorted({*event_types(), *counts} | ({chosen} if chosen and not chosen.endswith(".*") else set()))
+    groups: list[Any] = [("", "All types")]
+    for prefix, named in groupby(known, key=lambda type: type.partition(".")[0]):
+        types = list(named)
+        whole = [(f"{prefix}.*", _counted(f"{prefix}.*", sum(counts.get(type, 0) for type in types)))]
+        groups.append((plain(prefix), whole + [(type, _counted(type, counts.get(type, 0))) for type in types]))
+    return groups
+
+
+def _counted(type: str, count: int) -> str:
+    return f"{plain(type)} ({count})" if count else plain(type)
+
+
+class AgentFilters(Filters):
+    q = words_field("Id, role or capability")
+    page = number_field()
+
+
+class RosterFilters(Filters):
+    q = words_field(placeholder="agent, role or work", **{"aria-label": "Find agents"})
+
+
+class ArrivalFilters(Filters):
+    since = number_field()
+
+
+class SearchFilters(Filters):
+    q = words_field("Words", size=40, autofocus=True)
+
+
+ACTS_OFFERED = 500  # agents to choose from
+
+
+class ActForm(OperationForm):
+    """A field for each parameter that the action asks for."""
+
+    def __init__(self, action: Action, data: Any) -> None:
+        super().__init__(data)
+        for name, label in action.asks.items():
+            field: forms.CharField
+            if name == "agent_id":
+                field = KnownField(label=label)
+                field.offer(name, Agent.objects.order_by("agent_id").values_list("agent_id", flat=True)[:ACTS_OFFERED])
+            else:
+                field = forms.CharField(label=label, required=False)
+            field.required = name in action.needed
+            self.fields[name] = field
+
+    def field_of(self, name: str) -> str:
+        return name if name in self.fields else f"{name}_id"  # of what is unknown, an error names the kind
+
+    def given(self) -> dict[str, Any]:
+        """What was typed, by parameter."""
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class CancelForm(OperationForm):
+    reason = forms.CharField(required=False, label="Reason (optional)")
+
+
+MESSAGE, HANDOFF = ("message", "Message"), ("handoff", "Handoff: exactly one takes it")
+STRATEGIES = {"direct": "One agent", "role": "A role", "capability": "A capability", "broadcast": "Everyone"}
+CHOSEN = {"direct": ("agent_id", "to"), "role": ("role", "role"), "capability": ("capability", "capability")}
+
+
+class SpeakForm(OperationForm):
+    """A message, or a handoff; an answer belongs to the workspace of what it answers.
+
+    `form` makes one that is sent twice one message; with another text it is another.
+    """
+
+    what = forms.ChoiceField(choices=[MESSAGE, HANDOFF], widget=forms.RadioSelect, initial="message")
+    workspace = forms.ChoiceField(error_messages={"required": "Choose a workspace: a message belongs to one."})
+    strategy = forms.ChoiceField(
+        choices=list(STRATEGIES.items()), widget=forms.RadioSelect, initial="direct", label="To"
+    )
+    to = KnownField(label="Agent")
+    role = KnownField()
+    capability = KnownField()
+    subject = forms.CharField(required=False, strip=False)
+    body = LinesField(required=False, label="Message (Markdown)")
+    title = forms.CharField(
+        required=False, max_length=MAX_TITLE, label="Title (without one: the first line of the work)"
+    )
+    payload = LinesField(required=False, label="The work")
+    visibility = forms.ChoiceField(
+        label="Who sees it",
+        required=False,
+        choices=[
+            ("public", "everyone in the workspace"),
+            ("eligible", "those who may take it"),
+            ("private", "private"),
+        ],
+    )
+    reply = forms.CharField(required=False, widget=forms.HiddenInput)
+    form = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, initial: Mapping[str, str] | None = None) -> None:
+        given = data or initial or {}
+        self.answered = (
+            Message.objects.select_related("workspace").filter(pk=given["reply"]).first()
+            if given.get("reply")
+            else None
+        )
+        super().__init__(data, initial={**self._answering(), **(initial or {}), "form": uuid4().hex})
+        workspaces = {row.pk: row for row in Workspace.objects.order_by("-last_seen_at")[:OFFERED]}
+        if self.answered is not None:
+            workspaces[self.answered.workspace_id] = self.answered.workspace
+            self._choices("what", [MESSAGE])
+            self.fields["body"].widget.attrs["autofocus"] = True
+        self.workspaces = workspaces
+        self._choices("workspace", [(key, plain(row)) for key, row in workspaces.items()])
+        agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", "role")
+        self._offer("to", [agent_id for agent_id, _ in agents])
+        self._offer("role", sorted({role for _, role in agents if role}))
+        self._offer("capability", list(capabilities()))
+
+    def _answering(self) -> dict[str, str]:
+        message = self.answered
+        if message is None:
+            return {}
+        subject = message.subject if message.subject.startswith("Re: ") else f"Re: {message.subject}"
+        return {"to": message.from_agent_id, "workspace": message.workspace_id, "subject": subject}
+
+    def _choices(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = choices
+
+    def _offer(self, name: str, known: list[str]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, KnownField)
+        field.offer(name, known)
+
+    def clean(self) -> None:
+        if self.cleaned_data.get("what") == "handoff" and not self.cleaned_data.get("payload", "").strip():
+            self.add_error("payload", "Say what the work is: whoever takes it reads this.")
+        _, field = CHOSEN.get(self.cleaned_data.get("strategy", ""), ("", ""))
+        if field and not self.cleaned_data.get(field, "").strip():
+            self.add_error(field, "Say who it is for.")
+
+    def field_of(self, name: str) -> str:
+        """What is wrong with a target is shown where its agent, role or capability is typed."""
+        if name in ("target", "path", "agent"):
+            return CHOSEN.get(self.data.get("strategy", ""), ("", "strategy"))[1]
+        return {"parent_message_id": "reply"}.get(name, name)
+
+    @property
+    def client_id(self) -> str | None:
+        """By which the operations know what was sent before; None for what came from no form of ours."""
+        return name_of(self.cleaned_data) if self.cleaned_data["form"] else None
+
+    def target(self) -> dict[str, str]:
+        """The target as the operations take it."""
+        strategy = self.cleaned_data["strategy"]
+        if strategy not in CHOSEN:
+            return {"strategy": strategy}
+        key, field = CHOSEN[strategy]
+        return {"strategy": strategy, key: self.cleaned_data[field]}

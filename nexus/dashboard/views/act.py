@@ -1,0 +1,107 @@
+"""Doing something about one thing or many: the one way for all actions that the apps declare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from nexus.core import apps
+from nexus.core.contributions import Action
+from nexus.core.operations import runner
+from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.replies import ENVELOPE
+from nexus.dashboard.forms import ActForm
+from nexus.web.page import in_words_of_pages, operator, render
+from nexus.web.templatetags.nexus import UNDO, plain
+
+MOST = 200  # things at once
+UNDOABLE = 20  # more would not fit into what a browser keeps for the next page
+TOLD = 5  # refusals that are told one by one
+
+
+def act(request: HttpRequest) -> HttpResponse:
+    """Do what the button `do` says (`operation`, or `operation id`) about the things chosen, `on`; then go to `next`.
+
+    What asks for more, or cannot be taken back, is asked for on a page of its own first.
+    """
+    if request.method != "POST":
+        return redirect("admin:attention")
+    name, _, one = request.POST.get("do", "").partition(" ")
+    action = apps.actions().get(name)
+    if action is None:
+        raise Http404
+    chosen = list(dict.fromkeys([one] if one else request.POST.getlist("on")))
+    back = _back(request)
+    if not chosen or len(chosen) > MOST:
+        which = "Choose what it is about first." if not chosen else f"Choose {MOST} at most."
+        messages.warning(request, f"Nothing was {action.done}. {which}")
+        return redirect(back)
+    called = action.called(chosen)
+    asked = "asked" in request.POST
+    form = ActForm(action, request.POST if asked else None)
+    if (not asked and (action.asks or action.danger)) or (asked and not form.is_valid()):
+        return _ask(request, action, form, chosen, called, back)
+    refusals = _perform(request, action, chosen, form.given() if asked else {})
+    if asked and len(refusals) == len(chosen) and form.refused(refusals[0][1]):
+        return _ask(request, action, form, chosen, called, back)
+    _tell(request, action, chosen, called, refusals)
+    return redirect(back)
+
+
+def _ask(
+    request: HttpRequest, action: Action, form: ActForm, chosen: Sequence[str], called: Any, back: str
+) -> HttpResponse:
+    things = [(subject, called.get(subject, subject)) for subject in chosen]
+    title = f"{action.label.rstrip('…')}: {len(chosen)} {action.things[len(chosen) > 1]}"
+    return render(request, "dashboard/act.html", title, action=action, form=form, things=things, back=back)
+
+
+def _perform(
+    request: HttpRequest, action: Action, chosen: Sequence[str], given: dict[str, Any]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Each by itself, so that one that is refused stops no other; those that were refused, with their errors."""
+    caller, refused = operator(request), []
+    for subject in chosen:
+        arguments = {**action.arguments(subject), **given}
+        outcome = runner.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
+        envelope = in_words_of_pages(ENVELOPE.body(outcome))
+        if not envelope["ok"]:
+            refused.append((subject, envelope["error"]))
+    return refused
+
+
+def _tell(
+    request: HttpRequest, action: Action, chosen: Sequence[str], called: Any, refusals: list[tuple[str, dict[str, Any]]]
+) -> None:
+    """What was done, with the way back where there is one, and what was not."""
+    refused = dict(refusals)
+    done = [subject for subject in chosen if subject not in refused]
+    if done:
+        what = f"“{_name(done[0], called)}”" if len(done) == 1 else f"{len(done)} {action.things[1]}"
+        undo = f"{UNDO} {action.undo} {' '.join(done)}" if action.undo and len(done) <= UNDOABLE else ""
+        messages.success(
+            request, f"{what[:1].upper()}{what[1:]} {'was' if len(done) == 1 else 'were'} {action.done}.", undo
+        )
+    for subject, error in refusals[:TOLD]:
+        messages.error(
+            request, f"“{_name(subject, called)}” was not {action.done}: {error['message']} ({error['code']})"
+        )
+    if len(refusals) > TOLD:
+        messages.error(request, f"Nor were {len(refusals) - TOLD} more {action.done}.")
+
+
+def _name(subject: str, called: Any) -> str:
+    return plain(called.get(subject, subject))[:80]
+
+
+def _back(request: HttpRequest) -> str:
+    """The page that the button was on, and none of another host."""
+    given = request.POST.get("next", "")
+    local = url_has_allowed_host_and_scheme(given, allowed_hosts=None) and given.startswith("/admin/")
+    return given if local else reverse("admin:attention")

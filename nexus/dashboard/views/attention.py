@@ -1,0 +1,84 @@
+"""What needs a person, by kind: the whole of it counted, some of it shown, what can be done about it beside each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import HttpRequest, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from inbox.picture import Picture
+from nexus.core import apps
+from nexus.core.clock import now
+from nexus.core.contributions import Action, Need, NeedKind
+from nexus.web.page import render
+from nexus.web.templatetags.nexus import plain
+
+EACH = 3  # of one kind on Home, so that one flood does not hide the others
+LISTED = 100  # of one kind on the page of its own
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One thing to look at: about what, since or until when, and the page that shows it."""
+
+    subject: str
+    title: str
+    detail: str
+    since: datetime | None
+    until: datetime | None
+    url: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """All needs of a kind: how many there are, those that are shown, and what can be done about them."""
+
+    kind: NeedKind
+    count: int
+    or_more: bool  # not every row was examined
+    needs: list[Shown]
+    actions: list[Action]
+
+    @property
+    def tone(self) -> str:
+        return "bad" if self.kind.bad else "warn"
+
+    @property
+    def hidden(self) -> bool:
+        """Whether there are more than are shown."""
+        return self.or_more or self.count > len(self.needs)
+
+
+def attention(request: HttpRequest) -> TemplateResponse:
+    """Everything that needs a person, grouped."""
+    return render(request, "dashboard/attention.html", "Needs a person", groups=needs(Picture(now()), LISTED))
+
+
+def bell(request: HttpRequest) -> JsonResponse:
+    """What the bell on every page tells: how many things an agent waits for."""
+    moment = now()
+    return JsonResponse({"waiting": sum(bell.waiting(moment) for bell in apps.bells())})
+
+
+def needs(picture: Picture, each: int = EACH) -> list[Group]:
+    """What needs a person now, as the pages show it."""
+    known = apps.actions()
+    return [
+        Group(
+            kind,
+            found.count,
+            found.or_more,
+            [_shown(kind, need) for need in found.needs],
+            [known[name] for name in kind.actions if name in known],
+        )
+        for kind, found in apps.needs(picture, each)
+    ]
+
+
+def _shown(kind: NeedKind, need: Need) -> Shown:
+    about = need.page_of or need.subject
+    url = reverse(f"admin:{kind.page}", args=[about] if about else []) if kind.page else ""
+    return Shown(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)

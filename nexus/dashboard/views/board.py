@@ -1,0 +1,132 @@
+"""Handoffs as a board, and one handoff with its history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+
+from coordination.forms import PlaceFilters
+from coordination.log.lines import lines
+from coordination.models import Event
+from coordination.toolset import COORDINATION
+from handoffs import monitoring, remarks, verification
+from handoffs.actions import possible
+from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
+from handoffs.selectors import state_at
+from handoffs.timeline import spans_of
+from handoffs.waking import WAKES
+from nexus.control.timeline import woken_by
+from nexus.core.clock import now
+from nexus.core.contributions import Action
+from nexus.dashboard.forms import CancelForm
+from nexus.dashboard.views.lives import life
+from nexus.web.page import form_only, operate, render
+
+CARDS = 40  # of each column; the list behind it has the rest
+COMMON = (HandoffStatus.OPEN, HandoffStatus.CLAIMED)  # shown without cards, too
+HISTORY = 200
+
+
+@dataclass(frozen=True)
+class Column:
+    """Handoffs in a state, or in those that are settled, and what can be done about them."""
+
+    name: str
+    title: str
+    tone: str
+    count: int
+    cards: list[Handoff]
+    actions: list[Action]
+    others: str  # the query of the list that has all of them
+
+
+def board(request: HttpRequest) -> HttpResponse:
+    """A column for each state that there is, and for the common ones; `?workspace=` narrows them."""
+    filters = PlaceFilters(request.GET)
+    workspace_id = filters.place.workspace_id if filters.place else None
+    counts = monitoring.counts(workspace_id=workspace_id)
+    shown = [status for status in LIVE if counts[status] or status in COMMON]
+    columns = [
+        Column(
+            status,
+            status.label,
+            status,
+            counts[status],
+            monitoring.column([status], CARDS, workspace_id=workspace_id),
+            possible(status),
+            f"status__exact={status}",
+        )
+        for status in shown
+    ]
+    settled = Column(
+        "settled",
+        "Settled",
+        "good",
+        sum(counts[status] for status in SETTLED),
+        monitoring.column(SETTLED, CARDS, workspace_id=workspace_id),
+        possible(HandoffStatus.CANCELLED),
+        f"status__in={','.join(SETTLED)}",
+    )
+    columns.append(settled)
+    return render(
+        request, "dashboard/board.html", "Handoffs", columns=columns, shown=CARDS, filters=filters, moment=now()
+    )
+
+
+def handoff(request: HttpRequest, handoff_id: str) -> HttpResponse:
+    """One handoff: payload, result, history, and what an operator may do with it."""
+    return _handoff(request, handoff_id, CancelForm())
+
+
+def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpResponse:
+    row = get_object_or_404(Handoff.objects.select_related("workspace"), pk=handoff_id)
+    moment = now()
+    status = state_at(row, moment)
+    events = list(Event.objects.filter(handoff_id=handoff_id).order_by("event_id")[:HISTORY])
+    endings = Event.objects.filter(handoff_id=handoff_id, type=f"handoff.{row.status.lower()}")
+    ended = row.status in SETTLED
+    ending = endings.order_by("-event_id").first() if ended else None
+    told = {event.type: event.payload for event in events}
+    again = told.get("handoff.reoffered", {}).get("as")
+    elsewhere = {"handoff_withdraw", *(["handoff_reoffer"] if again else [])}  # in a dialog; done, and only once
+    return render(
+        request,
+        "dashboard/handoff.html",
+        "Handoff",
+        about=row.title,
+        handoff=row,
+        status=status,
+        lapsed=row.lease_expires_at is not None and row.lease_expires_at < moment,
+        history=lines(events),
+        remarks=remarks.of(row),
+        actions=[action for action in possible(status) if action.operation not in elsewhere],
+        verifier=verification.in_words(row.verifier) if row.verifier else "",
+        again=again,
+        first=told.get("handoff.created", {}).get("of"),
+        form=form,
+        ending=ending,
+        ended=ended,
+        reason=row.rejected_reason or (ending.payload.get("reason") if ending else None),
+        life=life(spans_of(handoff_id), woken_by(WAKES.name, handoff_id), moment),
+    )
+
+
+@form_only(partial(redirect, "admin:handoff"))
+def cancel(request: HttpRequest, handoff_id: str) -> HttpResponse:
+    """Retract an open handoff."""
+    form = CancelForm(request.POST)
+    if form.is_valid():
+        reason = form.cleaned_data["reason"] or None
+        operate(
+            COORDINATION,
+            request,
+            "handoff_withdraw",
+            "The handoff is cancelled.",
+            form,
+            handoff_id=handoff_id,
+            reason=reason,
+        )
+    return _handoff(request, handoff_id, form) if form.errors else redirect("admin:handoff", handoff_id)

@@ -1,0 +1,290 @@
+"""One search over everything: for Ctrl-K on every page, and as a page of its own."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
+
+from django.core.paginator import Paginator
+from django.db.models import F, Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from coordination.log.lines import lines
+from coordination.models import Agent, Artifact, Workspace
+from coordination.routing import in_words
+from handoffs.models import Handoff
+from handoffs.search import holding
+from inbox.search import Hit, around, search
+from nexus.control import monitoring
+from nexus.control.models import PoolAgent, Question
+from nexus.core.clock import now
+from nexus.core.fulltext import HIT_ENDS, HIT_STARTS, words_of
+from nexus.dashboard.forms import SearchFilters
+from nexus.planning.models import Cycle, Issue, Task
+from nexus.reservations import selectors as reserved
+from nexus.reservations.models import Reservation
+from nexus.topics.models import Topic
+from nexus.topics.search import find as find_said
+from nexus.web.filters import searched
+from nexus.web.page import render
+from nexus.web.templatetags.nexus import plain
+from nexus.web.theme import navigation
+
+EACH = 6  # of a kind
+LOOKED = 60  # messages and events that are looked through for so many of each
+READ = 2_000  # rows of a kind that are compared with the words, where no index of words finds them
+M = TypeVar("M", bound=Model)
+UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A line of the palette, in the words of the theme's template.
+
+    The description begins with a word of ours: the theme gives its first letter a capital, which no id may get.
+    """
+
+    title: str
+    description: str
+    link: str
+    icon: str
+    excerpt: str = ""  # of what it says
+    moment: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """What was found of a kind, and the page that has more of it, where there is more."""
+
+    title: str
+    found: Sequence[Found]
+    more: str = ""
+
+
+def palette(request: HttpRequest) -> HttpResponse:
+    """What Ctrl-K shows for `?s=`: pages, and a few of every kind of thing."""
+    words = searched(request.GET.get("s", ""))
+    if not words:
+        return HttpResponse()
+    started = time.perf_counter()
+    found = [*_pages(words), *(each for group in _groups(words) for each in group.found)]
+    paginator = Paginator(found, max(len(found), 1))
+    return TemplateResponse(
+        request,
+        "unfold/helpers/command_results.html",
+        {
+            "page_obj": paginator,
+            "results": paginator.page(1),
+            "page_counter": 0,
+            "execution_time": time.perf_counter() - started,
+            "command_show_history": False,
+        },
+        headers={"HX-Trigger": "search"},
+    )
+
+
+def find(request: HttpRequest) -> TemplateResponse:
+    """The search page: what holds the words of `?q=`, a few of every kind, with where there are more."""
+    filters = SearchFilters(request.GET)
+    words = filters.text("q")
+    groups = list(_groups(words)) if words else []
+    return render(request, "dashboard/find.html", "Search", filters=filters, words=words, groups=groups, read=READ)
+
+
+def _pages(words: str) -> list[Found]:
+    entries = [(group["title"], item) for group in navigation() for item in group["items"]]
+    return [
+        Found(item["title"], f"page, {group.lower()}", str(item["link"]), item["icon"])
+        for group, item in entries
+        if words.lower() in item["title"].lower()
+    ][:EACH]
+
+
+def _groups(words: str) -> Iterator[Group]:
+    """What was found, by kind; the kinds of which there is something."""
+    hits = search(words, limit=LOOKED)
+    groups = (
+        _group("Agents", _agents(words), "agents", q=words),
+        _group("Agents of the pool", _pool(words), "pool", q=words),
+        _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
+        _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
+        _group("Files", _files(words), "files", q=words),
+        _group("Topics", _topics(words), "topics", q=words),
+        _group("Said in topics", _said(words), "topics", q=words),
+        _group("Questions", _questions(words), "questions"),
+        _group("Issues", _issues(words), "plan"),
+        _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
+        _group("Closed cycles", _cycles(words), "plan_history", q=words),
+        _group("Artifacts", _artifacts(words), "coordination_artifact_changelist", q=words),
+        _group("Messages", _messages(hits), "mail", q=words),
+        _group("Events", _events(hits), "events", q=words, alive="on"),
+    )
+    return (group for group in groups if group.found)
+
+
+def _group(title: str, rows: Iterable[Found], page: str, **query: str) -> Group:
+    found = list(islice(rows, EACH + 1))
+    more = f"{reverse(f'admin:{page}')}?{urlencode(query)}" if len(found) > EACH else ""
+    return Group(title, found[:EACH], more)
+
+
+def _newest(rows: QuerySet[M], by: str = "pk") -> QuerySet[M]:
+    """The READ newest rows, newest first; `by` is a field that rises with time and has an index."""
+    rows = rows.order_by(f"-{by}")
+    # A bound that the index knows, and not a subquery's keys: with those a database may still read every row.
+    oldest = rows.values_list(by, flat=True)[READ - 1 : READ].first()
+    return rows if oldest is None else rows.filter(**{f"{by}__gte": oldest})
+
+
+def _agents(words: str) -> Iterator[Found]:
+    named = Agent.objects.filter(pk=words)
+    rows = _newest(Agent.objects.exclude(pk=words), "created_at")
+    holding = rows.filter(Q(agent_id__icontains=words) | Q(role__icontains=words))
+    for row in [*named, *holding[: EACH + 1]]:
+        description = f"agent, {plain(row.role or 'no role')}"
+        yield Found(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
+
+
+def _pool(words: str) -> Iterator[Found]:
+    holding = monitoring.named(_newest(PoolAgent.objects.all()), words)
+    for row in holding.order_by(F("ended_at").desc(nulls_first=True), "-pk")[: EACH + 1]:
+        state = "ended" if row.ended_at else "in the pool"
+        description = f"{state}, {row.preset}, runner {plain(row.runner)}"
+        yield Found(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
+
+
+def _workspaces(words: str) -> Iterator[Found]:
+    named = Q(display_name__icontains=words) | Q(root_realpath__icontains=words) | Q(workspace_id__startswith=words)
+    for row in _newest(Workspace.objects.all(), "created_at").filter(named)[: EACH + 1]:
+        link = _at("coordination_workspace_change", row.pk)
+        yield Found(plain(row), f"workspace {plain(row.root_realpath)}", link, "folder_open")
+
+
+def _handoffs(words: str) -> Iterator[Found]:
+    """By title, id or agent, and by what they hold and what came of them."""
+    named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
+    about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
+    newest = _newest(Handoff.objects.all(), "created_event_id").filter(named | about)
+    documents = {*newest.values_list("created_event_id", flat=True)[: EACH + 1], *holding(words, EACH + 1)}
+    rows = Handoff.objects.filter(created_event_id__in=documents).order_by("-created_event_id")
+    lower = [word.lower() for word in words_of(words)]
+    for row in rows[: EACH + 1]:
+        description = (
+            f"handoff, {row.get_status_display().lower()}, for {plain(in_words(row.target))}, {row.handoff_id}"
+        )
+        held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
+        excerpt = plain(_prose(around(held, lower))) if held else ""
+        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
+
+
+def _prose(text: str) -> str:
+    """A piece of JSON without its marks, as one would write it."""
+    return re.sub(" (?=[,:])", "", " ".join(re.sub(r'[{}\[\]"]', " ", text).split()))
+
+
+def _holds(text: str | None, lower: Sequence[str]) -> bool:
+    return text is not None and any(word in text.lower() for word in lower)
+
+
+def _files(words: str) -> Iterator[Found]:
+    named = Q(pattern__icontains=words) | Q(reason__icontains=words) | Q(agent_id__icontains=words)
+    newest = _newest(Reservation.objects.all()).select_related("workspace")
+    for row in (newest & reserved.held(now())).filter(named)[: EACH + 1]:
+        description = f"reserved by {plain(row.agent_id)}, in {plain(row.workspace)}"
+        link, reason = _at("reservation", row.pk), plain(row.reason)
+        yield Found(plain(row.pattern)[:100], description, link, "edit_document", reason, row.created_at)
+
+
+def _topics(words: str) -> Iterator[Found]:
+    named = Q(name__icontains=words) | Q(topic_id=words)
+    rows = _newest(Topic.objects.all(), "created_at").filter(named).defer("metadata")
+    for row in rows[: EACH + 1]:
+        description = f"topic, {row.status}, {row.last_seq} messages"
+        yield Found(plain(row.name), description, _at("topic", row.pk), "forum")
+
+
+def _said(words: str) -> Iterator[Found]:
+    for hit in find_said(words, topic_id=None, mode="fts", limit=EACH + 1).hits:
+        message = hit.message
+        yield Found(
+            f"#{message.seq} in {plain(message.topic.name)}"[:100],
+            f"said by {plain(message.sender)}",
+            _at("topic_message", message.message_id),
+            "forum",
+            excerpt=plain(hit.snippet.translate(UNMARKED)),
+            moment=message.created_at,
+        )
+
+
+def _questions(words: str) -> Iterator[Found]:
+    """What agents asked people, by what they wrote, and what was answered."""
+    named = Q(title__icontains=words) | Q(detail__icontains=words) | Q(words__icontains=words)
+    rows = _newest(Question.objects.all()).filter(named | Q(agent_id__icontains=words))
+    for row in rows[: EACH + 1]:
+        description, link = f"question of {plain(row.agent_id)}, {row.status}", _at("question", row.pk)
+        excerpt = _excerpt(row.detail, words)
+        yield Found(plain(row.title)[:100], description, link, "contact_support", excerpt, row.asked_at)
+
+
+def _issues(words: str) -> Iterator[Found]:
+    named = Q(title__icontains=words) | Q(decision__icontains=words)
+    for row in _newest(Issue.objects.all()).filter(named).select_related("plan__workspace")[: EACH + 1]:
+        description = f"issue, {row.status}, in {plain(row.plan.workspace)}"
+        excerpt, link = _excerpt(row.decision or "", words), _at("plan_issue", row.pk)
+        yield Found(f"{row.number}. {plain(row.title)}"[:100], description, link, "rule", excerpt, row.decided_at)
+
+
+def _excerpt(text: str, words: str) -> str:
+    return plain(around(text, [word.lower() for word in words_of(words)]))
+
+
+def _tasks(words: str) -> Iterator[Found]:
+    named = Q(title__icontains=words) | Q(context__icontains=words) | Q(task_key=words)
+    rows = _newest(Task.objects.all()).filter(named, closed_at=None).select_related("workspace")
+    for row in rows[: EACH + 1]:
+        description = f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}"
+        yield Found(f"{row.number}. {plain(row.title)}"[:100], description, _at("task", row.pk), "task_alt")
+
+
+def _cycles(words: str) -> Iterator[Found]:
+    listed = _newest(Cycle.objects.listed()).filter(words__contains=words.lower())
+    rows = listed.select_related("workspace").defer("document", "words")
+    for row in rows[: EACH + 1]:
+        description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"
+        yield Found(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
+
+
+def _artifacts(words: str) -> Iterator[Found]:
+    named = Q(name__icontains=words) | Q(path__icontains=words) | Q(artifact_id=words)
+    rows = _newest(Artifact.objects.all()).filter(named).select_related("workspace").defer("content")
+    for row in rows[: EACH + 1]:
+        description = f"artifact, {row.artifact_type}, in {plain(row.workspace)}"
+        link = _at("coordination_artifact_change", row.pk)
+        yield Found(plain(row)[:100], description, link, "deployed_code", moment=row.created_at)
+
+
+def _messages(hits: Iterable[Hit]) -> Iterator[Found]:
+    for hit in hits:
+        if hit.event is None:
+            link = f"{reverse('admin:mail')}?{urlencode({'m': hit.identifier})}"
+            yield Found(plain(hit.title)[:100], "message", link, "mail", plain(hit.excerpt), hit.created_at)
+
+
+def _events(hits: Iterable[Hit]) -> Iterator[Found]:
+    """Events by their sentences."""
+    for line in lines([hit.event for hit in hits if hit.event is not None][: EACH + 1]):
+        told = plain("".join(part.text for part in line.parts))
+        event = line.event
+        yield Found(told[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
+
+
+def _at(page: str, *arguments: Any) -> str:
+    return reverse(f"admin:{page}", args=arguments)

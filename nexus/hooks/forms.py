@@ -1,0 +1,50 @@
+"""What is typed about webhooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from coordination.models import Agent, Workspace
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.web.filters import OFFERED
+from nexus.web.forms import NamesField, OperationForm
+from nexus.web.templatetags.nexus import plain
+
+
+class WebhookForm(OperationForm):
+    """An address, and which events it is called with. The rules for all of it are the operation's."""
+
+    url = forms.CharField(
+        label="Address",
+        widget=forms.URLInput(attrs={"placeholder": "https://example.com/nexus", "autocomplete": "off"}),
+    )
+    agent_id = forms.ChoiceField(required=False, label="Mail and handoffs of")
+    project_root = forms.ChoiceField(required=False, label="Workspace")
+    types = NamesField(
+        required=False,
+        label="Event types, separated by commas; none: all",
+        widget=forms.TextInput(attrs={"placeholder": "message.created, handoff.created", "autocomplete": "off"}),
+    )
+    allow_private = forms.BooleanField(required=False, label="The address may be private or on this machine")
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data)
+        agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)
+        workspaces = Workspace.objects.order_by("-last_seen_at")[:OFFERED]
+        self._offer("agent_id", "Everyone: every event", {agent_id: plain(agent_id) for agent_id in agents})
+        self._offer("project_root", "All workspaces", {row.root_realpath: plain(row) for row in workspaces})
+
+    def _offer(self, name: str, none: str, choices: dict[str, str]) -> None:
+        field = self.fields[name]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [("", none), *choices.items()]
+
+    def given(self) -> dict[str, Any]:
+        """What was filled in, as the operation takes it."""
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class WebhookActForm(forms.Form):
+    what = forms.ChoiceField(choices=[(what, what) for what in ("redeliver", "remove")])

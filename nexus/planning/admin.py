@@ -1,0 +1,77 @@
+"""Tasks and closed cycles as records."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from coordination.admin import InWorkspace, PlaceFilter
+from nexus.planning import monitoring
+from nexus.planning.models import Cycle, Task
+from nexus.web import records
+from nexus.web.records import link, moment
+from nexus.web.templatetags.readable import readable
+
+
+@admin.register(Task)
+class TaskAdmin(InWorkspace):
+    list_display = ("number", "title_text", "status", "owner", "held_by", "place", "created")
+    list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), PlaceFilter)
+    search_fields = ("title", "task_key")
+    ordering = ("-task_key",)
+    fields = (
+        *("task_key", "number", "title_text", "about", "status", "after", "owner", "held_by"),
+        *("place", "created", "closed_at", "open_task"),
+    )
+    readonly_fields = fields
+
+    @admin.display(description="Task")
+    def title_text(self, row: Task) -> str:
+        return records.text(row.title)
+
+    @admin.display(description="Context")
+    def about(self, row: Task) -> str:
+        return records.body(row.context)
+
+    @admin.display(description="After")
+    def after(self, row: Task) -> str:
+        return ", ".join(f"task {number}" for number in row.deps) or "–"
+
+    @admin.display(description="Page")
+    def open_task(self, row: Task) -> str:
+        return link("task", "The task among the others", row.pk)
+
+
+@admin.register(Cycle)
+class CycleAdmin(InWorkspace):
+    list_display = ("ended", "subject", "place", "on", "task_count")
+    search_fields = ("topic", "branch")
+    ordering = ("-pk",)
+    fields = ("ended", "subject", "place", "on", "task_count", "open_cycle", "whole")
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Cycle]:
+        found: QuerySet[Cycle] = super().get_queryset(request).defer("words", "document")
+        return found
+
+    @admin.display(description="Closed")
+    def ended(self, row: Cycle) -> str:
+        ended = monitoring.moment_of(row.completed_at)
+        return records.text(row.completed_at) if ended is None else moment(ended)
+
+    @admin.display(description="Plan")
+    def subject(self, row: Cycle) -> str:
+        return records.text(row.topic or "–")
+
+    @admin.display(description="Branch")
+    def on(self, row: Cycle) -> str:
+        return records.text(row.branch)
+
+    @admin.display(description="Page")
+    def open_cycle(self, row: Cycle) -> str:
+        return link("plan_cycle", "Plan, decisions and tasks", str(row.pk))
+
+    @admin.display(description="Document")
+    def whole(self, row: Cycle) -> str:
+        return readable(row.document)

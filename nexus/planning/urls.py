@@ -1,0 +1,29 @@
+"""The pages of plans, below /admin/."""
+
+from __future__ import annotations
+
+from nexus.core.contributions import Page
+from nexus.planning import views
+
+PAGES = (
+    Page(
+        "plan",
+        "plan/",
+        views.plan,
+        "Plan",
+        "account_tree",
+        "Now",
+        about="What a project decides, and the tasks that come of it.",
+        position=7,
+    ),
+    Page("plan_history", "plan/history/", views.history, words={"history_search": "the page History of plans"}),
+    Page("plan_cycle", "plan/cycles/<int:cycle_id>/", views.cycle),
+    Page("plan_issue", "plan/issues/<int:issue_id>/", views.issue),
+    Page("plan_issue_change", "plan/issues/<int:issue_id>/change/", views.change_issue),
+    Page("task", "plan/tasks/<id:task_key>/", views.task),
+    Page("task_status", "plan/tasks/<id:task_key>/status/", views.change_status),
+    Page("plan_start", "plan/<id:workspace_id>/start/", views.start, words={"plan_start": "New plan"}),
+    Page("plan_close", "plan/<id:workspace_id>/close/", views.close, words={"task_close": "Close the cycle"}),
+    Page("plan_issue_new", "plan/<id:workspace_id>/issue/", views.add_issue),
+    Page("task_new", "plan/<id:workspace_id>/task/", views.new_task, words={"task_add": "New task"}),
+)

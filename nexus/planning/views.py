@@ -1,0 +1,418 @@
+"""The pages of plans: a project's plan and its picture, cycles that are closed, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby, pairwise
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from coordination.forms import PlaceFilters
+from coordination.models import Agent, Workspace
+from handoffs.models import Handoff
+from nexus.core.operations import runner
+from nexus.core.operations.replies import ENVELOPE, Body
+from nexus.planning import documents, drawing, monitoring, rules, selectors
+from nexus.planning.forms import CycleFilters, DecideForm, IssueChangeForm, IssueForm, StartForm, StatusForm, TaskForm
+from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
+from nexus.planning.monitoring import READY, Work
+from nexus.planning.toolset import PLANNING
+from nexus.web.forms import OperationForm
+from nexus.web.page import form_only, in_words_of_pages, operate, operator, posted, render
+from nexus.web.templatetags.nexus import plain
+
+
+def trouble(request: HttpRequest, workspace: Workspace) -> str:
+    """Bring what others wrote into the project's files to the rows; why that cannot be, empty where it can.
+
+    The rows are there to be shown in either case.
+    """
+    outcome = runner.perform(PLANNING, operator(request), "plan_status", {"project_root": workspace.root_realpath})
+    envelope = in_words_of_pages(ENVELOPE.body(outcome))
+    return "" if envelope["ok"] else f"{envelope['error']['message']} ({envelope['error']['code']})"
+
+
+def operate_on(
+    workspace: Workspace,
+    request: HttpRequest,
+    name: str,
+    done: str,
+    form: OperationForm | None = None,
+    /,
+    **arguments: Any,
+) -> Body:
+    """`nexus.web.page.operate` for an operation of planning; its warnings are told, too."""
+    about = {"project_root": workspace.root_realpath, **arguments}
+    envelope = operate(PLANNING, request, name, done, form, **about)
+    for warning in envelope["data"].get("warnings", []) if envelope["ok"] else []:
+        messages.warning(request, warning)
+    return envelope
+
+
+def to_plan(workspace_id: str, place: str = "") -> HttpResponse:
+    """Back to the plan of a workspace."""
+    return redirect(f"{reverse('admin:plan')}?workspace={workspace_id}{place}")
+
+
+LISTED, ISSUES, CARDS, DRAWN, LINES = 100, 100, 40, 150, 500
+COLUMNS = {
+    TaskStatus.PENDING: "Waiting",
+    READY: "Ready",
+    TaskStatus.IN_PROGRESS: "In progress",
+    TaskStatus.COMPLETED: "Completed",
+}
+SAID = {"edit": "The issue is renamed.", "reopen": "The issue is open again.", "remove": "The issue is removed."}
+
+
+def plan(request: HttpRequest) -> HttpResponse:
+    """The plan of `?workspace=`; without one, the workspaces where something is planned."""
+    filters = PlaceFilters(request.GET)
+    if filters.place is None:
+        return render(
+            request, "planning/plans.html", "Plans", filters=filters, rows=monitoring.listed(LISTED), limit=LISTED
+        )
+    return _plan(request, filters.place, filters)
+
+
+def _plan(
+    request: HttpRequest, workspace: Workspace, filters: PlaceFilters | None = None, form: IssueForm | None = None
+) -> HttpResponse:
+    problem = trouble(request, workspace)  # first: it brings the rows up to date
+    row = Plan.objects.filter(pk=workspace.pk).first()
+    issues = list(row.issues.order_by("position", "number")) if row else []
+    board = Board.objects.filter(pk=workspace.pk).first()
+    work = monitoring.work(workspace.pk)
+    return render(
+        request,
+        "planning/plan.html",
+        f"Plan of {plain(workspace)}",
+        filters=filters or PlaceFilters(QueryDict(f"workspace={workspace.pk}")),
+        workspace=workspace,
+        problem=problem,
+        plan=row,
+        started=monitoring.moment_of(row.created_at) if row else None,
+        issues=[(issue, _asked(issue)) for issue in issues],
+        told=ISSUES,
+        decided=sum(issue.status == "decided" for issue in issues),
+        board=board,
+        work=work,
+        columns=_columns(work),
+        cards=CARDS,
+        workers=_workers(work),
+        issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
+        cycles=Cycle.objects.listed().filter(workspace=workspace).count(),
+        **picture(work, {each.number: each.task.deps for each in work if each.task is not None}),
+    )
+
+
+def _asked(issue: Issue) -> list[tuple[str, str]]:
+    """Who was asked about an issue, and what each said."""
+    said = issue.how_summary or {}
+    named = [*(issue.how_agents or []), *said, *(issue.how_agent_ids or {})]
+    return [(name, said.get(name, "")) for name in dict.fromkeys(named)]
+
+
+def _columns(work: Sequence[Work]) -> list[dict[str, Any]]:
+    """The board: by state, how many tasks, and the first of them; of those that are completed the last."""
+    columns = []
+    for state, label in COLUMNS.items():
+        cards = [each for each in work if each.state == state]
+        shown = cards[::-1] if state == TaskStatus.COMPLETED else cards
+        columns.append({"state": state, "label": label, "count": len(cards), "cards": shown[:CARDS]})
+    return columns
+
+
+def _workers(work: Sequence[Work]) -> list[tuple[str, list[Work]]]:
+    """Who has which tasks that are not completed; first who has some in progress."""
+    mine = [each for each in work if each.whose and each.state != TaskStatus.COMPLETED]
+    mine.sort(key=lambda each: each.whose)
+    found = [(whose, list(tasks)) for whose, tasks in groupby(mine, lambda each: each.whose)]
+    return sorted(found, key=lambda pair: all(each.state != TaskStatus.IN_PROGRESS for each in pair[1]))[:LISTED]
+
+
+def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
+    """The drawing of tasks, and what is beside it; of too many, those that are not completed go first."""
+    chosen = sorted(work, key=lambda each: each.state == TaskStatus.COMPLETED)[:DRAWN]
+    named = {each.number: each for each in chosen}
+    drawn = drawing.draw({number: deps[number] for number in sorted(named)}, lines=LINES)
+    nodes = [
+        {
+            "box": box,
+            "work": named[box.number],
+            "title": drawing.fitted(f"{box.number} {plain(named[box.number].title)}"),
+            "line": drawing.fitted(_line(named[box.number]), drawing.UNITS * 1.15),
+        }
+        for box in drawn.boxes
+    ]
+    path = rules.critical_path(deps, [each.number for each in work if each.state == TaskStatus.COMPLETED])
+    steps = set(pairwise(path))
+    lines = [{"line": line, "critical": (line.start, line.end) in steps} for line in drawn.lines]
+    return {
+        "drawn": drawn,
+        "size": (drawing.WIDTH, drawing.HEIGHT),
+        "nodes": nodes,
+        "lines": sorted(lines, key=lambda each: bool(each["critical"])),  # what is drawn last lies above
+        "left_out": len(work) - len(chosen),
+        "path": path,
+        "circles": monitoring.circles(work, deps),
+        "stuck": [each.number for each in work if each.stuck],
+        "unknown": [each for each in work if each.unknown],
+    }
+
+
+def _line(work: Work) -> str:
+    """What a node says beside its title."""
+    return " · ".join(part for part in (work.state.replace("_", " "), plain(work.whose)) if part)
+
+
+def seen(workspace_id: str) -> str:
+    """Which plan and how many cycles a workspace has: what tells a form of an earlier one."""
+    number = Plan.objects.filter(pk=workspace_id).values_list("number", flat=True).first()
+    return f"{number or 0}.{Cycle.objects.listed().filter(workspace=workspace_id).count()}"
+
+
+def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:
+    """Whether a form was made for another plan, or was sent before; then the person is told."""
+    if shown in ("", seen(workspace_id)):
+        return False
+    messages.warning(
+        request, "The plan has changed since this form was opened. Nothing was done; look, and do it again."
+    )
+    return True
+
+
+def start(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Begin a plan; one that is active goes to the history, which the page says."""
+    workspace = get_object_or_404(Workspace, pk=workspace_id)
+    form = StartForm(posted(request), initial={"seen": seen(workspace_id)})
+    if form.is_valid():
+        if outdated(request, workspace_id, form.cleaned_data["seen"]):
+            return to_plan(workspace_id)
+        envelope = operate_on(workspace, request, "plan_start", "The plan is begun.", form, **form.given())
+        if envelope["ok"]:
+            return to_plan(workspace_id)
+    active = Plan.objects.filter(pk=workspace_id).first()
+    return render(request, "planning/plan_start.html", "New plan", workspace=workspace, active=active, form=form)
+
+
+def close(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Says what goes to the history; POST closes the cycle."""
+    workspace = get_object_or_404(Workspace, pk=workspace_id)
+    if request.method == "POST":
+        if not outdated(request, workspace_id, request.POST.get("seen", "")):
+            operate_on(workspace, request, "task_close", "The cycle is closed.")
+        return to_plan(workspace_id)
+    tasks = Task.objects.current(workspace_id)
+    return render(
+        request,
+        "planning/plan_close.html",
+        "Close the cycle",
+        workspace=workspace,
+        plan=Plan.objects.filter(pk=workspace_id).first(),
+        undecided=Issue.objects.filter(plan=workspace_id, status="pending").count(),
+        tasks=tasks.count(),
+        open=tasks.exclude(status=TaskStatus.COMPLETED).count(),
+        seen=seen(workspace_id),
+    )
+
+
+@form_only(to_plan)
+def add_issue(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Add an issue to the plan; a form that is sent twice adds one."""
+    workspace = get_object_or_404(Workspace, pk=workspace_id)
+    form = IssueForm(request.POST, auto_id="issue-%s")
+    if form.is_valid():
+        title, known = form.cleaned_data["title"], form.cleaned_data["seen"]
+        if known is not None and Issue.objects.filter(plan=workspace_id, number__gt=known, title=title).exists():
+            return to_plan(workspace_id, "#issues")
+        about = {"action": "add", "title": title}
+        if operate_on(workspace, request, "plan_update", "The issue is added.", form, **about)["ok"]:
+            return to_plan(workspace_id, "#issues")
+    return _plan(request, workspace, form=form) if form.errors else to_plan(workspace_id)
+
+
+def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
+    """An issue with its decision and who was asked; POST decides it, or decides it anew."""
+    row = _issue(issue_id)
+    form = DecideForm(posted(request), initial={"summary": row.decision})
+    if form.is_valid():
+        about = {"issue_id": row.number, **form.cleaned_data}
+        envelope = operate_on(row.plan.workspace, request, "plan_decide", "The issue is decided.", form, **about)
+        if envelope["ok"]:
+            return to_plan(row.plan_id, "#issues")
+    return _shown(request, row, form=form)
+
+
+@form_only(partial(redirect, "admin:plan_issue"))
+def change_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
+    """Give an issue another title, reopen it, or remove it."""
+    row = _issue(issue_id)
+    form = IssueChangeForm(request.POST, auto_id="change-%s")
+    if form.is_valid():
+        action = form.cleaned_data["action"]
+        title = {"title": form.cleaned_data["title"]} if action == "edit" else {}
+        about = {"action": action, "issue_id": row.number, **title}
+        if operate_on(row.plan.workspace, request, "plan_update", SAID[action], form, **about)["ok"]:
+            return to_plan(row.plan_id, "#issues") if action == "remove" else redirect("admin:plan_issue", issue_id)
+    return _shown(request, row, change=form) if form.errors else redirect("admin:plan_issue", issue_id)
+
+
+def _issue(issue_id: int) -> Issue:
+    return get_object_or_404(Issue.objects.select_related("plan__workspace"), pk=issue_id)
+
+
+def _shown(request: HttpRequest, row: Issue, **forms: Any) -> HttpResponse:
+    known = {agent_id for agent_id in (row.decided_by,) if agent_id and Agent.objects.filter(pk=agent_id).exists()}
+    instances = row.how_agent_ids or {}
+    return render(
+        request,
+        "planning/plan_issue.html",
+        f"Issue {row.number}",
+        about=row.title,
+        issue=row,
+        known=known,
+        asked=[(name, said, instances.get(name, "")) for name, said in _asked(row)],
+        tasks=monitoring.for_issue(row),
+        **{
+            "form": DecideForm(initial={"summary": row.decision}),
+            "change": IssueChangeForm(initial={"title": row.title}, auto_id="change-%s"),
+            **forms,
+        },
+    )
+
+
+PAGE = 50
+ISSUES, TASKS = 200, 200  # of a cycle that are shown
+
+
+def history(request: HttpRequest) -> TemplateResponse:
+    """The closed cycles, the latest first; `?workspace=` and `?q=` narrow them, `?page=`."""
+    filters = CycleFilters(request.GET)
+    words, page = filters.text("q"), max(filters.number("page") or 1, 1)
+    found = selectors.cycles(filters.place.pk if filters.place else None, words).reverse()
+    rows = list(found.select_related("workspace").defer("document", "words")[(page - 1) * PAGE : page * PAGE + 1])
+    return render(
+        request,
+        "planning/plan_history.html",
+        "History of plans",
+        filters=filters,
+        rows=[(row, monitoring.moment_of(row.completed_at)) for row in rows[:PAGE]],
+        more=len(rows) > PAGE,
+        page=page,
+        query=filters.query("page"),
+        narrowed=bool(words) or filters.place is not None or page > 1,
+    )
+
+
+def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
+    """A closed cycle: its plan with the decisions, and its tasks."""
+    row = get_object_or_404(Cycle.objects.select_related("workspace").defer("words"), pk=cycle_id)
+    entry = monitoring.document(row)
+    plan = entry["plan"] or {}
+    work = monitoring.past_work(entry["tasks"])
+    return render(
+        request,
+        "planning/plan_cycle.html",
+        f"Cycle of {plain(row.workspace)}",
+        cycle=row,
+        ended=monitoring.moment_of(row.completed_at),
+        begun=monitoring.moment_of(plan.get("created_at")),
+        plan=plan,
+        issues=[(issue, _searched(issue)) for issue in plan.get("issues", [])[:ISSUES]],
+        issues_beyond=max(len(plan.get("issues", [])) - ISSUES, 0),
+        work=work[:TASKS],
+        work_beyond=max(len(work) - TASKS, 0),
+        completed=sum(each.state == "completed" for each in work),
+        **picture(work, {each.number: each.entry["deps"] for each in work}),
+    )
+
+
+def _searched(issue: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
+    """Who was asked, and what each said."""
+    said = issue.get("how_summary", {})
+    return [(name, said.get(name, "")) for name in dict.fromkeys([*issue.get("how_agents", []), *said])]
+
+
+FIELDS = ("title", "context", "deps", *documents.TASK_FIELDS)
+CARRIED = 20  # handoffs of a task that are listed
+CLOSED = "The cycle of this task was closed; its number is another task's now, and nothing was changed."
+
+
+def new_task(request: HttpRequest, workspace_id: str) -> HttpResponse:
+    """Add a task; a form that is sent twice adds one."""
+    workspace = get_object_or_404(Workspace, pk=workspace_id)
+    current = Task.objects.current(workspace_id)
+    last = current.order_by("-number").values_list("number", flat=True).first()
+    form = TaskForm(posted(request), initial={"seen": last or 0}, agents=_agents())
+    if form.is_valid():
+        given, known = form.given(), form.cleaned_data["seen"]
+        added = (
+            current.filter(number__gt=known, title=given["title"], context=given["context"])
+            if known is not None
+            else None
+        )
+        if added is not None and added.exists():
+            return to_plan(workspace_id, "#tasks")
+        if operate_on(workspace, request, "task_add", "The task is added.", form, **given)["ok"]:
+            return to_plan(workspace_id, "#tasks")
+    return render(request, "planning/task_form.html", "New task", workspace=workspace, form=form)
+
+
+def task(request: HttpRequest, task_key: str) -> HttpResponse:
+    """A task among the others; POST changes what was changed in the form."""
+    row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
+    problem = ""
+    if request.method != "POST" and row.closed_at is None:
+        problem = trouble(request, row.workspace)
+        row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)  # as the files have it
+    form = TaskForm(posted(request), initial={name: getattr(row, name) for name in FIELDS}, agents=_agents())
+    if form.is_valid():
+        changes = form.changes()
+        if not changes:
+            messages.info(request, "Nothing was changed.")
+            return redirect("admin:task", task_key)
+        if row.closed_at is not None:
+            messages.error(request, CLOSED)
+            return redirect("admin:task", task_key)
+        given = {"id": row.number, **changes}
+        if operate_on(row.workspace, request, "task_edit", "The task is changed.", form, **given)["ok"]:
+            return redirect("admin:task", task_key)
+    carried = Handoff.objects.filter(task_key=task_key).defer("payload", "result").order_by("-created_event_id")
+    return render(
+        request,
+        "planning/task.html",
+        f"Task {row.number}",
+        about=row.title,
+        task=row,
+        problem=problem,
+        form=form,
+        handoffs=carried[:CARRIED],
+        standing=monitoring.standing(row) if row.closed_at is None else None,
+        statuses=[(value, label) for value, label in StatusForm.base_fields["status"].choices if value != row.status],  # type: ignore[attr-defined]
+    )
+
+
+@form_only(partial(redirect, "admin:task"))
+def change_status(request: HttpRequest, task_key: str) -> HttpResponse:
+    """Give a task another status."""
+    row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
+    form = StatusForm(request.POST)
+    if row.closed_at is not None:
+        messages.error(request, CLOSED)
+    elif form.is_valid():
+        status = form.cleaned_data["status"]
+        said = f"The task is {status.replace('_', ' ')}."
+        operate_on(row.workspace, request, "task_update", said, id=row.number, status=status)
+    else:
+        messages.error(request, str(form.errors["status"][0]))
+    return redirect("admin:task", task_key)
+
+
+def _agents() -> list[str]:
+    return list(Agent.objects.order_by("agent_id").values_list("agent_id", flat=True))

@@ -1,0 +1,20 @@
+"""What is typed and filtered on the page of reservations."""
+
+from __future__ import annotations
+
+from django import forms
+
+from coordination.forms import PlaceFilters
+from nexus.web.filters import choice_field, number_field, words_field
+from nexus.web.forms import OperationForm
+
+
+class EndForm(OperationForm):
+    reason = forms.CharField(required=False, label="Reason (optional), told to its holder")
+
+
+class FilesFilters(PlaceFilters):
+    state = choice_field(label="State", choices=[("held", "Held"), ("ended", "Ended")])
+    q = words_field("Part of a path, a reason or an agent")
+    page = number_field()
+    preset = {"state": "held"}

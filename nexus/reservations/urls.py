@@ -1,0 +1,21 @@
+"""The pages of reservations, below /admin/."""
+
+from __future__ import annotations
+
+from nexus.core.contributions import Page
+from nexus.reservations import views
+
+PAGES = (
+    Page(
+        "files",
+        "files/",
+        views.files,
+        "Files",
+        "edit_document",
+        "Now",
+        words={"files_list": "the page Files", "files_who": "the page Files", "files_end": "End it on its page"},
+        about="Who has reserved which files, until when.",
+        position=8,
+    ),
+    Page("reservation", "files/<str:reservation_id>/", views.reservation),
+)

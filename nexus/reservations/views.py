@@ -1,0 +1,67 @@
+"""Files: who holds which, what for and until when; and ending a reservation that was left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+
+from handoffs.models import Handoff
+from nexus.core.clock import now
+from nexus.reservations import selectors
+from nexus.reservations.forms import EndForm, FilesFilters
+from nexus.reservations.models import Reservation
+from nexus.reservations.toolset import FILES
+from nexus.web.page import operate, posted, render
+
+PAGE = 50
+
+
+def files(request: HttpRequest) -> TemplateResponse:
+    """What is held, oldest first; `?state=ended`: what was, latest first. `?workspace=`, `?q=` in patterns, reasons and
+    names, `?page=`."""
+    filters = FilesFilters(request.GET)
+    words, page = filters.text("q"), max(filters.number("page") or 1, 1)
+    ended = filters.text("state") == "ended"
+    rows = selectors.listed(
+        workspace_id=filters.place.workspace_id if filters.place else None,
+        ended=ended,
+        search=words,
+        offset=(page - 1) * PAGE,
+        limit=PAGE + 1,
+    )
+    return render(
+        request,
+        "reservations/files.html",
+        "Files",
+        filters=filters,
+        rows=list(zip(rows, _titles(rows), strict=True))[:PAGE],
+        ended=ended,
+        page=page,
+        more=len(rows) > PAGE,
+        query=filters.query("page"),
+        narrowed=bool(words or filters.place),
+    )
+
+
+def reservation(request: HttpRequest, reservation_id: str) -> HttpResponse:
+    """One reservation; POST ends it, whoever holds it."""
+    row = get_object_or_404(Reservation.objects.select_related("workspace"), pk=reservation_id)
+    form = EndForm(posted(request))
+    if form.is_valid():
+        reason = form.cleaned_data["reason"] or None
+        done = "The reservation is ended."
+        if operate(FILES, request, "files_end", done, form, reservation_id=reservation_id, reason=reason)["ok"]:
+            return redirect("admin:files")
+    held = selectors.held(now()).filter(pk=reservation_id).exists()
+    [title] = _titles([row])
+    context = {"reservation": row, "title_of": title, "held": held, "form": form}
+    return render(request, "reservations/reservation.html", "Reservation", about=row.pattern, **context)
+
+
+def _titles(rows: Sequence[Reservation]) -> list[str]:
+    """The titles of the handoffs that reservations are for; empty where there is none."""
+    known = dict(Handoff.objects.filter(pk__in={row.handoff_id for row in rows}).values_list("pk", "title"))
+    return [known.get(row.handoff_id or "", "") for row in rows]

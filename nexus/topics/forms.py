@@ -1,0 +1,76 @@
+"""What is said and done in topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from django import forms
+
+from nexus.web.filters import Filters, choice_field, hidden_field, number_field, words_field
+from nexus.web.forms import JSONTextField, LinesField, NumberField, OperationForm, name_of
+
+TYPES = ("message", "question", "answer")
+
+
+class NewTopicForm(OperationForm):
+    name = forms.CharField(
+        required=False, strip=False, widget=forms.TextInput(attrs={"autofocus": True, "placeholder": "cache-review"})
+    )
+    metadata = JSONTextField(label="Metadata (JSON)")
+
+
+class JoinForm(OperationForm):
+    """Joins the operators; who has joined has read up to `seen`."""
+
+    seen = NumberField(required=False, widget=forms.HiddenInput)
+
+
+class SayForm(OperationForm):
+    """A message to a topic. `client_message_id` makes a form that is sent twice one message; with another text it is
+    another."""
+
+    content_markdown = LinesField(rows=4, label="Message (Markdown)", required=False)
+    message_type = forms.ChoiceField(label="Kind", choices=[(name, name) for name in TYPES])
+    reply_to = forms.CharField(required=False, widget=forms.HiddenInput)
+    client_message_id = forms.CharField(widget=forms.HiddenInput)
+    seen = NumberField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, initial: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data, initial={"client_message_id": uuid4().hex, **(initial or {})}, auto_id="say-%s")
+
+    def field_of(self, name: str) -> str:
+        """Of a message only its text can be wrong; the rest is not typed."""
+        return "content_markdown" if name == "message" else name
+
+    def message(self) -> dict[str, Any]:
+        """The message as the operation takes it."""
+        given = {name: value for name, value in self.cleaned_data.items() if name != "seen"}
+        return {**given, "client_message_id": name_of(given), "reply_to": given["reply_to"] or None}
+
+
+class CloseForm(OperationForm):
+    reason = forms.CharField(required=False, label="Reason (optional)")
+
+
+class RenameForm(OperationForm):
+    name = forms.CharField(required=False, strip=False, label="New name")
+    rewrite_messages = forms.BooleanField(required=False, label="In messages that name the topic, too")
+
+
+class TopicsFilters(Filters):
+    status = choice_field(label="State", choices=[("all", "All"), ("open", "Open"), ("closed", "Closed")])
+    q = words_field("Name, or words of a message")
+    page = number_field()
+    preset = {"status": "all"}
+
+
+class TopicFilters(Filters):
+    q = words_field("Find in this topic")
+    at = number_field()
+    before = number_field()
+    after = number_field()
+    answer = number_field()
+    whole = number_field()
+    format = hidden_field()

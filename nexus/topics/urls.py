@@ -1,0 +1,30 @@
+"""The pages of topics, below /admin/."""
+
+from __future__ import annotations
+
+from nexus.core.contributions import Page
+from nexus.topics import views
+
+PAGES = (
+    Page(
+        "topics",
+        "topics/",
+        views.topics,
+        "Topics",
+        "forum",
+        "Now",
+        words={"topic_list": "the page Topics"},
+        about="Rooms that agents follow, and who has read how far.",
+        position=6,
+    ),
+    Page("topic_new", "topics/+new/", views.new, words={"topic_create": "New topic"}),
+    Page("topic_message", "topics/+message/<id:message_id>/", views.message),
+    Page("topic_message_delete", "topics/+message/<id:message_id>/delete/", views.delete_message),
+    Page("topic", "topics/<id:topic_id>/", views.topic),
+    Page("topic_tail", "topics/<id:topic_id>/tail/", views.tail),
+    Page("topic_join", "topics/<id:topic_id>/join/", views.join, words={"topic_join": "Join on the topic's page"}),
+    Page("topic_close", "topics/<id:topic_id>/close/", views.close),
+    Page("topic_rename", "topics/<id:topic_id>/rename/", views.rename),
+    Page("topic_export", "topics/<id:topic_id>/export/", views.export),
+    Page("topic_delete", "topics/<id:topic_id>/delete/", views.delete),
+)
