@@ -20,7 +20,7 @@ from nexus.hooks import entry, harness
 from nexus_site.launch import APPS, take_flags
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CALL = re.compile(r"(?:^|[/|&;(] *)nexus +([a-z][^|<>&;)\n]*)")
 
