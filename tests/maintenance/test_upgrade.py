@@ -123,6 +123,7 @@ import json, sys, django
 django.setup()
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from tests.maintenance.test_upgrade import write
 written = []
 for count, step in enumerate(json.loads(sys.argv[1]), -int(sys.argv[2])):
     MigrationExecutor(connection).migrate([tuple(step)])
