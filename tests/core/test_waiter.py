@@ -250,7 +250,7 @@ async def test_it_holds_no_thread_while_parked(project: str) -> None:
     loop = asyncio.get_running_loop()
     await asyncio.gather(*(loop.run_in_executor(waiting.READERS, together.wait, LONG) for _ in range(4)))
     assert (await arun(LOCAL, "agent_list", {}))["ok"]
-    assert sum(thread.name.startswith(("nexus-read", "nexus-write")) for thread in threading.enumerate()) <= 5
+    assert sum(thread.name.startswith(("nexus-read_", "nexus-write_")) for thread in threading.enumerate()) <= 5
     await put(project)
     await asyncio.gather(*map(page_of, waits))
 
