@@ -68,6 +68,7 @@ class ControlConfig(NexusAppConfig):
     def event_types(self) -> Sequence[str]:
         return [
             *(f"pool.{what}" for what in "created ended shutdown_asked end_asked compacted held resumed".split()),
+            *(f"pool.repositories_{what}" for what in "set_aside unsafe".split()),
             *(f"worktree.{what}" for what in "made merged conflicted kept discarded".split()),
             *(f"turn.{what}" for what in "queued started said cancel_asked".split()),
             *(f"turn.{what}" for what in "done cancelled failed interrupted".split()),
