@@ -109,7 +109,7 @@ class Hub:
                 line = child.cmdline()
             except psutil.Error:
                 continue
-            if "run-pool" in line and "nexus.control.worker.keeper" not in line:
+            if "run-pool" in line and "nexus.control.worker.watchdog" not in line:
                 return child
         return None
 

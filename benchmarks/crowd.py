@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.stdio import HELLO, ROOT
 
 PROCESSES, MESSAGES = 8, 200  # of each kind, and of each that sends
-PATIENCE_SECONDS = 120  # a bound against hanging, not a figure
+TIME_LIMIT_SECONDS = 120  # a bound against hanging, not a figure
 LONGEST_LINE = 2**22
 Got = list[tuple[int, str]]  # what one that follows received: number and text
 
@@ -115,7 +115,7 @@ class Peer:
 
     async def _read(self) -> dict[str, Any]:
         assert self.process.stdout
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIME_LIMIT_SECONDS):
             line = await self.process.stdout.readline()
         if not line:
             raise EOFError

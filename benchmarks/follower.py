@@ -28,7 +28,7 @@ from tests.postgres import fresh_database
 KINDS = {"sender": 6, "updater": 2}
 WORKSPACES = 3
 CALLS = 40  # that each writer makes at least, however slow the machine
-PATIENCE_SECONDS = 60  # for the follower to reach the end of the log
+TIME_LIMIT_SECONDS = 60  # for the follower to reach the end of the log
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def follow(scratch: Path, database_url: str, seconds: float) -> dict[str, Any]:
         calls = sum(int(writer.communicate()[0]) for writer in writers)
         with psycopg.connect(database_url) as store:
             log = [row[0] for row in store.execute("SELECT event_id FROM events ORDER BY event_id")]
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIME_LIMIT_SECONDS
         while (not seen or seen[-1] < log[-1]) and time.monotonic() < deadline:
             time.sleep(0.05)
         got = list(seen)

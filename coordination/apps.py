@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, Sentence, Thing
+    from nexus.core.contributions import EntityRef, ExportKind, ImpossibleState, RetentionLane, Sentence
 
 
 class CoordinationConfig(NexusAppConfig):
@@ -49,7 +49,7 @@ class CoordinationConfig(NexusAppConfig):
 
         return SENTENCES
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         from coordination.sentences import THINGS
 
         return THINGS

@@ -31,7 +31,7 @@ class Debt:
 
     @property
     def key(self) -> str:
-        """What tells it from others, also in the SQL of the modules `glances`."""
+        """What tells it from others, also in the SQL of the modules `hook_queries`."""
         return f"{self.kind} {self.identifier}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from coordination.models import Agent
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
 
 def _agents(ids: Collection[str]) -> Mapping[str, str]:
@@ -13,9 +13,9 @@ def _agents(ids: Collection[str]) -> Mapping[str, str]:
 
 
 THINGS = {
-    "agent": Thing("an agent", "agent", "agent_id", name="agent_id", names=_agents),
-    "session": Thing("a session", "coordination_session_change", "session_id"),
-    "artifact": Thing("an artifact", "coordination_artifact_change", "artifact_id", name="name"),
+    "agent": EntityRef("an agent", "agent", "agent_id", name="agent_id", names=_agents),
+    "session": EntityRef("a session", "coordination_session_change", "session_id"),
+    "artifact": EntityRef("an artifact", "coordination_artifact_change", "artifact_id", name="name"),
 }
 SENTENCES = {
     "agent.created": Sentence("{actor} registered {agent}", "{count} agents registered"),

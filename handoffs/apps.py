@@ -8,13 +8,13 @@ from nexus.core.apps import NexusAppConfig
 if TYPE_CHECKING:
     from nexus.core.contributions import (
         Action,
+        AttentionKind,
         DoctorCheck,
+        EntityRef,
         ExportKind,
         Figure,
         ImpossibleState,
-        NeedKind,
         Sentence,
-        Thing,
         WakeKind,
     )
 
@@ -53,7 +53,7 @@ class HandoffsConfig(NexusAppConfig):
 
         return SENTENCES
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         from handoffs.sentences import THINGS
 
         return THINGS
@@ -102,7 +102,7 @@ class HandoffsConfig(NexusAppConfig):
 
         return (WAKES,)
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from handoffs.attention import KINDS
 
         return KINDS

@@ -20,7 +20,7 @@ from handoffs.models import HELD, STREAM, Handoff, HandoffQuerySet, HandoffStatu
 from handoffs.verification import OPERATOR
 from inbox.picture import Picture
 from nexus.core.clock import iso
-from nexus.core.contributions import Found, Need, NeedKind
+from nexus.core.contributions import AttentionItem, AttentionKind, Found
 
 SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
@@ -43,7 +43,9 @@ def _submitted(picture: Picture, each: int) -> Found:
     mine = [
         row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
     ]
-    needs = [Need(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine]
+    needs = [
+        AttentionItem(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine
+    ]
     return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
@@ -55,7 +57,7 @@ def _blocked(picture: Picture, each: int) -> Found:
 def _lapsed(picture: Picture, each: int) -> Found:
     """Whose lease ran out, and nobody has taken the work since."""
     unrecorded = [
-        Need(row.title, f"the lease of {row.claimed_by} ran out", row.pk, since=row.lease_expires_at)
+        AttentionItem(row.title, f"the lease of {row.claimed_by} ran out", row.pk, since=row.lease_expires_at)
         for row in _light(Handoff.objects.lapsed(picture.moment)).order_by("lease_expires_at")[:EXAMINED]
     ]
     came_back = [row for row in picture.once(_open) if row.updated_at > row.created_at]
@@ -63,7 +65,9 @@ def _lapsed(picture: Picture, each: int) -> Found:
     acts = events.exclude(type="handoff.remarked").order_by("event_id")  # what comes too late takes no work
     last = {event.handoff_id: event for event in acts} if came_back else {}
     recorded = [
-        Need(row.title, f"the lease of {event.payload.get('claimed_by')} ran out", row.pk, since=event.created_at)
+        AttentionItem(
+            row.title, f"the lease of {event.payload.get('claimed_by')} ran out", row.pk, since=event.created_at
+        )
         for row in came_back
         if (event := last.get(row.pk)) is not None and event.type == "handoff.expired"
     ]
@@ -78,7 +82,7 @@ def _returned(picture: Picture, each: int) -> Found:
     told = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
     returned = {event.handoff_id: event for event in told} if rows else {}
     needs = [
-        Need(
+        AttentionItem(
             row.title,
             f"returned to {row.claimed_by}, who has not gone on: {str(event.payload.get('reason') or '')[:300]}",
             row.pk,
@@ -94,7 +98,7 @@ def _leases(picture: Picture, each: int) -> Found:
     ending = monitoring.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
     count = ending.count()
     needs = [
-        Need(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
+        AttentionItem(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
         for row in (ending[:each] if count else ())
     ]
     return Found(count, needs)
@@ -110,7 +114,7 @@ def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
 def _debts(picture: Picture, each: int) -> Found:
     found = picture.once(debtors)
     needs = [
-        Need(f"{agent_id} owes and does nothing", _owed(its), agent_id, since=its[0].since)
+        AttentionItem(f"{agent_id} owes and does nothing", _owed(its), agent_id, since=its[0].since)
         for agent_id, its in list(found.items())[:each]
     ]
     return Found(len(found), needs)
@@ -130,7 +134,7 @@ def _missed(picture: Picture, each: int) -> Found:
     again = Event.objects.filter(handoff_id__in=[row.pk for row in found], type="handoff.reoffered")
     done = set(again.values_list("handoff_id", flat=True)) if found else set()
     needs = [
-        Need(row.title, f"nobody had it by its deadline; it was for {in_words(row.target)[:120]}", row.pk,
+        AttentionItem(row.title, f"nobody had it by its deadline; it was for {in_words(row.target)[:120]}", row.pk,
              since=row.deadline_at)
         for row in found
         if row.pk not in done
@@ -148,7 +152,7 @@ def _untaken(picture: Picture, each: int) -> Found:
 
 def _untakeable(picture: Picture, each: int, *, ever: bool) -> Found:
     these = [verdict for verdict in picture.once(_verdicts) if verdict.ever is ever]
-    needs = [Need(row.title, why, row.pk, since=row.created_at) for row, why, _ in these[:each]]
+    needs = [AttentionItem(row.title, why, row.pk, since=row.created_at) for row, why, _ in these[:each]]
     return Found(len(these), needs, or_more=len(picture.once(_open)) == EXAMINED)
 
 
@@ -228,12 +232,12 @@ def _patience() -> timedelta:
 def _found(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:
     count = rows.count()
     shown = rows[:each] if count else []
-    return Found(count, [Need(row.title, said(row), row.pk, since=row.updated_at) for row in shown])
+    return Found(count, [AttentionItem(row.title, said(row), row.pk, since=row.updated_at) for row in shown])
 
 
 def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, int], Found], *actions: str,
-          command: str = "nexus handoffs") -> NeedKind:  # fmt: skip
-    return NeedKind(name, title, icon, rank, find, page="handoff", actions=actions, command=command)
+          command: str = "nexus handoffs") -> AttentionKind:  # fmt: skip
+    return AttentionKind(name, title, icon, rank, find, page="handoff", actions=actions, command=command)
 
 
 KINDS = (
@@ -247,7 +251,8 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("returned", "Returned, and left lying", "assignment_return", 35, _returned,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
-    NeedKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent", command="nexus agents"),
+    AttentionKind("debts", "Owes, and does nothing", "hourglass_bottom", 45, _debts, page="agent",
+          command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
     _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip

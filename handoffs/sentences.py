@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from handoffs.models import Handoff
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
 
 def titles(ids: Collection[str]) -> Mapping[str, str]:
@@ -13,7 +13,7 @@ def titles(ids: Collection[str]) -> Mapping[str, str]:
     return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
 
 
-THINGS = {"handoff": Thing("a handoff", "handoff", "handoff_id", name="title", names=titles)}
+THINGS = {"handoff": EntityRef("a handoff", "handoff", "handoff_id", name="title", names=titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),
     "handoff.claimed": Sentence("{actor} took {handoff}", "{count} handoffs claimed"),

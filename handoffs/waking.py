@@ -7,17 +7,17 @@ from itertools import islice
 
 from handoffs import selectors
 from handoffs.models import Handoff
-from nexus.core.contributions import Calling, WakeKind
+from nexus.core.contributions import WakeKind, WakeReason
 
 AT_ONCE = 20  # are read
 MOST = 200  # of a workspace are looked at: it may have left many as they are
 
 
-def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
+def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
     """What the agent may claim, oldest first."""
     for workspace_id in sorted(workspaces):
         for handoff in islice(_claimable(workspace_id, agent_id), MOST):
-            yield Calling(
+            yield WakeReason(
                 handoff.handoff_id,
                 f"A handoff is offered that you may claim: handoff_claim(handoff_id={handoff.handoff_id!r}).",
                 {"from": handoff.from_agent_id, "title": handoff.title},

@@ -8,13 +8,13 @@ from nexus.core.apps import NexusAppConfig
 if TYPE_CHECKING:
     from nexus.core.contributions import (
         Action,
+        AttentionKind,
+        EntityRef,
         ExportKind,
         Figure,
         ImpossibleState,
-        NeedKind,
         RetentionLane,
         Sentence,
-        Thing,
     )
 
 
@@ -62,7 +62,7 @@ class InboxConfig(NexusAppConfig):
 
         return SENTENCES
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         from inbox.sentences import THINGS
 
         return THINGS
@@ -89,7 +89,7 @@ class InboxConfig(NexusAppConfig):
             "dead_letter_park": "nexus dead-letters park",
         }
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from inbox.attention import KINDS
 
         return KINDS

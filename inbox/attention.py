@@ -9,7 +9,7 @@ from inbox import dead_letters
 from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Inbox
 from inbox.picture import Picture
-from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.core.operations.caller import OPERATOR_AGENT
 
 LETTERS = ("dead letter", "dead letters")
@@ -21,7 +21,7 @@ def _dead_letters(picture: Picture, each: int) -> Found:
     return Found(
         parked,
         [
-            Need(
+            AttentionItem(
                 f"Dead letter of {letter.recipient_id}: {letter.message.subject[:120]}",
                 f"from {letter.message.from_agent_id}, handed out {letter.attempts} times, never acknowledged",
                 letter.delivery_id,
@@ -40,7 +40,7 @@ def _answers(picture: Picture, each: int) -> Found:
     return Found(
         mine,
         [
-            Need(
+            AttentionItem(
                 f"{row.message.from_agent_id} wrote to you: {row.message.subject[:120]}",
                 "unread",
                 row.message_id,
@@ -63,7 +63,7 @@ def _silent(picture: Picture, each: int) -> Found:
     return Found(
         len(waiting),
         [
-            Need(
+            AttentionItem(
                 f"{state.agent_id} is {state.presence} with unread mail",
                 f"{inbox.unread} unread, the oldest",
                 state.agent_id,
@@ -75,7 +75,7 @@ def _silent(picture: Picture, each: int) -> Found:
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "dead-letters",
         "Dead letters",
         "unsubscribe",
@@ -87,7 +87,7 @@ KINDS = (
         actions=("dead_letter_requeue", "dead_letter_forward", "dead_letter_acknowledge"),
         command="nexus dead-letters",
     ),
-    NeedKind(
+    AttentionKind(
         "answers",
         "Agents wrote to you",
         "mark_chat_unread",
@@ -98,7 +98,9 @@ KINDS = (
         actions=("inbox_ack",),
         command="nexus inbox",
     ),
-    NeedKind("silent", "Away, with unread mail", "mark_email_unread", 70, _silent, page="agent_mail", look="Its mail"),
+    AttentionKind(
+        "silent", "Away, with unread mail", "mark_email_unread", 70, _silent, page="agent_mail", look="Its mail"
+    ),
 )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
-THINGS = {"message": Thing("a message", "mail", "message_id", argument="m", name="subject")}
+THINGS = {"message": EntityRef("a message", "mail", "message_id", argument="m", name="subject")}
 SENTENCES = {
     "message.created": Sentence("{actor} wrote {message}[ to {recipients}]", "{count} messages sent"),
     "message.requeued": Sentence("{actor} put {message} back into the inbox[ of {recipients}]", "{count} requeued"),

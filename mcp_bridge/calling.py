@@ -18,7 +18,7 @@ from mcp_bridge.extension import created, declared
 from mcp_bridge.models import Task
 from mcp_bridge.progress import told
 from mcp_bridge.tools import result, wire
-from nexus.core.leaving import while_there
+from nexus.core.cancellation import while_there
 from nexus.core.operations.deferred import NotKept
 from nexus.core.operations.errors import NexusError, invalid, not_found
 from nexus.core.operations.registry import TOOLSETS

@@ -239,7 +239,7 @@ def _hooked(arguments: list[str]) -> bool:
         _populate()
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
-    for module in (f"{app}.{name}" for app in APPS for name in ("glances", "harness_events")):
+    for module in (f"{app}.{name}" for app in APPS for name in ("hook_queries", "harness_events")):
         if find_spec(module):
             import_module(module)
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS

@@ -17,7 +17,7 @@ from coordination.log.selectors import acts_after
 from coordination.models import Event
 from coordination.routing import in_words
 from nexus.core.apps import nexus_apps
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
 LISTED = 3  # of a list, the others are counted
 LONGEST = 160  # characters of what a field holds
@@ -67,13 +67,13 @@ def quiet_types() -> list[str]:
     return sorted(type for type, sentence in sentences().items() if sentence.quiet)
 
 
-def telling(events: Sequence[Event]) -> list[Event]:
+def without_quiet(events: Sequence[Event]) -> list[Event]:
     """Those of the events that are no mere signs of life."""
     quiet = quiet_types()
     return [event for event in events if event.type not in quiet]
 
 
-def told_once(events: Sequence[Event]) -> list[Line]:
+def without_repeated_acts(events: Sequence[Event]) -> list[Line]:
     """`lines` without an operator's act that the others tell."""
     acts = _acts(events)
     told = {act.event_id for act in acts.values()}
@@ -119,7 +119,7 @@ def _by(event: Event, act: Event | None) -> Sequence[Part]:
 def runs(events: Sequence[Event]) -> list[Run]:
     """`told_once`, with those of one type that follow each other folded."""
     told: list[Run] = []
-    for type, group in groupby(told_once(events), key=lambda line: line.event.type):
+    for type, group in groupby(without_repeated_acts(events), key=lambda line: line.event.type):
         row = list(group)
         if len(row) < FOLDED:
             told += [Run([line]) for line in row]
@@ -132,8 +132,8 @@ def runs(events: Sequence[Event]) -> list[Run]:
 
 
 @cache
-def _things() -> Mapping[str, Thing]:
-    return {name: thing for app in nexus_apps() for name, thing in app.things().items()}
+def _things() -> Mapping[str, EntityRef]:
+    return {name: thing for app in nexus_apps() for name, thing in app.entity_refs().items()}
 
 
 def _told(event: Event, names: Mapping[str, Mapping[str, str]]) -> Sequence[Part]:
@@ -178,7 +178,7 @@ def _actor(fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) ->
     return Part(f"operator {_text(operator)}", given=True) if operator else Part("the hub")
 
 
-def _shown(thing: Thing, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> Part | None:
+def _shown(thing: EntityRef, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> Part | None:
     """A thing by its name and with a link to it; without one where it is known to be gone."""
     identifier = _id(thing, fields)
     if not identifier:
@@ -188,12 +188,12 @@ def _shown(thing: Thing, fields: Mapping[str, Any], names: Mapping[str, str] | N
     return Part(text or thing.word, given=bool(text), link=_link(thing, identifier) if there else "")
 
 
-def _id(thing: Thing, fields: Mapping[str, Any]) -> str:
+def _id(thing: EntityRef, fields: Mapping[str, Any]) -> str:
     value = fields.get(thing.key)
     return value if isinstance(value, str) else ""
 
 
-def _link(thing: Thing, identifier: str) -> str:
+def _link(thing: EntityRef, identifier: str) -> str:
     try:
         if thing.argument:
             return f"{reverse(f'admin:{thing.page}')}?{urlencode({thing.argument: identifier})}"

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from nexus.core.contributions import (
         Action,
         Address,
-        Bell,
+        AttentionKind,
+        BrowserNotification,
         DoctorCheck,
         Endpoint,
+        EntityRef,
         Figure,
         ImpossibleState,
-        NeedKind,
         RetentionLane,
         Sentence,
-        Thing,
     )
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
@@ -80,7 +80,7 @@ class ControlConfig(NexusAppConfig):
 
         return SENTENCES
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         from nexus.control.sentences import THINGS
 
         return THINGS
@@ -90,14 +90,14 @@ class ControlConfig(NexusAppConfig):
 
         return LANES
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from nexus.control import attention
         from nexus.control.waking import attention as waking
         from nexus.control.worktrees import attention as worktrees
 
         return (*attention.KINDS, *waking.KINDS, *worktrees.KINDS)
 
-    def bells(self) -> Sequence[Bell]:
+    def browser_notifications(self) -> Sequence[BrowserNotification]:
         from nexus.control.attention import BELL
 
         return (BELL,)
@@ -120,11 +120,11 @@ class ControlConfig(NexusAppConfig):
         }
 
     def doctor_checks(self) -> Sequence[DoctorCheck]:
-        from nexus.control import history, leftovers
+        from nexus.control import history, orphan_cleanup
         from nexus.control.runners import checks as runners
         from nexus.control.worktrees import checks as worktrees
 
-        return (*history.CHECKS, *runners.CHECKS, *worktrees.CHECKS, *leftovers.CHECKS)
+        return (*history.CHECKS, *runners.CHECKS, *worktrees.CHECKS, *orphan_cleanup.CHECKS)
 
     def impossible_states(self) -> Sequence[ImpossibleState]:
         from nexus.control.history import IMPOSSIBLE

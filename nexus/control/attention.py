@@ -10,7 +10,7 @@ from django.db.models.functions import Length
 from inbox.picture import Picture
 from nexus.control.models import Question, QuestionKind, QuestionStatus
 from nexus.core.clock import now
-from nexus.core.contributions import Action, Bell, Found, Need, NeedKind
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, BrowserNotification, Found
 
 WHOLE = 500  # characters that are read at a glance; with more, a question is answered where all of it is shown
 
@@ -27,12 +27,12 @@ def _asked(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int]
     return find
 
 
-def _need(question: Question) -> Need:
+def _need(question: Question) -> AttentionItem:
     said = question.detail
     if question.kind == QuestionKind.PERMISSION and question.subject != question.title:
         said = f"{said} – “always” holds for: {question.subject}"
     cut = f"{said[:WHOLE]}… ({len(said) - WHOLE} characters more)" if len(said) > 2 * WHOLE else said
-    return Need(f"{question.agent_id} asks: {question.title}", cut, question.pk, until=question.expires_at)
+    return AttentionItem(f"{question.agent_id} asks: {question.title}", cut, question.pk, until=question.expires_at)
 
 
 def of_question(question: Question, moment: datetime) -> Sequence[str]:
@@ -56,7 +56,7 @@ def at_a_glance(question: Question) -> Sequence[Action]:
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "permissions",
         "Agents ask for permission",
         "front_hand",
@@ -68,7 +68,7 @@ KINDS = (
         actions=VERDICTS,
         command="nexus questions",
     ),
-    NeedKind(
+    AttentionKind(
         "long-permissions",
         "Agents ask for permission: read it whole",
         "front_hand",
@@ -79,7 +79,7 @@ KINDS = (
         look="Read and answer",
         command="nexus questions",
     ),
-    NeedKind(
+    AttentionKind(
         "questions",
         "Agents ask you",
         "live_help",
@@ -93,7 +93,7 @@ KINDS = (
     ),
 )
 
-BELL = Bell(
+BELL = BrowserNotification(
     lambda moment: Question.objects.waiting(moment).count(),
     ("question.asked", "question.answered", "question.expired", "question.withdrawn"),
 )

@@ -45,7 +45,7 @@ class Drafts:
         self._wakes: dict[str, set[Callable[[], None]]] = defaultdict(set)
 
     def hear(self, line: bytes) -> None:
-        """Take in what the worker says (`nexus.control.worker.telling`): one piece, or that an agent writes no more."""
+        """Take in what the worker says (`nexus.control.worker.reports`): one piece, or that an agent writes no more."""
         try:
             agent = self._take_in(json.loads(line))
         except (ValueError, TypeError, KeyError):  # something in the worker printed before its output was its line

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
 THINGS = {
-    "pool_agent": Thing("an agent of the pool", "pool_agent", "pool_agent_id", name="agent_id"),
-    "question": Thing("a question", "question", "question_id", name="title"),
+    "pool_agent": EntityRef("an agent of the pool", "pool_agent", "pool_agent_id", name="agent_id"),
+    "question": EntityRef("a question", "question", "question_id", name="title"),
 }
 SENTENCES = {
     "pool.created": Sentence("{actor} created {pool_agent} in the pool, {preset}", "{count} agents created"),

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from nexus.core.contributions import (
         Action,
         Address,
-        Bell,
+        AttentionKind,
+        BrowserNotification,
         DoctorCheck,
         Endpoint,
+        EntityRef,
         ExportKind,
         Figure,
         Found,
         ImpossibleState,
-        NeedKind,
-        News,
         Page,
+        PendingNotice,
         RetentionLane,
         Sentence,
-        Thing,
         WakeKind,
     )
 
@@ -64,7 +64,7 @@ class NexusAppConfig(AppConfig):
         """By type of event, how it reads to people; one without a sentence reads as its type in words."""
         return {}
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         """By name, what its sentences tell of."""
         return {}
 
@@ -101,7 +101,7 @@ class NexusAppConfig(AppConfig):
         """What is measured of how well it goes, over any window and as histograms."""
         return ()
 
-    def news(self) -> Sequence[News]:
+    def pending_notices(self) -> Sequence[PendingNotice]:
         """What may wait for an agent between its turns."""
         return ()
 
@@ -109,11 +109,11 @@ class NexusAppConfig(AppConfig):
         """What may wake agents that Nexus runs."""
         return ()
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         """What may wait for a person."""
         return ()
 
-    def bells(self) -> Sequence[Bell]:
+    def browser_notifications(self) -> Sequence[BrowserNotification]:
         """What agents stand still for until a person answers."""
         return ()
 
@@ -188,7 +188,7 @@ class NexusAppConfig(AppConfig):
 class CoreConfig(NexusAppConfig):
     name = "nexus.core"
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from nexus.core.attention import KINDS
 
         return KINDS
@@ -204,16 +204,16 @@ def database_objects(vendor: str) -> dict[str, str]:
     return {name: statement for app in nexus_apps() for name, statement in app.database_objects(vendor).items()}
 
 
-def needs(picture: Any, each: int) -> list[tuple[NeedKind, Found]]:
+def needs(picture: Any, each: int) -> list[tuple[AttentionKind, Found]]:
     """What needs a person, the worst kind first, without the kinds of which there is nothing; `each` are shown."""
-    kinds = sorted((kind for app in nexus_apps() for kind in app.needs()), key=lambda kind: kind.rank)
+    kinds = sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
     found = [(kind, kind.find(picture, each)) for kind in kinds]
     return [(kind, these) for kind, these in found if these.count]
 
 
-def bells() -> list[Bell]:
+def bells() -> list[BrowserNotification]:
     """What rings."""
-    return [bell for app in nexus_apps() for bell in app.bells()]
+    return [bell for app in nexus_apps() for bell in app.browser_notifications()]
 
 
 def actions() -> dict[str, Action]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexus.core.contributions import Found, Need, NeedKind
+from nexus.core.contributions import AttentionItem, AttentionKind, Found
 from nexus.core.database import store
 from nexus.core.database.base import DISK_LOW
 
@@ -12,11 +12,11 @@ from nexus.core.database.base import DISK_LOW
 def _disk(picture: Any, each: int) -> Found:
     used = store().disk_used()
     low = used >= DISK_LOW
-    return Found(int(low), [Need("The disk is almost full", f"{used:.0%} used")] if low else [])
+    return Found(int(low), [AttentionItem("The disk is almost full", f"{used:.0%} used")] if low else [])
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "disk",
         "The disk",
         "hard_drive",

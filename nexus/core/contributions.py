@@ -78,10 +78,10 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class News:
+class PendingNotice:
     """What may wait for an agent between its turns: hooks, signal files and webhooks tell of it.
 
-    Whether anything waits is asked without Django, too: the app's module `glances` registers the same as SQL.
+    Whether anything waits is asked without Django, too: the app's module `hook_queries` registers the same as SQL.
     """
 
     name: str  # of one
@@ -92,7 +92,7 @@ class News:
 
 
 @dataclass(frozen=True)
-class Calling:
+class WakeReason:
     """One thing that calls an agent to work, and whose doing it was."""
 
     identifier: str
@@ -111,7 +111,7 @@ class WakeKind:
     name: str  # as `wake_on` has it
     title: str  # what calls, for people
     events: frozenset[str]  # the types of the log after which something may call
-    calling: Callable[[str, Collection[str]], Iterable[Calling]]  # an agent_id, in these workspaces; oldest first
+    calling: Callable[[str, Collection[str]], Iterable[WakeReason]]  # an agent_id, in these workspaces; oldest first
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Thing:
+class EntityRef:
     """What events name by an id, and people by a name: `names` gives those of ids that are still there."""
 
     word: str  # for it, where it has no name
@@ -141,7 +141,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Need:
+class AttentionItem:
     """One thing that waits for a person: about what, since or until when. Its texts hold agents' words as they are."""
 
     title: str
@@ -157,12 +157,12 @@ class Found:
     """The needs of a kind: how many there are, and some of them."""
 
     count: int
-    needs: Sequence[Need]
+    needs: Sequence[AttentionItem]
     or_more: bool = False  # not every row was examined
 
 
 @dataclass(frozen=True)
-class NeedKind:
+class AttentionKind:
     """A kind of things that wait for a person: on Home, on the page behind it and in `nexus status`."""
 
     name: str
@@ -178,7 +178,7 @@ class NeedKind:
 
 
 @dataclass(frozen=True)
-class Bell:
+class BrowserNotification:
     """What agents stand still for until a person answers: the bell on every page counts it, and no other need."""
 
     waiting: Callable[[datetime], int]  # how many there are at a moment; one cheap query

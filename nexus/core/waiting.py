@@ -23,10 +23,10 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError
 
 from nexus.core import turns
+from nexus.core.cancellation import for_client
 from nexus.core.database import store
 from nexus.core.database.base import CommitWatch
 from nexus.core.domain import domain
-from nexus.core.leaving import for_client
 from nexus.core.operations.errors import NexusError
 
 T = TypeVar("T")

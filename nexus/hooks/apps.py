@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import Action, NeedKind, Sentence
+    from nexus.core.contributions import Action, AttentionKind, Sentence
 
 
 class HooksConfig(NexusAppConfig):
@@ -44,7 +44,7 @@ class HooksConfig(NexusAppConfig):
             "webhook_remove": "nexus webhooks remove",
         }
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from nexus.hooks.attention import KINDS
 
         return KINDS

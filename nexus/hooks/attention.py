@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db.models import Count, Max
 
 from inbox.picture import Picture
-from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.hooks.models import Webhook, WebhookDelivery
 
 
@@ -18,14 +18,16 @@ def _given_up(picture: Picture, each: int) -> Found:
     return Found(
         len(rows),
         [
-            Need(f"{row['webhook__url'][:120]} failed", f"{row['letters']} given up: {row['error']}", row["webhook_id"])
+            AttentionItem(
+                f"{row['webhook__url'][:120]} failed", f"{row['letters']} given up: {row['error']}", row["webhook_id"]
+            )
             for row in rows[:each]
         ],
     )
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "webhooks",
         "Webhooks that fail",
         "webhook",

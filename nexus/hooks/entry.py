@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nexus.core.harness_events import HANDLERS, NOTHING, Happening, Said
-from nexus.core.patience import patience
+from nexus.core.time_limit import time_limit
 from nexus.hooks import harness, points
 from nexus.hooks.harness import STOP, Call
 
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus hook` does for people
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
-PATIENCE_SECONDS = 5  # then the hook gives up; the harness's own limit is later
+TIME_LIMIT_SECONDS = 5  # then the hook gives up; the harness's own limit is later
 
 Configure = Callable[[], tuple[Any, Sequence[str]]]
 
@@ -32,7 +32,7 @@ def is_call(arguments: Sequence[str]) -> bool:
 def main(configure: Configure, start_django: Callable[[], None]) -> None:
     """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
     try:
-        with patience(PATIENCE_SECONDS):
+        with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             text = "" if sys.stdin.isatty() else sys.stdin.read()
             answer = respond(settings, harness.read(arguments, os.environ, text), start_django)

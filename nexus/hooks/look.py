@@ -20,9 +20,9 @@ from nexus.core.operations.caller import Caller, of_process
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import memory, notice
-from nexus.hooks.glance import Seen
 from nexus.hooks.harness import STOP, Call
-from nexus.hooks.news import every_news
+from nexus.hooks.pending_notices import every_news
+from nexus.hooks.quick_check import Seen
 
 LIMIT = 200  # looked at in one page; more than an agent is told of at once
 

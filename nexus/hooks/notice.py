@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nexus.core.contributions import News, Notice
+from nexus.core.contributions import Notice, PendingNotice
 
 SHOWN = 5  # messages, and handoffs, quoted in one notice; the rest is counted
 SUBJECT_LENGTH, BODY_LENGTH, NAME_LENGTH = 120, 400, 80  # characters quoted; a notice stays below 10,000
-NOTHING: Mapping[News, Sequence[Notice]] = {}
+NOTHING: Mapping[PendingNotice, Sequence[Notice]] = {}
 SETTLING = {  # how an agent is quit of each kind of debt
     "handoff": "A handoff: handoff_complete or handoff_reject; handoff_block says why you cannot go on.",
     "message": "A message you pulled: inbox_ack once it is handled.",
@@ -51,7 +51,7 @@ def compose(
     messages: Sequence[Mapping[str, Any]],
     handoffs: Sequence[Mapping[str, Any]],
     unread: int,
-    others: Mapping[News, Sequence[Notice]] = NOTHING,
+    others: Mapping[PendingNotice, Sequence[Notice]] = NOTHING,
 ) -> str:
     """The notice on `messages` (as inbox_peek lists them), `handoffs` (as handoff_list_available does), and `others`.
 

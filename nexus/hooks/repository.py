@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nexus.core.processes import CHUNK, environment, run
 
-PATIENCE_SECONDS = 10
+TIME_LIMIT_SECONDS = 10
 
 
 def would_track(file: Path) -> bool:
@@ -19,7 +19,7 @@ def would_track(file: Path) -> bool:
     place = next(parent for parent in file.parents if parent.is_dir())
     command = ["git", "check-ignore", "--quiet", "--", str(file)]
     try:
-        ignored = run(command, cwd=str(place), env=environment("HOME"), seconds=PATIENCE_SECONDS, largest=CHUNK)
+        ignored = run(command, cwd=str(place), env=environment("HOME"), seconds=TIME_LIMIT_SECONDS, largest=CHUNK)
     except OSError:  # a TimeoutError among them
         return True
     return ignored.code != 0  # a tracked file is not ignored, whatever the patterns say

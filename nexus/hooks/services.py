@@ -24,7 +24,7 @@ from nexus.core.database import write
 from nexus.core.operations.errors import invalid, not_found
 from nexus.hooks import sender
 from nexus.hooks.models import BACKOFF, MAX_ATTEMPTS, PAUSES, Webhook, WebhookDelivery, WebhookDeliveryStatus
-from nexus.hooks.news import concerned
+from nexus.hooks.pending_notices import concerned
 
 MAX_QUEUED = 100  # deliveries kept per webhook; beyond them its events wait in the log
 EVENTS_AT_ONCE = 500

@@ -11,7 +11,7 @@ from coordination.routing import is_eligible
 from inbox.models import ARRIVALS
 from nexus.core.config import CoreSettings
 from nexus.hooks import signal_files
-from nexus.hooks.news import concerned, types
+from nexus.hooks.pending_notices import concerned, types
 
 IN_THE_END = datetime.max.replace(tzinfo=UTC)  # when every fallback has opened
 SIGNALLED = ARRIVALS | {"handoff.created", "handoff.expired"}

@@ -15,7 +15,7 @@ from nexus.hooks import memory, signal_files
 from nexus.hooks.harness import SESSION_START, STOP, Call
 
 if TYPE_CHECKING:
-    from nexus.hooks.glance import Seen
+    from nexus.hooks.quick_check import Seen
 
 BACKGROUND_SECONDS = 60
 
@@ -89,9 +89,9 @@ def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[
 def _seen(settings: Any, call: Call, start_django: Callable[[], None]) -> Seen:
     """What waits: without Django where the store is a file."""
     if settings.database_url is None:
-        from nexus.hooks import glance  # a tenth of the time of a call that does not ask the store
+        from nexus.hooks import quick_check  # a tenth of the time of a call that does not ask the store
 
-        return glance.glance(
+        return quick_check.glance(
             settings.database,
             agent_id=call.agent_id,
             root=call.root,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import ExportKind, NeedKind, Sentence, Thing, WakeKind
+    from nexus.core.contributions import AttentionKind, EntityRef, ExportKind, Sentence, WakeKind
 
 
 class PlanningConfig(NexusAppConfig):
@@ -40,7 +40,7 @@ class PlanningConfig(NexusAppConfig):
 
         return SENTENCES
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         from nexus.planning.sentences import THINGS
 
         return THINGS
@@ -67,7 +67,7 @@ class PlanningConfig(NexusAppConfig):
 
         return (WAKES,)
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from nexus.planning.attention import KINDS
 
         return KINDS

@@ -6,7 +6,7 @@ from coordination.models import Agent
 from coordination.presence import Presence
 from handoffs.debts import patience
 from inbox.picture import Picture
-from nexus.core.contributions import Found, Need, NeedKind
+from nexus.core.contributions import AttentionItem, AttentionKind, Found
 from nexus.planning.debts import owed
 
 
@@ -16,7 +16,7 @@ def _left(picture: Picture, each: int) -> Found:
     gone = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
     gone.update(Agent.everyone.exclude(deleted_at=None).values_list("pk", flat=True))
     needs = [
-        Need(debt.what, f"{debt.agent_id} has it in progress and is gone", debt.identifier, since=debt.since)
+        AttentionItem(debt.what, f"{debt.agent_id} has it in progress and is gone", debt.identifier, since=debt.since)
         for debt in owed(None, picture.moment)
         if debt.agent_id in gone and debt.since <= picture.moment - patience()
     ]
@@ -24,7 +24,7 @@ def _left(picture: Picture, each: int) -> Found:
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "left-tasks",
         "In progress, and nobody there",
         "assignment_late",

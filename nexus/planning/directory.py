@@ -43,7 +43,7 @@ MAX_BYTES = 32 << 20  # of a file that is read
 SLACK = 1 / 32  # of that nothing is written: a handoff may lengthen a file a little, and must go on
 REASONS = {errno.ELOOP: "it is a link", errno.ENOTDIR: "it is a link, or no directory is where one should be"}
 ROOM = 1 << 20  # a disk with less of it is full
-PATIENCE_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
+TIME_LIMIT_SECONDS = 5.0  # for the lock: as long as a busy store may take whoever has it
 _in_vain: dict[str, float] = {}  # by root, when a call last gave up after all that time: others do not wait in a row
 _flags = {name: getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")}
 DIRECTORY, NOFOLLOW, NONBLOCK, CLOEXEC = _flags.values()  # 0 where the system does not have it
@@ -183,7 +183,7 @@ class Directory:
             self.write(*IGNORE, durable=False)
 
     @contextlib.contextmanager
-    def locked(self, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+    def locked(self, patience: float = TIME_LIMIT_SECONDS) -> Iterator[None]:
         """Inside, no other process of ours changes the files. Raises STATE_BUSY: after `patience` seconds, or at once
         where a call just waited in vain for as long as calls do."""
         self.initialise()
@@ -193,10 +193,10 @@ class Directory:
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
         try:
             began = time.monotonic()
-            waits = patience if began - _in_vain.get(self.root, -inf) >= PATIENCE_SECONDS else 0.0
+            waits = patience if began - _in_vain.get(self.root, -inf) >= TIME_LIMIT_SECONDS else 0.0
             while not self._taken(descriptor):
                 if time.monotonic() - began >= waits:
-                    if waits >= PATIENCE_SECONDS:
+                    if waits >= TIME_LIMIT_SECONDS:
                         _in_vain[self.root] = time.monotonic()
                     raise NexusError(
                         PlanningCode.STATE_BUSY,

@@ -27,7 +27,7 @@ from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, schemas
-from nexus.planning.directory import PATIENCE_SECONDS, Directory
+from nexus.planning.directory import TIME_LIMIT_SECONDS, Directory
 from nexus.planning.documents import KEPT_FILES, Kept, TakeIn
 from nexus.planning.errors import PlanningCode
 from nexus.planning.models import MirroredFile
@@ -65,7 +65,7 @@ class Change:
 
 
 @contextmanager
-def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Change]:
+def changing(place: Place, patience: float = TIME_LIMIT_SECONDS) -> Iterator[Change]:
     """A writing transaction over the rows of one project's plan; its files are what the rows say at the end.
 
     What others wrote into the files is taken in first, in short transactions of its own: until the last of them, who
@@ -104,7 +104,7 @@ def changing(place: Place, patience: float = PATIENCE_SECONDS) -> Iterator[Chang
             log.warning("the files of a plan fell behind: %s", error)
 
 
-def take_in(place: Place, patience: float = PATIENCE_SECONDS) -> None:
+def take_in(place: Place, patience: float = TIME_LIMIT_SECONDS) -> None:
     """Bring what others wrote into the files to the rows, and heal what a crash left behind.
 
     Cheap where there is neither, and then nothing is written. Raises as `changing` does.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
 THINGS = {  # an event of planning names by number, and the plan of its project shows them all
-    "plan": Thing("the plan", "plan", "workspace_id", argument="workspace", name="topic"),
-    "issue": Thing("an issue", "plan", "workspace_id", argument="workspace", name="title"),
-    "task": Thing("a task", "plan", "workspace_id", argument="workspace", name="title"),
-    "history": Thing("history", "plan_history", "workspace_id", argument="workspace"),
+    "plan": EntityRef("the plan", "plan", "workspace_id", argument="workspace", name="topic"),
+    "issue": EntityRef("an issue", "plan", "workspace_id", argument="workspace", name="title"),
+    "task": EntityRef("a task", "plan", "workspace_id", argument="workspace", name="title"),
+    "history": EntityRef("history", "plan_history", "workspace_id", argument="workspace"),
 }
 SENTENCES = {
     "plan.started": Sentence("{actor} started the plan {plan}", "{count} plans started", mark=True),

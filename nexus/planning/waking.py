@@ -7,14 +7,14 @@ from datetime import timedelta
 
 from coordination.log.selectors import ids_within
 from coordination.models import Event
-from nexus.core.contributions import Calling, WakeKind
+from nexus.core.contributions import WakeKind, WakeReason
 from nexus.planning import work
 from nexus.planning.models import STREAM, Task, TaskStatus
 
 AROUND = timedelta(minutes=1)  # the log's ids rise with its times but for what is written at once
 
 
-def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
+def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
     """The agent's pending tasks whose dependencies are met, wherever their project lies."""
     mine = Task.objects.on_their_own(TaskStatus.PENDING).owned_by([agent_id])
     ready: dict[str, set[str]] = {}
@@ -22,7 +22,7 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
         if task.workspace_id not in ready:
             ready[task.workspace_id] = work.ready(task.workspace_id)
         if task.task_key in ready[task.workspace_id]:
-            yield Calling(
+            yield WakeReason(
                 task.task_key,
                 f"Task {task.number} of yours can begin (project_root {task.workspace.root_realpath}): task_update("
                 f'id={task.number}, status="in_progress") takes it.',

@@ -9,10 +9,10 @@ from nexus.core.apps import NexusAppConfig
 if TYPE_CHECKING:
     from nexus.core.contributions import (
         Action,
+        AttentionKind,
         DoctorCheck,
         ExportKind,
         ImpossibleState,
-        NeedKind,
         RetentionLane,
         Sentence,
     )
@@ -89,7 +89,7 @@ class FilesConfig(NexusAppConfig):
             "timeout_seconds": "nexus files reserve --wait",
         }
 
-    def needs(self) -> Sequence[NeedKind]:
+    def attention_kinds(self) -> Sequence[AttentionKind]:
         from nexus.reservations.attention import KINDS
 
         return KINDS

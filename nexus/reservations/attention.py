@@ -8,7 +8,7 @@ from itertools import groupby
 from handoffs.attention import debtors
 from handoffs.debts import patience
 from inbox.picture import Picture
-from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.reservations import questions
 from nexus.reservations.models import Reservation
 from nexus.reservations.questions import Question
@@ -23,10 +23,10 @@ def _asked(picture: Picture, each: int) -> Found:
     return Found(len(needs), needs[:each], or_more=len(rows) == questions.EXAMINED)
 
 
-def _need(row: Reservation, waiting: Sequence[Question]) -> Need:
+def _need(row: Reservation, waiting: Sequence[Question]) -> AttentionItem:
     names = ", ".join(question.agent_id for question in waiting)
     detail = f"{row.agent_id} holds it and has not answered {names[:200]}"
-    return Need(row.pattern, detail, row.pk, since=min(question.at for question in waiting))
+    return AttentionItem(row.pattern, detail, row.pk, since=min(question.at for question in waiting))
 
 
 def _patterns(reservation_ids: Sequence[str]) -> dict[str, str]:
@@ -34,7 +34,7 @@ def _patterns(reservation_ids: Sequence[str]) -> dict[str, str]:
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "asked-files",
         "Asked for files, and not answered",
         "edit_document",

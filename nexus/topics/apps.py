@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from nexus.core.apps import NexusAppConfig
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import DoctorCheck, ImpossibleState, News, RetentionLane, Sentence, Thing, WakeKind
+    from nexus.core.contributions import (
+        DoctorCheck,
+        EntityRef,
+        ImpossibleState,
+        PendingNotice,
+        RetentionLane,
+        Sentence,
+        WakeKind,
+    )
 
 
 class TopicsConfig(NexusAppConfig):
@@ -33,7 +41,7 @@ class TopicsConfig(NexusAppConfig):
 
         return SENTENCES
 
-    def things(self) -> Mapping[str, Thing]:
+    def entity_refs(self) -> Mapping[str, EntityRef]:
         from nexus.topics.sentences import THINGS
 
         return THINGS
@@ -93,8 +101,8 @@ class TopicsConfig(NexusAppConfig):
 
         return (WAKES,)
 
-    def news(self) -> Sequence[News]:
-        from nexus.topics.news import NEWS
+    def pending_notices(self) -> Sequence[PendingNotice]:
+        from nexus.topics.pending_notices import NEWS
 
         return (NEWS,)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nexus.core.contributions import Sentence, Thing
+from nexus.core.contributions import EntityRef, Sentence
 
 THINGS = {
-    "topic": Thing("a topic", "topic", "topic_id", name="topic"),
-    "said": Thing("a message", "topic_message", "message_id"),
+    "topic": EntityRef("a topic", "topic", "topic_id", name="topic"),
+    "said": EntityRef("a message", "topic_message", "message_id"),
 }
 SENTENCES = {
     "topic.created": Sentence("{actor} opened the topic {topic}", "{count} topics opened"),

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce
 
-from nexus.core.contributions import Calling, WakeKind
+from nexus.core.contributions import WakeKind, WakeReason
 from nexus.topics.models import Peer, TopicMessage, TopicStatus
 
 MOST = 100  # the newest
 
 
-def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
+def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
     """What names the agent in open topics, said by another."""
     naming_it = TopicMessage.objects.filter(mentions__agent_id=agent_id, topic__status=TopicStatus.OPEN)
     # A peer goes by any name: whose it is tells an agent's own words, and how long a chain of wakings is.
@@ -23,7 +23,7 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[Calling]:
     received = Exists(own.filter(topic=OuterRef("topic"), last_seq__gte=OuterRef("seq")))
     newest = said.annotate(received=received).select_related("topic").order_by("-document")[:MOST]
     for message in reversed(newest):
-        yield Calling(
+        yield WakeReason(
             message.message_id,
             f"A message names you in a topic (topic_id {message.topic_id}): topic_join, then sync reads on and "
             "answers.",

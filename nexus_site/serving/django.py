@@ -23,7 +23,7 @@ from django.urls import Resolver404, ResolverMatch, get_resolver, set_urlconf
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
 
-from nexus.core.leaving import while_there
+from nexus.core.cancellation import while_there
 from nexus.core.waiting import in_thread
 from nexus.web.middleware import MarkdownBudget
 

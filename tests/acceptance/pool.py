@@ -84,7 +84,7 @@ class Pool:
         def look() -> bool:
             children = psutil.Process(self.hub.process.pid).children(recursive=True)
             self.processes |= set(children)
-            found[:] = [child for child in children if "run-pool" in _line(child) and "keeper" not in _line(child)]
+            found[:] = [child for child in children if "run-pool" in _line(child) and "watchdog" not in _line(child)]
             return bool(found)
 
         until(look)
@@ -92,9 +92,9 @@ class Pool:
 
     def kill_keeper(self) -> None:
         """SIGKILL for the process between."""
-        keeper = self.worker().parent()
-        assert keeper is not None
-        keeper.kill()
+        watchdog = self.worker().parent()
+        assert watchdog is not None
+        watchdog.kill()
 
     def kill(self) -> None:
         """SIGKILL for the hub."""

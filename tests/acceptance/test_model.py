@@ -154,7 +154,7 @@ def test_a_worker_that_dies_takes_what_was_just_written_with_it(
     assert call(hub, "pool_send", agent_id="dot", content="Hello", timeout_seconds=0)["ok"]
     written(heard, "Half a ")
     for child in psutil.Process(hub.process.pid).children(recursive=True):
-        if "run-pool" in child.cmdline() and "nexus.control.worker.keeper" not in child.cmdline():
+        if "run-pool" in child.cmdline() and "nexus.control.worker.watchdog" not in child.cmdline():
             child.kill()
     ends = (message["state"]["last"] for message in heard if message["type"] == "state")
     assert next(last for last in ends if last)["status"] == "interrupted"

@@ -296,7 +296,7 @@ def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> N
         return Event.objects.filter(type=server.END_ASKED).exists()
 
     assert rpc.refused("shutdown_server")["data"]["code"] == "POOL_OFF" and not asked()
-    running = store().sole(server.SERVER)
+    running = store().exclusive_lock(server.SERVER)
     assert running is not None
     assert rpc.call("shutdown_server")["success"] and asked()
     running.release()

@@ -20,8 +20,8 @@ from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import base
 from nexus.control.runners.base import Scene
 from nexus.control.services.turns import Ended
-from nexus.control.worker import telling
-from nexus.control.worker.telling import Teller
+from nexus.control.worker import reports
+from nexus.control.worker.reports import Teller
 from nexus.control.worker.work import Worker
 from nexus.core.clock import now
 from tests.conftest import OPERATOR
@@ -205,7 +205,7 @@ class Hub:
 
 @pytest.fixture
 async def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
-    monkeypatch.setattr(telling, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(reports, "PAUSE_SECONDS", 0)
     return Hub()
 
 
@@ -248,7 +248,7 @@ async def test_a_long_text_is_told_in_lines_that_fit_and_no_further_than_its_bou
     for _ in range(20):
         teller.draft.add("\U0001f642\x00\n" * 30_000)
     await hub.until(lambda: len(hub.text()) == base.LONGEST_DRAFT)
-    assert max(len(line["text"]) for line in hub.lines) == telling.LONGEST_PIECE
+    assert max(len(line["text"]) for line in hub.lines) == reports.LONGEST_PIECE
 
 
 async def test_a_result_between_moves_what_is_being_written_behind_it(hub: Hub, teller: Teller) -> None:
@@ -266,7 +266,7 @@ async def test_a_worker_tells_the_place_of_the_first_entry_and_what_it_is(
     committed: None, configure: Callable[..., None], plays: Callable[[Take], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(control=True)
-    monkeypatch.setattr(telling, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(reports, "PAUSE_SECONDS", 0)
     hub = Hub()
 
     async def play(runner: Any, scene: Scene) -> Ended:

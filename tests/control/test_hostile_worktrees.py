@@ -286,7 +286,7 @@ def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path) -> None:
 def test_repositories_that_make_git_take_long_leave_a_thread_for_others(
     made: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(trees, "TIME_LIMIT_SECONDS", 0)
     others = [trees.make(trees.origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other") for n in range(3)]
     with ExitStack() as held:
         for tree in others:

@@ -21,7 +21,7 @@ from nexus.control.rules import Permissions, Preset
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import REHEARSAL, Acp
-from nexus.control.runners.programs import inside
+from nexus.control.runners.programs import sandbox_init
 from nexus.control.runners.terminals import Terminals
 from nexus.control.worker.supervision import admit
 from nexus.core.config import CoreSettings
@@ -286,4 +286,4 @@ async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> No
     secret.write_text("#!/bin/sh\necho s3cret\n")
     secret.chmod(0o755)
     tried = subprocess.run(_wrapped(tmp_path, str(secret)), capture_output=True, text=True, check=False)
-    assert tried.returncode == inside.NOT_FOUND and "s3cret" not in tried.stdout
+    assert tried.returncode == sandbox_init.NOT_FOUND and "s3cret" not in tried.stdout

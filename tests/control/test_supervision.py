@@ -18,7 +18,7 @@ from nexus.control.worker import alone, supervision
 from nexus.control.worker.supervision import supervise
 from nexus.core.clock import now
 from nexus.core.database import store
-from nexus.core.database.base import Sole
+from nexus.core.database.base import ExclusiveLock
 from nexus.core.instance import Holder
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.pool import ADMIN, create
@@ -49,7 +49,7 @@ async def test_one_that_stands_by_runs_no_worker_and_hears_no_end_that_is_asked_
     monkeypatch.setattr(supervision, "_worked", worked)
     monkeypatch.setattr(server, "is_asked_to_end", looked)
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.put_nowait(number))
-    other = await in_thread(READERS, lambda: store().sole(SERVER))
+    other = await in_thread(READERS, lambda: store().exclusive_lock(SERVER))
     assert other is not None
     serving = asyncio.create_task(supervise())
     while "Another server runs this store's pool" not in caplog.text:
@@ -109,11 +109,11 @@ async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another
     tmp_path: Path,
 ) -> None:
     configure(control=True, home=tmp_path)
-    sole, taken = store().sole, asyncio.Queue[Cut]()
+    exclusive_lock, taken = store().exclusive_lock, asyncio.Queue[Cut]()
     loop, works = asyncio.get_running_loop(), asyncio.Queue[str]()
 
-    def cut(kind: str) -> Sole | None:
-        if holder := sole(kind):
+    def cut(kind: str) -> ExclusiveLock | None:
+        if holder := exclusive_lock(kind):
             loop.call_soon_threadsafe(taken.put_nowait, holder := Cut(holder))
         return holder
 
@@ -134,8 +134,8 @@ async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another
     first.is_held = False
     second = await taken.get()
     assert works.empty(), "nothing of the pool has noticed"
-    others: list[Sole | None] = []
-    second.between = lambda: others.append(sole(SERVER))
+    others: list[ExclusiveLock | None] = []
+    second.between = lambda: others.append(exclusive_lock(SERVER))
     second.is_held = False
     assert await works.get() == "ended"
     assert others[0] is not None
@@ -149,7 +149,7 @@ async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another
 class Cut:
     """A lock whose connection can be lost, and what happens before it is taken anew."""
 
-    def __init__(self, holder: Sole) -> None:
+    def __init__(self, holder: ExclusiveLock) -> None:
         self.holder, self.is_held = holder, True
         self.between: Callable[[], object] = lambda: None
 

@@ -27,7 +27,7 @@ from nexus.control.worker import work
 from nexus.control.worker.work import POOL, Worker
 from nexus.core.clock import now
 from nexus.core.database import store, write
-from nexus.core.database.base import Sole
+from nexus.core.database.base import ExclusiveLock
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
@@ -566,7 +566,7 @@ async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_
 ) -> None:
     configure(control=True, pool_turns=1)
     begun = asyncio.Event()
-    sole, taken = store().sole, cuts(monkeypatch)
+    exclusive_lock, taken = store().exclusive_lock, cuts(monkeypatch)
 
     async def take(runner: Any, scene: Scene) -> Ended:
         begun.set()
@@ -581,8 +581,8 @@ async def test_one_that_may_not_be_alone_ends_with_its_own_turns_and_leaves_all_
     await begun.wait()
     another = await asend("bob")
     await in_thread(WRITERS, lambda: turns.claim(another))  # as the next one may, before this one knows
-    others: list[Sole | None] = []
-    taken[0].between = lambda: others.append(sole(POOL))
+    others: list[ExclusiveLock | None] = []
+    taken[0].between = lambda: others.append(exclusive_lock(POOL))
     taken[0].is_held = False
     await task
     assert others[0] is not None
@@ -624,10 +624,10 @@ async def test_one_that_lost_its_lock_alone_goes_on_with_its_turns(
 
 def cuts(monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
     """The locks that are taken from here on; each can be lost."""
-    sole, taken = store().sole, list[Cut]()
+    exclusive_lock, taken = store().exclusive_lock, list[Cut]()
 
-    def cut(kind: str) -> Sole | None:
-        if holder := sole(kind):
+    def cut(kind: str) -> ExclusiveLock | None:
+        if holder := exclusive_lock(kind):
             taken.append(holder := Cut(holder))
         return holder
 
@@ -645,7 +645,7 @@ async def test_a_store_has_one_at_a_time_and_the_other_takes_over(
 
     plays(take)
     await acreate("ann")
-    first = await in_thread(READERS, lambda: store().sole(POOL))
+    first = await in_thread(READERS, lambda: store().exclusive_lock(POOL))
     assert first is not None
     worker = Worker(now())
     task = asyncio.create_task(worker.work())
@@ -661,7 +661,7 @@ async def test_a_store_has_one_at_a_time_and_the_other_takes_over(
 
 async def test_one_that_stands_by_ends_when_it_is_told(committed: None, configure: Callable[..., None]) -> None:
     configure(control=True)
-    first = await in_thread(READERS, lambda: store().sole(POOL))
+    first = await in_thread(READERS, lambda: store().exclusive_lock(POOL))
     assert first is not None
     worker = Worker(now())
     task = asyncio.create_task(worker.work())

@@ -20,7 +20,7 @@ from nexus_site.demo import stage
 ROOT = Path(__file__).parents[2]
 STARTERS = {  # the module, and the programs that it starts by their file
     *("nexus/core/processes.py", "nexus/core/guardian.py"),
-    *("nexus/control/runners/programs/inside.py", "nexus/control/runners/programs/having.py"),
+    *("nexus/control/runners/programs/sandbox_init.py", "nexus/control/runners/programs/with_environment.py"),
 }
 # The demo's clients are the MCP library's, which starts their servers itself: with `-P`, our environment and `/`.
 LIBRARY = {"nexus_site/demo/stage.py": {"stdio_client"}}

@@ -321,7 +321,7 @@ async def test_it_lets_nobody_wait_for_a_path_that_does_not_answer(
         return really(path, **how)
 
     monkeypatch.setattr(os.path, "realpath", realpath)
-    monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", 0.05)
     remote = Caller("http", agent_id="ann")
     try:
         async with asyncio.timeout(START_SECONDS / 2):

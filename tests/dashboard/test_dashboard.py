@@ -103,7 +103,7 @@ def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Clie
         f"/admin/webhooks/{team['webhook']}/": "https://example.com/nexus | Webhook",
         f"/admin/plan/tasks/{team['task']}/": f"{Task.objects.get(pk=team['task']).title} | Task",
         f"/admin/plan/issues/{team['issue']}/": f"{Issue.objects.get(pk=team['issue']).title} | Issue",
-        f"/admin/mail/?m={team['message']}&alone=1": "a⟨U+202E⟩b | Mail",
+        f"/admin/mail/?m={team['message']}&alone=1": "a⟨U+202E⟩b | Inbox",
         f"/admin/topics/{team['topic']}/": "Topic ",
         "/admin/agents/planner/": "Agent planner",
         "/admin/board/": "Handoffs",

@@ -136,7 +136,7 @@ def test_it_shows_some_of_many_agents_at_no_more_queries(
 
 
 def test_every_kind_names_a_page_and_actions_that_there_are(db: None) -> None:
-    kinds = [kind for app in nexus_apps() for kind in app.needs()]
+    kinds = [kind for app in nexus_apps() for kind in app.attention_kinds()]
     assert len({kind.name for kind in kinds}) == len({kind.rank for kind in kinds}) == len(kinds)
     assert {name for kind in kinds for name in kind.actions} <= actions().keys()
     pages = {page.name for app in nexus_apps() for page in app.pages()}

@@ -30,7 +30,7 @@ for line in sys.stdin:
 PATIENT = """
 import sys
 from nexus.hooks import entry
-entry.PATIENCE_SECONDS = 60
+entry.TIME_LIMIT_SECONDS = 60
 from nexus_site import launch
 launch.main(["nexus", "hook", *sys.argv[1:]])
 """  # on a machine that is busy with other things, too

@@ -223,7 +223,7 @@ async def test_a_directory_that_does_not_answer_holds_up_no_other_agent(
         return realpath(path, **how)
 
     monkeypatch.setattr(os.path, "realpath", hangs)
-    monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", 0.5)
     async with serving(home):
         there, here = (
             await connected(home, {**hello, "cwd": "/hung"}),

@@ -178,7 +178,7 @@ async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
 
     monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
     monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
-    monkeypatch.setattr(outside, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", 0.05)
     monkeypatch.setattr(ENDPOINT, "token", TOKEN)
     configure(control=True)
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
@@ -217,7 +217,7 @@ async def test_the_process_of_an_agent_waits_for_what_does_not_answer_before_it_
 
     monkeypatch.setattr(os.path, "realpath", lambda path, **how: realpath(hangs(path), **how))
     monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(hangs(path)))
-    monkeypatch.setattr(outside, "PATIENCE_SECONDS", PATIENCE)
+    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", PATIENCE)
     order = {"preset": "sandboxed", "cwd": str(tmp_path), named: ["/hung"] if named != "cwd" else "/hung"}
     creating = asyncio.create_task(
         runner.aperform(CONTROL, Caller("stdio", operator=LOCAL_OPERATOR), "pool_create_agent", order)

@@ -10,7 +10,7 @@ from django.test import Client
 from inbox.picture import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
-from nexus.core.contributions import Need
+from nexus.core.contributions import AttentionItem
 from nexus.planning.models import Task
 from tests.conftest import Call, does
 from tests.planning.conftest import Project
@@ -18,7 +18,7 @@ from tests.planning.conftest import Project
 LATER = timedelta(hours=2)
 
 
-def left() -> list[Need]:
+def left() -> list[AttentionItem]:
     found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
     return list(found["left-tasks"].needs) if "left-tasks" in found else []
 

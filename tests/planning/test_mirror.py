@@ -329,7 +329,7 @@ def test_it_says_that_a_project_cannot_be_written(nexus: Project) -> None:
 
 def test_it_says_when_another_process_holds_the_plan(nexus: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     nexus.task()
-    monkeypatch.setattr(directory, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(directory, "TIME_LIMIT_SECONDS", 0.05)
     with directory.Directory(str(nexus.root)) as held, held.locked():
         body = nexus.body("task_add", title="x", context="y")
         assert (body["error"]["code"], body["error"]["details"]["retryable"]) == ("STATE_BUSY", True)
@@ -357,7 +357,7 @@ def test_calls_do_not_wait_in_a_row_for_a_plan_that_is_held(nexus: Project, monk
         with pytest.raises(NexusError), directory.Directory(str(nexus.root)) as hasty, hasty.locked(2):
             pass
         assert (waited(), waited(), waited()) == (5, 0, 0)
-        moment[0] += directory.PATIENCE_SECONDS
+        moment[0] += directory.TIME_LIMIT_SECONDS
         assert waited() == 5  # perhaps it is free by then
     nexus.task("At once")
     with directory.Directory(str(nexus.root)) as held, held.locked():

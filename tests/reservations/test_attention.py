@@ -13,7 +13,7 @@ from handoffs.debts import tell_creditors
 from inbox.picture import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
-from nexus.core.contributions import Need
+from nexus.core.contributions import AttentionItem
 from nexus.reservations import questions
 from nexus.reservations.models import Reservation
 from tests.conftest import Call
@@ -39,7 +39,7 @@ def held(shop: Project, team: None, clock: time_machine.Traveller) -> str:
     return reservation
 
 
-def asked() -> list[Need]:
+def asked() -> list[AttentionItem]:
     found = {kind.name: these for kind, these in needs(Picture(now()), 3)}
     return list(found["asked-files"].needs) if "asked-files" in found else []
 

@@ -33,7 +33,7 @@ from nexus.control.rpc import stream
 from nexus.control.rpc.methods import error_response, operation_of
 from nexus.control.toolset import CONTROL
 from nexus.core.access import ConnectionInfo, Refused, check_place, identify
-from nexus.core.leaving import while_there
+from nexus.core.cancellation import while_there
 from nexus.core.limits import TooMuch
 from nexus.core.operations import runner
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_operator

@@ -23,7 +23,7 @@ from nexus.control.following import Follower, Place, State, entry_told, is_over,
 from nexus.control.models import Entry
 from nexus.control.rpc.methods import error_response
 from nexus.core.access import ConnectionInfo, Refused
-from nexus.core.leaving import while_there
+from nexus.core.cancellation import while_there
 from nexus.core.operations.caller import Caller, of_its_own
 from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread

@@ -8,7 +8,7 @@ from enum import Enum
 
 from acp.schema import ToolCallUpdate
 
-from nexus.control import hidden, rules
+from nexus.control import protected_paths, rules
 from nexus.control.rules import Permissions, Preset
 
 
@@ -67,7 +67,7 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
         places = _places(permissions, call)
     except ValueError:
         return Judgement(Verdict.REFUSED)
-    if any(hidden.is_hidden(path, permissions.cwd) for path in places):
+    if any(protected_paths.is_hidden(path, permissions.cwd) for path in places):
         return Judgement(Verdict.REFUSED)
     may = rules.may_write if tool in rules.WRITING else rules.may_read
     if places and all(may(permissions, path) for path in places):

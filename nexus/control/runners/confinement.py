@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nexus.control import hidden
+from nexus.control import protected_paths
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rules import within
 from nexus.control.runners import repositories, sandbox
@@ -18,7 +18,7 @@ HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the
 
 def home_of(agent: PoolAgent) -> str:
     """The agent's HOME in the sandbox, made where it is not; it lasts, for what an agent keeps of its sessions."""
-    home = Path(hidden.home()) / HOMES / agent.pk
+    home = Path(protected_paths.home()) / HOMES / agent.pk
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     return str(home)
 

@@ -25,13 +25,13 @@ from pathlib import Path, PurePath
 
 from django.db import DatabaseError
 
-from nexus.control import hidden, rules
+from nexus.control import protected_paths, rules
+from nexus.control.events import tell
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.rules import Permissions, within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity
-from nexus.control.telling import tell
 from nexus.core.clock import now
 from nexus.core.database import write
 from nexus.core.operations.errors import NexusError
@@ -168,7 +168,7 @@ async def _look(watch: Watch) -> bool:
 
 def look_after_crash() -> None:
     """Set aside what programs added whose worker was killed."""
-    folder = Path(hidden.home()) / FOLDER
+    folder = Path(protected_paths.home()) / FOLDER
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         watch = _read(path)
         if watch is None:
@@ -214,7 +214,7 @@ def begin(pool_agent_id: str, permissions: Permissions, own: str | None) -> Watc
         for path, identity in fixed.known.items()
         if not any(within(path, other.roots) and other.is_new(fixed.known, path) for other in others)
     }
-    path = Path(hidden.home()) / FOLDER / f"{secrets.token_hex(8)}.json"
+    path = Path(protected_paths.home()) / FOLDER / f"{secrets.token_hex(8)}.json"
     watch = Watch(pool_agent_id, list(fixed.roots), rules.opens_git(permissions.write_paths), known, str(path))
     watch.keep()
     _watches.append(watch)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from nexus.control import hidden, rules
+from nexus.control import protected_paths, rules
 from nexus.control.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
@@ -124,7 +124,7 @@ def listed(roots: Sequence[str], seconds: float) -> Listed:
 
     `find` walks directories of any depth and lets other threads run. Raises RunnerFailed after so many seconds.
     """
-    home = re.sub(r"([\\*?\[\]])", r"\\\1", hidden.home())
+    home = re.sub(r"([\\*?\[\]])", r"\\\1", protected_paths.home())
     wanted = ["-iname", DOT_GIT, "-prune", "-o", "-name", HEAD, "-o", "-name", COMMON]
     closed = ["-type", "d", "-user", str(os.geteuid()), "!", "-perm", "-500"]
     line = ["find", "-P", *roots, "-path", home, "-prune", "-o", "(", *wanted, "-o", *closed, ")", "-print0"]

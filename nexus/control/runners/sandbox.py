@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePath
 
-from nexus.control import hidden
+from nexus.control import protected_paths
 from nexus.control.config import ControlSettings
 from nexus.control.members import refused
 from nexus.control.rules import Permissions, within
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.configuration import Acp, Rehearsal, Runner
-from nexus.control.runners.programs import having
+from nexus.control.runners.programs import with_environment
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
 
 PROGRAM = "bwrap"
@@ -38,7 +38,7 @@ ALONE = (
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
 MOST_PROCESSES = 4_096  # of one sandbox
-INSIDE = Path(__file__).parent / "programs" / "inside.py"
+INSIDE = Path(__file__).parent / "programs" / "sandbox_init.py"
 TRIAL_SECONDS = 10
 
 ENFORCED = "enforced by bubblewrap: its process sees programs and its directory, writes in its write paths alone, "
@@ -129,7 +129,7 @@ def wrap(
     for path in meant:
         mounts[path] = [granted[path], path, path]
     mounts = {**(fixed or {}), **mounts}
-    home = hidden.home()
+    home = protected_paths.home()
     mounts[home] = ["--tmpfs", home]  # with the store, and everybody's keys
     for path in writing:
         mounts[path] = ["--bind", path, path]
@@ -172,7 +172,7 @@ def _system() -> dict[str, list[str]]:
     size = ["--size", str(MOST_PRIVATE)] if state().bounds_memory else []
     for path in PRIVATE:
         mounts[path] = [*size, "--tmpfs", path]
-    for path in (*python(), str(INSIDE), having.__file__):
+    for path in (*python(), str(INSIDE), with_environment.__file__):
         mounts[path] = ["--ro-bind-try", path, path]
     mounts["/proc"], mounts["/dev"] = ["--proc", "/proc"], ["--dev", "/dev"]
     mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # which root writes without any capability
@@ -237,7 +237,7 @@ def python() -> list[str]:
 
 def _hidden_store(mounted: Sequence[str], home: str) -> list[str]:
     """A database that is elsewhere than in the home, and would be seen."""
-    database, *beside = hidden.database()
+    database, *beside = protected_paths.database()
     if within(database, (home,)) or not within(database, [path for path in mounted if path not in PRIVATE]):
         return []
     there = [path for path in (database, *beside) if Path(path).exists()]

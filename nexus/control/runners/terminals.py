@@ -11,7 +11,7 @@ from acp import RequestError
 
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.programs import having
+from nexus.control.runners.programs import with_environment
 from nexus.core.waiting import OUTSIDE, in_thread
 
 MOST = 16  # at once
@@ -61,13 +61,13 @@ class Terminals:
             raise RunnerFailed("A command and its environment are texts without NUL characters.")
         self._made += 1
         terminal_id = f"terminal-{self._made}"
-        begun_by = (sys.executable, "-I", "-S", having.__file__) if env else ()
+        begun_by = (sys.executable, "-I", "-S", with_environment.__file__) if env else ()
         line = await in_thread(OUTSIDE, partial(self._confined, [*begun_by, *command], cwd))  # it looks at the disk
         program = await processes.start(
             line,
             cwd=cwd,
             # Given inside alone: what starts the sandbox would look for programs and libraries where the agent says.
-            env={**self._env, **{having.PREFIX + name: value for name, value in env.items()}},
+            env={**self._env, **{with_environment.PREFIX + name: value for name, value in env.items()}},
             stdin=processes.DEVNULL,
             merged=True,
         )

@@ -16,14 +16,14 @@ from django.db import transaction
 from coordination.ids import new_id
 from coordination.models import Agent
 from coordination.services import agents, keys, roster
-from nexus.control import hidden, rules
+from nexus.control import protected_paths, rules
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
+from nexus.control.events import BY, tell
 from nexus.control.members import Actor, check_authority, check_not_disabled, find, get, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn
 from nexus.control.naming import LONGEST, is_temporary, is_valid
 from nexus.control.services import questions, server, turns
-from nexus.control.telling import BY, tell
 from nexus.control.waking import bounds
 from nexus.control.worktrees.trees import Tree
 from nexus.core.clock import now
@@ -268,7 +268,7 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
         if broken.rule in ("preset", "tools"):
             raise invalid(str(broken), field="preset" if broken.rule == "preset" else "disable_tools") from None
         raise refused(broken.rule, str(broken)) from None
-    if ceiling and any(hidden.is_hidden(path, ceiling.cwd) for path in (may.cwd, *may.write_paths)):
+    if ceiling and any(protected_paths.is_hidden(path, ceiling.cwd) for path in (may.cwd, *may.write_paths)):
         raise refused("home", "The hub's own home and database are no agent's to give.")
     return may
 

@@ -11,9 +11,9 @@ from coordination.ids import new_id
 from coordination.services.limits import exceeded
 from coordination.services.retries import made_before
 from nexus.control.config import ControlSettings
+from nexus.control.events import QUOTED, tell_question
 from nexus.control.members import find
 from nexus.control.models import PoolAgent, Question, QuestionKind, QuestionStatus, Turn, TurnStatus
-from nexus.control.telling import QUOTED, tell_question
 from nexus.core.clock import now
 from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot

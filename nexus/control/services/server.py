@@ -17,7 +17,7 @@ SERVER = "pool-server"  # of those that run its pool, a store has one at a time
 
 def check_there() -> None:
     """Raises POOL_OFF where no server runs the store's pool now: nobody would hear, and a later one is not meant."""
-    free = store().sole(SERVER)
+    free = store().exclusive_lock(SERVER)
     if free is not None:
         free.release()
         raise NexusError(

@@ -11,9 +11,9 @@ from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Left
 
 from coordination.services import agents
-from nexus.control import telling
+from nexus.control import events
+from nexus.control.events import tell_turn
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.telling import tell_turn
 from nexus.core.clock import now
 from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot, Update, insert
@@ -137,7 +137,7 @@ def compact(agent: PoolAgent, by: str | None, available: int) -> tuple[int, int]
         meta = {"summary_of": count, **({} if by else {"unasked": True})}
         kept = append(agent, None, Role.SYSTEM, summary, moment=moment, meta=meta)
         after = before - folded + kept.tokens
-        telling.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
+        events.tell("pool.compacted", by, agent, moment, tokens_before=before, tokens_after=after)
     return before, after
 
 

@@ -18,10 +18,10 @@ from coordination.ids import new_id
 from coordination.services import keys, roster
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
+from nexus.control.events import tell_turn
 from nexus.control.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
 from nexus.control.models import OVER, PoolAgent, Role, Turn, TurnStatus, Wake
 from nexus.control.services import questions, transcript
-from nexus.control.telling import tell_turn
 from nexus.control.waking import bounds, mail
 from nexus.core.clock import now
 from nexus.core.database import write

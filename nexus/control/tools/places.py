@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import BinaryIO, TypeVar
 
-from nexus.control import hidden, rules
+from nexus.control import protected_paths, rules
 from nexus.control.rules import Permissions
 from nexus.core.waiting import OUTSIDE
 
@@ -137,7 +137,7 @@ def failing(path: str) -> Iterator[None]:
 
 
 def _shown(permissions: Permissions, real: str, path: str) -> str:
-    if hidden.is_hidden(real, permissions.cwd):
+    if protected_paths.is_hidden(real, permissions.cwd):
         raise ToolRefused("home", f"{path} is the hub's own, which no agent opens.")
     return real
 

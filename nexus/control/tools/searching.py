@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import re2
 
-from nexus.control import hidden
+from nexus.control import protected_paths
 from nexus.control.rules import Permissions
 from nexus.control.tools import places
 from nexus.control.tools.files import decoded
@@ -137,7 +137,7 @@ def _files(permissions: Permissions, path: str, bounds: Bounds) -> Iterator[tupl
         if top is None:
             yield name, at, name
             return
-        if hidden.is_hidden(home := hidden.home(), permissions.cwd):
+        if protected_paths.is_hidden(home := protected_paths.home(), permissions.cwd):
             bounds.closed = os.path.relpath(home, resolved)
         try:
             yield from _below(top, "", 0, bounds)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from inbox.picture import Picture
 from nexus.control.models import PoolAgent
 from nexus.control.waking import bounds
-from nexus.core.contributions import Action, Found, Need, NeedKind
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 
 
 def _held(picture: Picture, each: int) -> Found:
     rows = PoolAgent.objects.living().exclude(held_why=None).order_by("held_at")
     needs = [
-        Need(
+        AttentionItem(
             f"{row.agent_id} is not woken any more",
             bounds.why_held(row),
             row.agent_id,
@@ -33,7 +33,7 @@ def _living(agent_ids: Sequence[str]) -> Mapping[str, str]:
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "held",
         "Not woken any more",
         "pause_circle",

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q, Sum
 
 from nexus.control.config import ControlSettings
+from nexus.control.events import tell
 from nexus.control.models import HeldChoices, PoolAgent, Turn
-from nexus.control.telling import tell
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 LONGEST_LINE = 100  # of turns that sent one another; with more it is a loop

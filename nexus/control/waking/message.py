@@ -8,7 +8,7 @@ from datetime import datetime
 
 from inbox.models import Delivery
 from nexus.core.clock import iso
-from nexus.core.contributions import Calling
+from nexus.core.contributions import WakeReason
 
 LONGEST = 32_000  # characters that are quoted in a turn
 
@@ -38,7 +38,7 @@ def of_mail(delivery: Delivery) -> Item:
     return Item("mail", message.message_id, what, said, message.from_agent_id, message.created_at)
 
 
-def of_calling(kind: str, calling: Calling) -> Item:
+def of_calling(kind: str, calling: WakeReason) -> Item:
     """What an app told, as it wakes."""
     return Item(kind, calling.identifier, calling.what, calling.said, calling.sender, calling.sent_at)
 

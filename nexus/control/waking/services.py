@@ -20,7 +20,7 @@ from nexus.control.waking import bounds, mail, message
 from nexus.control.waking.kinds import MAIL, declared
 from nexus.control.waking.message import Item
 from nexus.core.clock import now
-from nexus.core.contributions import Calling
+from nexus.core.contributions import WakeReason
 from nexus.core.database import write
 from nexus.core.database.prepared import Select, Slot
 
@@ -108,7 +108,7 @@ def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
     return message.fitting([message.of_mail(delivery) for delivery in mail.oldest(agent.agent_id, moment)])
 
 
-def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, Calling]]:
+def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:
     """What calls an agent beside mail, and was not handled since it does."""
     origin = PoolWorktree.objects.filter(agent=agent).values_list("origin", flat=True).first()
     places = [Path(place) for place in (agent.cwd, origin) if place]
@@ -119,7 +119,7 @@ def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iter
                 yield name, calling
 
 
-def _handled(agent: PoolAgent, kind: str, calling: Calling, moment: datetime) -> bool:
+def _handled(agent: PoolAgent, kind: str, calling: WakeReason, moment: datetime) -> bool:
     """Whether a turn ended well with it since it calls, the agent had it before any turn for it, it was tried often
     enough, or its next try is yet to come."""
     with_it = Turn.objects.filter(agent=agent, wakes__kind=kind, wakes__item=calling.identifier)

@@ -8,7 +8,7 @@ import logging
 from django.db import DatabaseError
 
 from nexus.core.database import store
-from nexus.core.database.base import Sole
+from nexus.core.database.base import ExclusiveLock
 from nexus.core.waiting import READERS, in_thread
 
 log = logging.getLogger(__name__)
@@ -19,39 +19,39 @@ LOOK_SECONDS = 1.0
 class Alone:
     """That this process is the only one of its kind at the store, until `retaken` says that it is no more."""
 
-    def __init__(self, kind: str, sole: Sole, waited: bool) -> None:
-        self.kind, self.sole = kind, sole
+    def __init__(self, kind: str, exclusive_lock: ExclusiveLock, waited: bool) -> None:
+        self.kind, self.exclusive_lock = kind, exclusive_lock
         self.waited = waited  # for another
 
     async def retaken(self) -> bool:
         """Return once the connection was lost that holds its place: whether that was taken anew, or is another's."""
-        while await asyncio.to_thread(self.sole.held):
+        while await asyncio.to_thread(self.exclusive_lock.held):
             await asyncio.sleep(LOOK_SECONDS)
-        await asyncio.to_thread(self.sole.release)
-        sole = await _taken(self.kind)
-        if sole is None:
+        await asyncio.to_thread(self.exclusive_lock.release)
+        exclusive_lock = await _taken(self.kind)
+        if exclusive_lock is None:
             log.warning("The pool's lock was lost with the connection to the store, and another server took it.")
             return False
-        self.sole = sole
+        self.exclusive_lock = exclusive_lock
         return True
 
 
 async def alone(kind: str, standing_by: str) -> Alone:
     """Return once this process is the only one of its kind at the store; `standing_by` is told, once, if one is."""
     waited = False
-    while (sole := await _taken(kind)) is None:
+    while (exclusive_lock := await _taken(kind)) is None:
         if not waited:
             log.warning(standing_by)
         waited = True
         await asyncio.sleep(LOOK_SECONDS)
-    return Alone(kind, sole, waited)
+    return Alone(kind, exclusive_lock, waited)
 
 
-async def _taken(kind: str) -> Sole | None:
+async def _taken(kind: str) -> ExclusiveLock | None:
     """The only place of a kind; None while another has it. It is asked for until the store answers."""
     while True:
         try:
-            return await in_thread(READERS, lambda: store().sole(kind))
+            return await in_thread(READERS, lambda: store().exclusive_lock(kind))
         except (DatabaseError, OSError) as error:
             log.warning("The pool's lock could not be taken (%s); it is tried again.", error)
         await asyncio.sleep(LOOK_SECONDS)

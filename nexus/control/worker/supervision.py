@@ -23,8 +23,8 @@ from nexus.control.runners import sandbox
 from nexus.control.runners.configuration import runners
 from nexus.control.services import pool, server
 from nexus.control.worker.alone import alone
-from nexus.control.worker.keeper import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.control.worker.storing import stored
+from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings, given
 from nexus.core.domain import domain
@@ -103,7 +103,7 @@ async def _run_pool(begun: Begun) -> Begun:
             for task in running:
                 task.cancel()
     finally:
-        await asyncio.to_thread(only.sole.release)
+        await asyncio.to_thread(only.exclusive_lock.release)
     return begun
 
 
@@ -137,41 +137,41 @@ async def _worked(since: datetime) -> int:
     chosen = ControlSettings.current()
     worker = python("nexus_site", "run-pool", "--since", iso(since))
     times = (str(chosen.pool_hang_seconds), str(chosen.pool_stop_seconds))
-    keeper, _ = await start_async(
-        python("nexus.control.worker.keeper", *times, *worker),
+    watchdog, _ = await start_async(
+        python("nexus.control.worker.watchdog", *times, *worker),
         cwd=NEUTRAL,
         env=_environment(),
         stderr=INHERIT,
         limit=LONGEST_LINE,  # the worker inherits stdout, and says there what agents are writing
-        guards_itself=True,  # when the hub is gone, the keeper's stdin ends
+        guards_itself=True,  # when the hub is gone, the watchdog's stdin ends
     )
-    hearing = asyncio.create_task(_hear(keeper))
+    hearing = asyncio.create_task(_hear(watchdog))
     try:
-        return await keeper.wait()
+        return await watchdog.wait()
     except asyncio.CancelledError:
-        await _ended(keeper, chosen.pool_stop_seconds)
+        await _ended(watchdog, chosen.pool_stop_seconds)
         raise
     finally:
         hearing.cancel()
         DRAFTS.clear()
 
 
-async def _hear(keeper: asyncio.subprocess.Process) -> None:
-    assert keeper.stdout is not None
-    async for line in keeper.stdout:
+async def _hear(watchdog: asyncio.subprocess.Process) -> None:
+    assert watchdog.stdout is not None
+    async for line in watchdog.stdout:
         DRAFTS.hear(line)
 
 
-async def _ended(keeper: asyncio.subprocess.Process, seconds: float) -> None:
-    assert keeper.stdin is not None
-    keeper.stdin.write(STOP)
+async def _ended(watchdog: asyncio.subprocess.Process, seconds: float) -> None:
+    assert watchdog.stdin is not None
+    watchdog.stdin.write(STOP)
     try:
         async with asyncio.timeout(seconds + GRACE_SECONDS + KILL_SECONDS + GRACE_SECONDS):
-            await keeper.wait()
+            await watchdog.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
-            keeper.kill()
-        await keeper.wait()
+            watchdog.kill()
+        await watchdog.wait()
 
 
 def _environment() -> dict[str, str]:

@@ -19,8 +19,8 @@ from nexus.control.runners.configuration import Runner, runners
 from nexus.control.services import transcript, turns
 from nexus.control.services.turns import Ended
 from nexus.control.tools.places import ToolFailed, on_disk
+from nexus.control.worker.reports import Tell, Teller, to_nobody
 from nexus.control.worker.storing import stored
-from nexus.control.worker.telling import Tell, Teller, to_nobody
 from nexus.core.clock import now
 from nexus.core.database import write
 from nexus.core.operations import runner as operations

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, transaction
 
 from coordination.models import Event
-from nexus.control import folding, leftovers
+from nexus.control import auto_compaction, orphan_cleanup
 from nexus.control.config import ControlSettings
 from nexus.control.models import Turn
 from nexus.control.runners.new_repositories import look_after_crash
@@ -22,8 +22,8 @@ from nexus.control.services import pool, turns
 from nexus.control.waking.watch import Watch
 from nexus.control.worker.alone import Alone, alone
 from nexus.control.worker.fairness import Fairness, Waiting
+from nexus.control.worker.reports import Tell, to_nobody
 from nexus.control.worker.storing import stored
-from nexus.control.worker.telling import Tell, to_nobody
 from nexus.control.worker.turn import Taking
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
@@ -80,7 +80,10 @@ class Worker:
             await in_thread(SLOW, look_after_crash)  # before another program could hide what was added
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
-            tidying = (partial(in_thread, SLOW, leftovers.clear), partial(in_thread, SLOW, folding.fold_full))
+            tidying = (
+                partial(in_thread, SLOW, orphan_cleanup.clear),
+                partial(in_thread, SLOW, auto_compaction.compact_full),
+            )
             loops = [
                 asyncio.create_task(self._again_and_again(self._claim, self._is_queued)),
                 asyncio.create_task(self._again_and_again(self._cancel, lambda event: event.type == CANCEL_ASKED)),
@@ -96,7 +99,7 @@ class Worker:
             await self._end()
         finally:
             turns.queued.disconnect(self._queued_here)
-            await asyncio.to_thread(only.sole.release)
+            await asyncio.to_thread(only.exclusive_lock.release)
 
     async def _unless_stopped(self, awaited: Awaitable[T]) -> T | None:
         task, stopping = asyncio.ensure_future(awaited), asyncio.create_task(self._stopping.wait())

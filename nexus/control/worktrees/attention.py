@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from inbox.picture import Picture
 from nexus.control.models import PoolWorktree, WorktreeState
-from nexus.core.contributions import Found, Need, NeedKind
+from nexus.core.contributions import AttentionItem, AttentionKind, Found
 
 
 def _left(picture: Picture, each: int) -> Found:
     left = PoolWorktree.objects.filter(state=WorktreeState.OPEN, merged_at=None, agent__ended_at__isnull=False)
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
     needs = [
-        Need(f"{row.agent.agent_id} left {row.branch}", row.origin, page_of=row.agent.pk, since=row.agent.ended_at)
+        AttentionItem(
+            f"{row.agent.agent_id} left {row.branch}", row.origin, page_of=row.agent.pk, since=row.agent.ended_at
+        )
         for row in rows
     ]
     return Found(left.count(), needs)
 
 
 KINDS = (
-    NeedKind(
+    AttentionKind(
         "worktrees",
         "Worktrees to merge, keep or discard",
         "account_tree",

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from nexus.control import rules
 from nexus.control.errors import ControlCode
+from nexus.control.events import tell
 from nexus.control.members import Actor, check_authority, refused
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.services import pool
-from nexus.control.telling import tell
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.git import GitFailed
 from nexus.control.worktrees.trees import FOLDER, Difference, Merge, Tree

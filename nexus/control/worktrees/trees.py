@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nexus.control import hidden
+from nexus.control import protected_paths
 from nexus.control.rules import Permissions
 from nexus.control.worktrees.git import Git, GitFailed, Said
 
@@ -33,7 +33,7 @@ MOST_BRANCHES = 100  # of one name that are tried
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 LOCK_SECONDS, LOOK_SECONDS = 15, 0.05  # that a repository is waited for, and between two looks whether it is free
 # Of the four threads that wait for programs, one is never held for long by repositories that make git take long.
-AT_ONCE, PATIENCE_SECONDS = threading.BoundedSemaphore(3), 3
+AT_ONCE, TIME_LIMIT_SECONDS = threading.BoundedSemaphore(3), 3
 BUSY = "another call is at work on it; call again in a moment"
 
 # A fresh git directory around a tree: its own configuration, attributes and index are not read.
@@ -530,7 +530,7 @@ def _at_work(tree: Tree) -> Iterator[None]:
 @contextmanager
 def _few() -> Iterator[None]:
     """Raises GitFailed where so many calls are at work that nobody else would come to be."""
-    if not AT_ONCE.acquire(timeout=PATIENCE_SECONDS):
+    if not AT_ONCE.acquire(timeout=TIME_LIMIT_SECONDS):
         raise GitFailed("other calls are at work on other worktrees; call again in a moment")
     try:
         yield
@@ -554,7 +554,7 @@ def _alone(repository: str) -> Iterator[None]:
 @contextmanager
 def _lock(path: str) -> Iterator[Callable[[], bool]]:
     """A lock for a path, in the hub's own home; what is given takes it, if nobody else has it."""
-    locks = Path(hidden.home(), FOLDER, LOCKS)
+    locks = Path(protected_paths.home(), FOLDER, LOCKS)
     locks.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
     held = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -10,9 +10,9 @@ from functools import cache
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
 
+from nexus.core.cancellation import check_there
 from nexus.core.config import CoreSettings
 from nexus.core.database.base import Store
-from nexus.core.leaving import check_there
 
 OTHER = "other"  # the alias of a second store
 

@@ -33,7 +33,7 @@ class CommitWatch(Protocol):
         """End the watch."""
 
 
-class Sole(Protocol):
+class ExclusiveLock(Protocol):
     """That this process is the only one of its kind over a store; it ends with the process, however that ends."""
 
     def held(self) -> bool:
@@ -94,7 +94,7 @@ class Store(Protocol):
     def watch(self, model: type[Model]) -> CommitWatch:
         """Begin to watch for commits that add rows to `model`. Raises Django's errors, as queries do."""
 
-    def sole(self, kind: str) -> Sole | None:
+    def exclusive_lock(self, kind: str) -> ExclusiveLock | None:
         """Become the only process of a kind over the store; None while another is.
 
         Raises Django's errors, and OSError.

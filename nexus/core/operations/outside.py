@@ -15,7 +15,7 @@ from nexus.core import waiting
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Outside, Params
 
-PATIENCE_SECONDS = 5.0
+TIME_LIMIT_SECONDS = 5.0
 
 _silent: dict[str, Future[object]] = {}  # what did not answer in time, and still has not
 
@@ -27,7 +27,7 @@ async def reach(params: Params) -> None:
     """
     for touch in _touches(params):
         if touch.is_new:
-            await asyncio.wait([asyncio.wrap_future(touch.touched)], timeout=PATIENCE_SECONDS)
+            await asyncio.wait([asyncio.wrap_future(touch.touched)], timeout=TIME_LIMIT_SECONDS)
         touch.check()
 
 
@@ -35,7 +35,7 @@ def reach_from_thread(params: Params) -> None:
     """`reach`, from a thread that may wait so long."""
     for touch in _touches(params):
         if touch.is_new:
-            futures.wait([touch.touched], timeout=PATIENCE_SECONDS)
+            futures.wait([touch.touched], timeout=TIME_LIMIT_SECONDS)
         touch.check()
 
 

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, connection
 
 from nexus.core import waiting
+from nexus.core.cancellation import Left
 from nexus.core.config import CoreSettings
 from nexus.core.database import commits, store, unless_busy, write
 from nexus.core.database.place import moved
 from nexus.core.domain import domain
-from nexus.core.leaving import Left
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.outside import placed, reach, reach_from_thread

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 
 from coordination import debts, presence
 from coordination.forms import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
-from coordination.log.lines import lines, telling
+from coordination.log.lines import lines, without_quiet
 from coordination.log.selectors import events_by, newest_event_id
 from coordination.models import Agent, AgentKey, Event, LimitScope, Session
 from coordination.routing import capability_set
@@ -64,7 +64,7 @@ def agents(request: HttpRequest) -> TemplateResponse:
     return render(
         request,
         "dashboard/agents.html",
-        "Agents and keys",
+        "Agents",
         rows=rows,
         filters=filters,
         page=page,
@@ -150,7 +150,7 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
         owes=[(debt, _page_of(debt)) for debt in debts.owed_by(agent_id)],
         works=works(moment, agent_id)[agent_id],
         offered=handoffs_monitoring.offered_by(agent_id, SHOWN_HANDOFFS),
-        doings=lines(telling(events_by(agent_id, EXAMINED_EVENTS))[:SHOWN_EVENTS]),
+        doings=lines(without_quiet(events_by(agent_id, EXAMINED_EVENTS))[:SHOWN_EVENTS]),
         day=day_of(agent_id, moment),
     )
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from inbox.picture import Picture
 from nexus.core import apps
 from nexus.core.clock import now
-from nexus.core.contributions import Action, Need, NeedKind
+from nexus.core.contributions import Action, AttentionItem, AttentionKind
 from nexus.web.page import render
 from nexus.web.templatetags.nexus import plain
 
@@ -36,7 +36,7 @@ class Shown:
 class Group:
     """All needs of a kind: how many there are, those that are shown, and what can be done about them."""
 
-    kind: NeedKind
+    kind: AttentionKind
     count: int
     or_more: bool  # not every row was examined
     needs: list[Shown]
@@ -78,7 +78,7 @@ def needs(picture: Picture, each: int = EACH) -> list[Group]:
     ]
 
 
-def _shown(kind: NeedKind, need: Need) -> Shown:
+def _shown(kind: AttentionKind, need: AttentionItem) -> Shown:
     about = need.page_of or need.subject
     url = reverse(f"admin:{kind.page}", args=[about] if about else []) if kind.page else ""
     return Shown(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)

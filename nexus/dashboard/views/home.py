@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from coordination.log.lines import Line, telling, told_once
+from coordination.log.lines import Line, without_quiet, without_repeated_acts
 from coordination.log.selectors import recent_events
 from handoffs import monitoring as handoffs_monitoring
 from handoffs.models import HELD, LIVE, HandoffStatus
@@ -92,7 +92,7 @@ def _glance(rows: list[Row], picture: Picture) -> list[tuple[str, list[Figure]]]
 
 def _latest() -> list[Line]:
     """The newest events as sentences, without signs of life."""
-    return told_once(telling(recent_events(RECENT)))[:LISTED]
+    return without_repeated_acts(without_quiet(recent_events(RECENT)))[:LISTED]
 
 
 def _bars(minutes: list[int]) -> list[dict[str, int | float]]:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nexus.core.patience import patience
 from nexus.core.processes import CHUNK, NEUTRAL, in_foreground, own_environment, python, run
+from nexus.core.time_limit import time_limit
 from nexus.reservations.guard import repository, words
 from nexus.reservations.guard.holdings import Unreadable, opened
 from nexus.reservations.guard.repository import Repository
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nexus.reservations.guard.held import Conflict
 
 OVERRIDE_SECONDS = 120  # to record that a person goes on all the same
-PATIENCE_SECONDS = 5  # then the question counts as not answered
+TIME_LIMIT_SECONDS = 5  # then the question counts as not answered
 REFUSED, INTERRUPTED = 1, 130
 OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
 PRE_COMMIT = "pre-commit"
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         text = sys.stdin.buffer.read() if name != PRE_COMMIT else None
         if code := _kept(kept, given, text):
             return code
-        with patience(PATIENCE_SECONDS):
+        with time_limit(TIME_LIMIT_SECONDS):
             agent_id, conflicts = _conflicts(store, _pushed(text) if text is not None else _staged, os.environ)
         said = _decided(verb, os.environ.get(OVERRIDE, "").strip(), flags, agent_id, conflicts)
     except KeyboardInterrupt:

@@ -21,7 +21,7 @@ MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks again, over whatever is there
 CHECK = Path(__file__).with_name("run.py")
 GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-PATIENCE_SECONDS = 30
+TIME_LIMIT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
             ["git", *arguments],
             cwd=repository,
             env=environment(*GIT_CONFIGURATION),  # a GIT_DIR would lead to another repository
-            seconds=PATIENCE_SECONDS,
+            seconds=TIME_LIMIT_SECONDS,
             largest=CHUNK,
         )
     except OSError as error:

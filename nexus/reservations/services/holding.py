@@ -18,7 +18,7 @@ from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.reservations import selectors
 from nexus.reservations.models import Outcome, Reservation
 from nexus.reservations.paths import patterns_of
-from nexus.reservations.services.telling import by_holder, tell
+from nexus.reservations.services.events import by_holder, tell
 
 RECORDED_AT_ONCE = 200  # lapsed reservations: a call must not pay for a year of them
 

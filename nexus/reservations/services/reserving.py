@@ -26,8 +26,8 @@ from nexus.reservations.paths import patterns_of
 from nexus.reservations.patterns import extension
 from nexus.reservations.patterns import place as place_of
 from nexus.reservations.selectors import Conflict
+from nexus.reservations.services.events import NAMED, by_holder, tell
 from nexus.reservations.services.holding import prolong, record_ends
-from nexus.reservations.services.telling import NAMED, by_holder, tell
 
 MOST_HELD = 2_000  # by one agent in a project: each costs whoever reserves a comparison
 

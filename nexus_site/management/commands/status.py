@@ -18,7 +18,7 @@ from nexus.core.apps import needs
 from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, size
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings
-from nexus.core.contributions import Found, NeedKind
+from nexus.core.contributions import AttentionKind, Found
 from nexus.core.database import store
 from nexus.core.instance import running
 
@@ -93,7 +93,7 @@ def _counts(counted: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
 
 
-def _attention(found: Iterable[tuple[NeedKind, Found]]) -> Iterator[str]:
+def _attention(found: Iterable[tuple[AttentionKind, Found]]) -> Iterator[str]:
     """What waits for a person, and the command that shows it."""
     for kind, these in found:
         if kind.command:

@@ -13,8 +13,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.control.runners.configuration import runners
-from nexus.control.worker.keeper import GRACE_SECONDS
-from nexus.control.worker.telling import to_hub
+from nexus.control.worker.reports import to_hub
+from nexus.control.worker.watchdog import GRACE_SECONDS
 from nexus.control.worker.work import Worker
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.database import store
@@ -60,7 +60,7 @@ async def _work(since: datetime) -> None:
 
     async def follow() -> None:
         await reader.read()
-        worker.stop(at_once=True)  # the keeper is gone
+        worker.stop(at_once=True)  # the watchdog is gone
 
     beside = [loop.create_task(live()), loop.create_task(follow())]
     await worker.work()

@@ -15,7 +15,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.database.postgres import ids, listener, schema
 from nexus.core.database.postgres.address import parameters
 from nexus.core.database.postgres.errors import failure, is_busy, is_lost
-from nexus.core.database.postgres.sole import sole
+from nexus.core.database.postgres.exclusive_lock import exclusive_lock
 from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "compact",
     "disk_used",
     "django_settings",
+    "exclusive_lock",
     "failure",
     "give_out_above",
     "given_out",
@@ -36,7 +37,6 @@ __all__ = [
     "release",
     "size_on_disk",
     "snapshot",
-    "sole",
     "watch",
     "without_waiting",
     "write",

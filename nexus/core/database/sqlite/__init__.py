@@ -16,11 +16,11 @@ from nexus.core.database.place import check, guard
 from nexus.core.database.sqlite.at_hand import look
 from nexus.core.database.sqlite.commits import watch
 from nexus.core.database.sqlite.errors import failure, is_busy
+from nexus.core.database.sqlite.exclusive_lock import exclusive_lock
 from nexus.core.database.sqlite.file import beside
 from nexus.core.database.sqlite.ids import admit_gaps, give_out_above, given_out
 from nexus.core.database.sqlite.queue import STEP_SECONDS, WriterQueue, queue_of
 from nexus.core.database.sqlite.schema import install, pending, prepare
-from nexus.core.database.sqlite.sole import sole
 
 __all__ = [
     "admit_gaps",
@@ -28,6 +28,7 @@ __all__ = [
     "compact",
     "disk_used",
     "django_settings",
+    "exclusive_lock",
     "failure",
     "give_out_above",
     "given_out",
@@ -40,7 +41,6 @@ __all__ = [
     "release",
     "size_on_disk",
     "snapshot",
-    "sole",
     "watch",
     "without_waiting",
     "write",

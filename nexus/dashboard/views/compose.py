@@ -1,4 +1,4 @@
-"""Speak: an operator writes to agents, hands work over and answers, through the operations that agents use."""
+"""Compose: an operator writes to agents, hands work over and answers, through the operations that agents use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def speak(request: HttpRequest) -> HttpResponse:
 
 
 def _shown(request: HttpRequest, form: SpeakForm) -> HttpResponse:
-    return render(request, "dashboard/speak.html", "Speak", form=form, identity=OPERATOR_AGENT)
+    return render(request, "dashboard/speak.html", "Compose", form=form, identity=OPERATOR_AGENT)
 
 
 def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:

@@ -2,7 +2,9 @@
 
 `nexus.topics.news` tells of the same."""
 
-from nexus.core.glances import GLANCES, Glance
+from __future__ import annotations
+
+from nexus.core.hook_queries import HOOK_QUERIES, HookQuery
 
 # What was said behind the cursor of a peer that is the agent; and what names the agent where it is no peer.
 WAITING = """
@@ -25,4 +27,4 @@ SELECT * FROM (
 )
 """
 
-GLANCES.append(Glance("topic_mentions", WAITING))
+HOOK_QUERIES.append(HookQuery("topic_mentions", WAITING))

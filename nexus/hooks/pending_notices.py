@@ -9,13 +9,13 @@ from coordination.models import Event
 from nexus.core.apps import nexus_apps
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import News
+    from nexus.core.contributions import PendingNotice
 
 
 @cache
-def every_news() -> tuple[News, ...]:
+def every_news() -> tuple[PendingNotice, ...]:
     """What the apps declare."""
-    return tuple(news for app in nexus_apps() for news in app.news())
+    return tuple(news for app in nexus_apps() for news in app.pending_notices())
 
 
 @cache

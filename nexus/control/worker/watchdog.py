@@ -1,8 +1,8 @@
-"""The keeper: a small process between the hub and the pool's worker, so that neither leaves anything behind.
+"""The watchdog: a small process between the hub and the pool's worker, so that neither leaves anything behind.
 
 Its standard input is the hub's line to it. `stop` there asks the worker to end within its time; its end, however the
-hub went, asks it to end at once. The worker's standard input is a line to the keeper, both ways: the worker gives signs
-of life on it. When the worker has ended, or hangs, everything that it started is killed.
+hub went, asks it to end at once. The worker's standard input is a line to the watchdog, both ways: the worker gives
+signs of life on it. When the worker has ended, or hangs, everything that it started is killed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ HUNG = 3  # exit code
 
 
 def main() -> int:
-    """`python -m nexus.control.worker.keeper HANG_SECONDS STOP_SECONDS COMMAND…`; the worker's exit code, or HUNG."""
+    """`python -m nexus.control.worker.watchdog HANG_SECONDS STOP_SECONDS COMMAND…`; the worker's exit code, or HUNG."""
     hang, stop, *command = sys.argv[1:]
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)  # the hub's line tells
     adopt()
-    return Keeper(command, float(hang), float(stop)).run()
+    return Watchdog(command, float(hang), float(stop)).run()
 
 
-class Keeper:
+class Watchdog:
     """The worker, and until when it has time for what is expected of it."""
 
     def __init__(self, command: list[str], hang: float, stop: float) -> None:

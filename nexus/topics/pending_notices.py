@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from django.db.models import Q
 
 from coordination.models import Event
-from nexus.core.contributions import News, Notice
+from nexus.core.contributions import Notice, PendingNotice
 from nexus.topics import selectors
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 
@@ -39,7 +39,7 @@ def waiting(agent_id: str) -> Iterator[Notice]:
         yield Notice(message.message_id, what, said)
 
 
-NEWS = News(
+NEWS = PendingNotice(
     "new topic message",
     "Read them with topic_join (agent_name, topic_id or name, your reclaim_token) and sync(topic_id, wait_seconds=0); "
     'toolset_enable(name="topics") gives you these tools.',

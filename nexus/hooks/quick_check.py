@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
 from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target
-from nexus.core.glances import GLANCES
+from nexus.core.hook_queries import HOOK_QUERIES
 from nexus.core.sqlite import connect
 
 MESSAGES = """
@@ -89,7 +89,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
                 waiting.add(handoff_id)
             elif opening := next_opening(target, created_at=created_at, now=now):
                 changes.append(opening)
-        there = [glance for glance in GLANCES if store.execute(TABLE, [glance.table]).fetchone()]
+        there = [glance for glance in HOOK_QUERIES if store.execute(TABLE, [glance.table]).fetchone()]
         for query in filter(None, (glance.waiting for glance in there)):
             waiting.update(row[0] for row in store.execute(query, values))
         owed: set[str] = set()

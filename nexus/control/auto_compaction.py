@@ -1,4 +1,4 @@
-"""Contexts that grow although nobody compacts them: what nearly fills one is folded, so that retention bounds it."""
+"""Compact contexts that are nearly full, so that retention can bound the transcript."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nexus.control.models import PoolAgent
 from nexus.control.services import transcript
 
 
-def fold_full() -> None:
+def compact_full() -> None:
     """Compact each living agent whose context is nearly full, as its runner counts."""
     for agent in PoolAgent.objects.living():
         available = selectors.runner_of(agent).available_tokens

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def patience(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """Inside, a TimeoutError comes after so many seconds; never where the system has no such timer."""
     if not hasattr(signal, "setitimer"):
         yield

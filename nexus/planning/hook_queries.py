@@ -2,7 +2,9 @@
 
 `nexus.planning.debts` tells of the same."""
 
-from nexus.core.glances import GLANCES, Glance
+from __future__ import annotations
+
+from nexus.core.hook_queries import HOOK_QUERIES, HookQuery
 
 OWED = """
 SELECT 'task ' || task_key FROM plan_tasks
@@ -10,4 +12,4 @@ WHERE closed_at IS NULL AND status = 'in_progress' AND held_by IS NULL AND coale
 LIMIT 1000
 """
 
-GLANCES.append(Glance("plan_tasks", owed=OWED))
+HOOK_QUERIES.append(HookQuery("plan_tasks", owed=OWED))

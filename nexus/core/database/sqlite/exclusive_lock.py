@@ -8,7 +8,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.database.sqlite.file import beside
 
 
-class Sole:
+class ExclusiveLock:
     """A lock on a file beside the store."""
 
     def __init__(self, lock: Any) -> None:
@@ -22,7 +22,7 @@ class Sole:
         self._lock.release()
 
 
-def sole(kind: str) -> Sole | None:
+def exclusive_lock(kind: str) -> ExclusiveLock | None:
     """Become the only process of a kind over the store; None while another is."""
     from filelock import FileLock, Timeout
 
@@ -32,4 +32,4 @@ def sole(kind: str) -> Sole | None:
         lock.acquire(blocking=False)
     except Timeout:
         return None
-    return Sole(lock)
+    return ExclusiveLock(lock)

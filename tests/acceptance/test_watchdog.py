@@ -1,4 +1,4 @@
-"""The keeper: however hub and worker end, nothing that they started stays."""
+"""The watchdog: however hub and worker end, nothing that they started stays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from nexus.control.worker.keeper import HUNG, STOP
+from nexus.control.worker.watchdog import HUNG, STOP
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.pool import until
 
@@ -47,12 +47,12 @@ while True:
 
 
 class Kept:
-    """A keeper, its worker, and a process that the worker left."""
+    """A watchdog, its worker, and a process that the worker left."""
 
     def __init__(self, *, hang: float, lives: bool) -> None:
         worker = [sys.executable, "-c", WORKER, MIDDLE, STUBBORN, str(lives)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nexus.control.worker.keeper", str(hang), "60", *worker],
+            [sys.executable, "-m", "nexus.control.worker.watchdog", str(hang), "60", *worker],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -83,7 +83,7 @@ class Kept:
 
 @pytest.fixture
 def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
-    """A keeper, ended however the test ends."""
+    """A watchdog, ended however the test ends."""
     made = Kept(**{"hang": 600, "lives": True, **getattr(request, "param", {})})
     yield made
     for process in (made.worker, made.orphan, made.process):
@@ -117,12 +117,12 @@ def test_the_hubs_line_tells_the_worker_to_end(kept: Kept, said: bytes, heard: s
 @pytest.mark.parametrize(("said", "number"), [(STOP, signal.SIGTERM), (b"", signal.SIGINT)])
 def test_a_worker_that_only_starts_ends_at_once(said: bytes, number: signal.Signals) -> None:
     starts = "import time; print(flush=True); time.sleep(3600)"
-    command = [sys.executable, "-m", "nexus.control.worker.keeper", "600", "0", sys.executable, "-c", starts]
+    command = [sys.executable, "-m", "nexus.control.worker.watchdog", "600", "0", sys.executable, "-c", starts]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as keeper:  # type: ignore[call-overload]
-        keeper.stdout.readline()
-        keeper.communicate(said, START_SECONDS)
-    assert keeper.returncode == 128 + number
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as watchdog:  # type: ignore[call-overload]
+        watchdog.stdout.readline()
+        watchdog.communicate(said, START_SECONDS)
+    assert watchdog.returncode == 128 + number
 
 
 def test_it_heeds_no_signal_of_a_terminal(kept: Kept) -> None:

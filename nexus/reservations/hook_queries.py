@@ -2,7 +2,9 @@
 
 `nexus.reservations.debts` tells what of it waits."""
 
-from nexus.core.glances import GLANCES, Glance
+from __future__ import annotations
+
+from nexus.core.hook_queries import HOOK_QUERIES, HookQuery
 
 OWED = """
 SELECT 'question ' || reservation_id FROM file_reservations
@@ -10,4 +12,4 @@ WHERE agent_id = :agent AND released_at IS NULL AND expires_at >= :now AND asked
 LIMIT 1000
 """
 
-GLANCES.append(Glance("file_reservations", owed=OWED))
+HOOK_QUERIES.append(HookQuery("file_reservations", owed=OWED))

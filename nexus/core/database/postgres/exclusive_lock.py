@@ -15,7 +15,7 @@ from nexus.core.database.postgres.address import parameters
 KINDS = 0x4E787574  # the first half of the locks' names; the writers' lock has a name of one part
 
 
-class Sole:
+class ExclusiveLock:
     """The lock, for as long as its connection lives."""
 
     def __init__(self, holder: psycopg.Connection[Any]) -> None:
@@ -36,7 +36,7 @@ class Sole:
         self._holder.close()
 
 
-def sole(kind: str) -> Sole | None:
+def exclusive_lock(kind: str) -> ExclusiveLock | None:
     """Become the only process of a kind over the store; None while another is."""
     with connection.wrap_database_errors:
         holder = psycopg.connect(**parameters(CoreSettings.current()), autocommit=True)
@@ -49,4 +49,4 @@ def sole(kind: str) -> Sole | None:
     if got is None or not got[0]:
         holder.close()
         return None
-    return Sole(holder)
+    return ExclusiveLock(holder)

@@ -1,11 +1,11 @@
-"""What `nexus hook` asks of the store without Django: SQL that apps register, each in its module `glances`."""
+"""What `nexus hook` asks of the store without Django: SQL that apps register, each in its module `hook_queries`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Glance(NamedTuple):
+class HookQuery(NamedTuple):
     """Queries for the ids of what waits for `:agent`, and for the keys of what it owes (`coordination.debts`); and a
     table that is there once they can be asked."""
 
@@ -14,4 +14,4 @@ class Glance(NamedTuple):
     owed: str = ""
 
 
-GLANCES: list[Glance] = []
+HOOK_QUERIES: list[HookQuery] = []
