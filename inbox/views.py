@@ -51,7 +51,7 @@ def mail(request: HttpRequest) -> TemplateResponse:
     return render(
         request,
         "inbox/mail.html",
-        "Mail",
+        "Inbox",
         about=opened["opened"].subject if alone and opened["opened"] else "",
         letters=[(letter, _summary(deliveries[letter.message_id])) for letter in letters],
         older=older,

@@ -12,7 +12,7 @@ from django.urls import URLPattern, path, register_converter
 
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
-from nexus.dashboard.views import about, act, agents, attention, board, events, graph, search, speak, timeline
+from nexus.dashboard.views import about, act, agents, attention, board, compose, events, graph, search, timeline
 from nexus.web.page import beside
 
 
@@ -73,7 +73,7 @@ PAGES = (
         about="What each agent did when: minutes to a month.",
         position=4,
     ),
-    Page("mark_read", "mail/<str:message_id>/read/", speak.mark_read),
+    Page("mark_read", "mail/<str:message_id>/read/", compose.mark_read),
     Page("pool_turn", "pool/+turn/<id:turn_id>/", timeline.turn),
     Page(
         "find",
@@ -101,7 +101,7 @@ PAGES = (
         "agents",
         "agents/",
         agents.agents,
-        "Agents and keys",
+        "Agents",
         "smart_toy",
         "Act",
         about="Who is in the team; its keys, profile and limits.",
@@ -125,7 +125,14 @@ PAGES = (
         words={"agent_update": "Profile on the agent's page", "agent_get": "the agent's page"},
     ),
     Page(
-        "speak", "speak/", speak.speak, "Speak", "campaign", "Act", about="Write to agents, hand work over.", position=3
+        "speak",
+        "speak/",
+        compose.speak,
+        "Compose",
+        "campaign",
+        "Act",
+        about="Write to agents, hand work over.",
+        position=3,
     ),
     Page("help", "help/", about.help, "Help", "help", "Hub", position=4),
     Page("about", "about/", about.about, "About", "info", "Hub", about="The version, and the licence.", position=5),

@@ -35,7 +35,7 @@ def files(request: HttpRequest) -> TemplateResponse:
     return render(
         request,
         "reservations/files.html",
-        "Files",
+        "Reservations",
         filters=filters,
         rows=list(zip(rows, _titles(rows), strict=True))[:PAGE],
         ended=ended,
