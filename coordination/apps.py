@@ -55,7 +55,7 @@ class CoordinationConfig(NexusAppConfig):
         return THINGS
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from coordination.retention import LANES
+        from coordination.history import LANES
 
         return LANES
 

@@ -1,9 +1,14 @@
-"""What of this app belongs to a workspace's history, and the states that no operation leaves behind."""
+"""What of this app an export and retention take, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 
-from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
-from nexus.core.contributions import ExportKind, ImpossibleState, of_workspace
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from coordination.log.selectors import first_event_at, newest_event_id
+from coordination.models import Agent, Artifact, Channel, Event, Session, SessionStatus, Workspace
+from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, of_workspace
 
 # Events come last: what indexes them for the search reads the messages they tell of. Which agents a workspace concerns
 # is for the export to say: those that any kind's rows name.
@@ -31,4 +36,38 @@ IMPOSSIBLE = (
         "closed_at = NULL",
         "the time was taken off",
     ),
+)
+
+
+def _events(horizon: datetime) -> QuerySet[Event]:
+    return _run(Event.objects.all(), horizon)
+
+
+def _first_events(horizon: datetime, most: int) -> QuerySet[Event]:
+    return _run(Event.objects.filter(event_id__lt=_oldest_event_id() + most), horizon)
+
+
+def _estimated_events(horizon: datetime) -> int:
+    """By the ids from the oldest event to the first that is kept, if the clock never went back."""
+    return (first_event_at(horizon) or newest_event_id() + 1) - _oldest_event_id()
+
+
+def _oldest_event_id() -> int:
+    return Event.objects.order_by("event_id").values_list("event_id", flat=True).first() or 0
+
+
+def _run(log: QuerySet[Event], horizon: datetime) -> QuerySet[Event]:
+    """The oldest unbroken run of the log: what remains has no gap, even where the clock once went back."""
+    kept = log.filter(created_at__gte=horizon).order_by("event_id").first()
+    old = log.filter(created_at__lt=horizon).order_by("event_id")
+    return old.filter(event_id__lt=kept.event_id) if kept else old
+
+
+def _closed_sessions(horizon: datetime) -> QuerySet[Session]:
+    return Session.objects.filter(status=SessionStatus.CLOSED, closed_at__lt=horizon).order_by("closed_at")
+
+
+LANES = (
+    RetentionLane("events", _events, _first_events, _estimated_events),
+    RetentionLane("closed_sessions", _closed_sessions),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from handoffs.models import Handoff, Remark
-from handoffs.search.fts5 import REBUILD
+from handoffs.search import REBUILD
 from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
 
 KINDS = (

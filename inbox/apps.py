@@ -38,7 +38,7 @@ class InboxConfig(NexusAppConfig):
         super().ready()
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from inbox.retention import LANES
+        from inbox.history import LANES
 
         return LANES
 

@@ -1,9 +1,11 @@
-"""What of this app belongs to a workspace's history, and the states that no operation leaves behind."""
+"""What of this app an export and retention take, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 
-from inbox.models import Delivery, Message
-from nexus.core.contributions import ExportKind, ImpossibleState, of_workspace
+from datetime import datetime
+
+from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
+from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, of_workspace
 
 KINDS = (
     ExportKind("message", Message, 60, of_workspace(Message), agents=("from_agent_id",)),
@@ -33,3 +35,10 @@ IMPOSSIBLE = (
         "the lease was taken off",
     ),
 )
+
+
+def _read_deliveries(horizon: datetime) -> DeliveryQuerySet:
+    return Delivery.objects.filter(status=DeliveryStatus.READ, read_at__lt=horizon).order_by("read_at")
+
+
+LANES = (RetentionLane("read_deliveries", _read_deliveries),)

@@ -86,7 +86,7 @@ class ControlConfig(NexusAppConfig):
         return THINGS
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.control.retention import LANES
+        from nexus.control.history import LANES
 
         return LANES
 

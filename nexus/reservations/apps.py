@@ -38,7 +38,7 @@ class FilesConfig(NexusAppConfig):
             lambda agent_id, moment: import_module("nexus.reservations.services.holding").renew(agent_id, moment),
         )
         debts.register(
-            "question", lambda agents, moment: import_module("nexus.reservations.debts").owed(agents, moment)
+            "question", lambda agents, moment: import_module("nexus.reservations.attention").owed(agents, moment)
         )
         committed.connect(settle)
 
@@ -56,7 +56,7 @@ class FilesConfig(NexusAppConfig):
         return SENTENCES
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.reservations.retention import LANES
+        from nexus.reservations.history import LANES
 
         return LANES
 

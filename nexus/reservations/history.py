@@ -1,11 +1,14 @@
-"""What of this app belongs to a workspace's history, and what no operation leaves behind."""
+"""What of this app an export and retention take, and the states that no operation leaves behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
-from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, of_workspace
+from django.db.models import QuerySet
+
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, RetentionLane, of_workspace
 from nexus.reservations.models import Reservation
 from nexus.reservations.patterns import extension, normalized, overlap, place
 
@@ -70,3 +73,10 @@ def _at_once(held: list[tuple[Any, ...]]) -> Iterator[tuple[tuple[Any, ...], tup
 
 
 CHECKS = (DoctorCheck("reservations of files", _reservations),)
+
+
+def _ended(horizon: datetime) -> QuerySet[Reservation]:
+    return Reservation.objects.filter(released_at__lt=horizon).order_by("released_at")
+
+
+LANES = (RetentionLane("ended_file_reservations", _ended),)

@@ -6,9 +6,11 @@ import os
 import re
 from collections.abc import Iterable
 
+from coordination.paths import workspace_id_of
 from coordination.services.workspaces import Place
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.reservations import patterns
+from nexus.reservations.guard import repository
 
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
@@ -69,3 +71,13 @@ def _names(text: str, root: str) -> list[str]:
         else:
             names.append(name)
     return names
+
+
+def shared_by(place: Place) -> list[str]:
+    """The ids of the workspaces in which the same names are the same files: the project's own first, and those in its
+    place in the other work trees, whether or not anybody works there."""
+    here = repository.find(place.root)
+    if here is None:
+        return [place.workspace_id]
+    inner = place.root[len(here.top) :]
+    return [place.workspace_id, *(workspace_id_of(tree + inner) for tree in here.trees if tree != here.top)]

@@ -57,7 +57,7 @@ class TopicsConfig(NexusAppConfig):
         join_again(connection, state)
 
     def retention_lanes(self) -> Sequence[RetentionLane]:
-        from nexus.topics.retention import LANES
+        from nexus.topics.history import LANES
 
         return LANES
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
-from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState
+from django.db.models import Exists, OuterRef, QuerySet
+
+from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
+from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.search.fts5 import REBUILD
 
 IMPOSSIBLE = (
@@ -86,3 +90,16 @@ def _vectors(examination: Any) -> Iterator[Finding]:
 
 
 CHECKS = (DoctorCheck("search of topics", _search), DoctorCheck("vectors of topics", _vectors))
+
+
+def _messages(horizon: datetime) -> QuerySet[TopicMessage]:
+    return TopicMessage.objects.filter(topic__closed_at__lt=horizon).order_by("document")
+
+
+def _topics(horizon: datetime) -> QuerySet[Topic]:
+    """Empty ones: a batch must not take a hundred thousand messages with it under the writer's lock."""
+    messages = TopicMessage.objects.filter(topic=OuterRef("pk"))
+    return Topic.objects.filter(~Exists(messages), closed_at__lt=horizon).order_by("closed_at")
+
+
+LANES = (RetentionLane("closed_topic_messages", _messages), RetentionLane("closed_topics", _topics))

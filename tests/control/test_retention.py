@@ -11,8 +11,8 @@ import pytest
 import time_machine
 
 from nexus.control import figures, monitoring, timeline
+from nexus.control.history import KEPT_TURNS
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
-from nexus.control.retention import KEPT_TURNS
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.maintenance.retention import prune
 from tests.control.listening import listening

@@ -606,7 +606,7 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
 
 
 def test_it_keeps_the_record_of_a_tree_that_is_there_from_retention(made: Path) -> None:
-    from nexus.control.retention import LANES
+    from nexus.control.history import LANES
 
     agents = next(lane for lane in LANES if lane.name == "ended_pool_agents")
     does("pool_destroy_agent", agent_id="smith")

@@ -10,8 +10,8 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import ProjectRoot, SessionId, SessionSecret
 from coordination.services import workspaces
 from nexus.core.operations.parameters import Id, Outside, Params, not_blank
-from nexus.reservations import trees
 from nexus.reservations.config import LEAST_SECONDS, MOST_SECONDS
+from nexus.reservations.paths import shared_by
 
 MOST_PATHS, MOST_IDS = 200, 1_000
 GIVEN_PATH = 4096  # characters, as an absolute path has them
@@ -19,7 +19,7 @@ GIVEN_PATH = 4096  # characters, as an absolute path has them
 # A work tree of the same repository may be on a mount, too.
 SharedRoot = Annotated[
     ProjectRoot,
-    Outside(lambda root: trees.shared_by(workspaces.locate(root)), silent=CoordinationCode.WORKSPACE_UNRESOLVED),
+    Outside(lambda root: shared_by(workspaces.locate(root)), silent=CoordinationCode.WORKSPACE_UNRESOLVED),
 ]
 Path = Annotated[str, Field(max_length=GIVEN_PATH), AfterValidator(not_blank)]
 Paths = Annotated[list[Path], Field(min_length=1, max_length=MOST_PATHS)]

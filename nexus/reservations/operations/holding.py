@@ -15,9 +15,9 @@ from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Params
-from nexus.reservations import selectors, trees
+from nexus.reservations import selectors
 from nexus.reservations.operations.common import MOST_IDS, OfAgent, Path, Paths, Seconds, SharedRoot, Trusted
-from nexus.reservations.paths import pattern_of
+from nexus.reservations.paths import pattern_of, shared_by
 from nexus.reservations.rows import ReservationRow, reservation_row
 from nexus.reservations.services import holding
 from nexus.reservations.toolset import operation
@@ -109,7 +109,7 @@ def files_who(p: FilesWho, caller: Caller) -> FileHolders:
     place = workspaces.locate(p.project_root)
     pattern = pattern_of(p.path, project_root=p.project_root, place=place)
     compared = selectors.compared_by(caller.agent_id or caller.connection or caller.transport)
-    held, count = selectors.holders(trees.shared_by(place), pattern, now(), compared)
+    held, count = selectors.holders(shared_by(place), pattern, now(), compared)
     last = selectors.last(place.workspace_id, pattern, compared)
     return {
         "pattern": pattern,

@@ -19,10 +19,11 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, Id
 from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
-from nexus.reservations import selectors, trees
+from nexus.reservations import selectors
 from nexus.reservations.errors import FilesCode
 from nexus.reservations.models import STREAM
 from nexus.reservations.operations.common import OfAgent, Paths, Seconds, SharedRoot, Trusted
+from nexus.reservations.paths import shared_by
 from nexus.reservations.rows import RefusedRow, ReservationRow, refused_row, reservation_row
 from nexus.reservations.services import reserving
 from nexus.reservations.toolset import operation
@@ -86,8 +87,8 @@ def _perform(p: FilesReserve, ask: bool) -> ReservedFiles:
 
 def _ends(p: FilesReserve) -> Interest:
     """What may free the files: also the end of a handoff that the caller may not see."""
-    shared_by = trees.shared_by(workspaces.locate(p.project_root))
-    return Interest(interest_keys(shared_by, (STREAM, HANDOFFS), None), lambda event: True)
+    sharing = shared_by(workspaces.locate(p.project_root))
+    return Interest(interest_keys(sharing, (STREAM, HANDOFFS), None), lambda event: True)
 
 
 def _look(p: FilesReserve, caller: Caller) -> dict[str, bool]:
@@ -144,7 +145,7 @@ def _told(row: RefusedRow) -> str:
         done=lambda data: bool(data["reservations"]),
         finish=lambda p, caller, performed: _perform(p, ask=False),
         expired=lambda p, data: _refuse(cast(ReservedFiles, data)),
-        next_change=lambda p: selectors.next_change(trees.shared_by(workspaces.locate(p.project_root))),
+        next_change=lambda p: selectors.next_change(shared_by(workspaces.locate(p.project_root))),
     ),
 )
 def files_reserve(p: FilesReserve, caller: Caller) -> ReservedFiles:

@@ -19,10 +19,10 @@ from nexus.core.database import write
 from nexus.core.database.prepared import insert
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
-from nexus.reservations import selectors, trees
+from nexus.reservations import selectors
 from nexus.reservations.config import FilesSettings
 from nexus.reservations.models import Reservation
-from nexus.reservations.paths import patterns_of
+from nexus.reservations.paths import patterns_of, shared_by
 from nexus.reservations.patterns import extension
 from nexus.reservations.patterns import place as place_of
 from nexus.reservations.selectors import Conflict
@@ -65,8 +65,8 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
     within_limit(rest.get("reason"), "reason")
     patterns = patterns_of(paths, project_root=project_root, place=place)
     seconds = FilesSettings.current().file_reservation_ttl_seconds if seconds is None else seconds
-    shared_by = trees.shared_by(place)
-    return Wish(place.workspace_id, shared_by, patterns=patterns, seconds=seconds, **rest), place
+    sharing = shared_by(place)
+    return Wish(place.workspace_id, sharing, patterns=patterns, seconds=seconds, **rest), place
 
 
 def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
