@@ -216,7 +216,7 @@ class InboxCount(Params):
     agent_id: Id
 
 
-@operation(InboxCount, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True)
+@operation(InboxCount, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True, quick=True)
 def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
     """How much mail you have: {unread, in_flight, read}. The cheap check between turns."""
     return selectors.lane_sizes(p.agent_id, now())

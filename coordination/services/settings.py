@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from typing_extensions import TypedDict
 
@@ -20,6 +21,7 @@ from coordination.services import audit, limits
 from nexus.core.clock import now
 from nexus.core.config import LARGEST, TABLE, flag, parse, variable
 from nexus.core.database import write
+from nexus.core.database.prepared import is_on_loop
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.shapes import one_of
 
@@ -32,10 +34,12 @@ _looked = 0.0  # when it did, in seconds since the epoch
 
 def refresh() -> bool:
     """Take over what other processes stored, when the last look is a second old; whether it was. Costs two small reads
-    then."""
+    then. Raises SynchronousOnlyOperation on an event loop, where a thread has to look."""
     global _looked
     moment = time.time()
     if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock set back must not put this off
+        if is_on_loop():  # before: the thread that is asked instead has to find the look due
+            raise SynchronousOnlyOperation("a thread reads the stored settings")
         _looked = moment
         apply()
         limits.apply()

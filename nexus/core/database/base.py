@@ -79,7 +79,7 @@ class Store(Protocol):
     def look(self, sql: str, values: Sequence[Any]) -> list[Any]:
         """The rows of a read so small that an event loop makes it itself; `?` stands for a parameter.
 
-        Raises SynchronousOnlyOperation where only a thread may ask.
+        Raises SynchronousOnlyOperation where only a thread may ask, and where the read takes long.
         """
 
     def write(self) -> AbstractContextManager[None]:

@@ -71,14 +71,19 @@ class Select(Generic[Row]):
         return read(rows) if rows else []
 
     def first(self, **values: Any) -> Row | None:
-        """The first row; None where there is none."""
+        """The first row; None where there is none.
+
+        It may be asked on an event loop, too, where the store is near and the read is short: raises
+        SynchronousOnlyOperation where only a thread may ask, as the ORM does.
+        """
+        if is_on_loop():
+            return self._at_hand(**values)
         rows = self(1, **values)
         return rows[0] if rows else None
 
-    def at_hand(self, **values: Any) -> Row | None:
-        """The first row, read on an event loop itself. Raises SynchronousOnlyOperation where only a thread may ask."""
+    def _at_hand(self, **values: Any) -> Row | None:
         sql, parameters, read = self._prepared(1)
-        rows = store().look(PARAMETER.sub("?", sql).replace("%%", "%"), _bound(parameters, values, connection))
+        rows = store().look(_with_question_marks(sql), _bound(parameters, values, _unopened()))
         return read(rows)[0] if rows else None
 
     def _prepare(self, limit: int | None) -> tuple[str, tuple[Any, ...], Callable[[list[Any]], list[Row]]]:
@@ -249,6 +254,18 @@ def _preparation(field: Field[Any, Any]) -> Prepare | None:
     return _moment if isinstance(field, DateTimeField) else _as_saved(field)
 
 
+@cache
+def _unopened() -> BaseDatabaseWrapper:
+    """A connection that only writes values: each task of an event loop would make a connection of its own."""
+    return connections.create_connection(DEFAULT_DB_ALIAS)
+
+
+@lru_cache(maxsize=1000)
+def _with_question_marks(sql: str) -> str:
+    """A statement as the driver for SQLite takes it, without Django between."""
+    return PARAMETER.sub("?", sql).replace("%%", "%")
+
+
 def _as_saved(field: Field[Any, Any]) -> Prepare:
     if isinstance(field, JSONField) and type(field).get_db_prep_value is JSONField.get_db_prep_value:
         encoder = field.encoder
@@ -271,19 +288,19 @@ def _bound(parameters: tuple[Any, ...], values: Mapping[str, Any], on: BaseDatab
 class Lookup:
     """The value of one column in the row that a unique column names; None where there is none.
 
-    It may be asked on an event loop, too, where the store is near: raises SynchronousOnlyOperation where it is not, as
-    the ORM does.
+    It may be asked on an event loop as `Select.first` may.
     """
 
     def __init__(self, rows: Callable[[], QuerySet[Any]], *, by: str = "pk", column: str = "pk") -> None:
         self._select: Select[Any] = Select(lambda: rows().filter(**{by: Slot("key")}).values_list(column))
 
     def __call__(self, key: str) -> Any:
-        row = self._select.at_hand(key=key) if _is_on_loop() else self._select.first(key=key)
+        row = self._select.first(key=key)
         return row[0] if row else None
 
 
-def _is_on_loop() -> bool:
+def is_on_loop() -> bool:
+    """Whether this thread runs an event loop now: what waits must not run here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

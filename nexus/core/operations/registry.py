@@ -80,6 +80,7 @@ class Operation(Generic[P]):
     destructive: bool = False
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
+    quick: bool = False  # it only looks along indexes, by prepared reads: an event loop makes the call itself
     runs_program: bool = False  # what makes it slow is another program, which may take minutes
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
@@ -176,6 +177,7 @@ class Toolset:
         idempotent: bool = False,
         destructive: bool = False,
         slow: bool | Callable[[P], bool] = False,
+        quick: bool = False,
         runs_program: bool = False,
         own_transaction: bool = False,
         sign_of_life: bool = False,
@@ -207,6 +209,7 @@ class Toolset:
                 idempotent=idempotent,
                 destructive=destructive,
                 slow=slow if callable(slow) else lambda params: slow,
+                quick=quick,
                 runs_program=runs_program,
                 own_transaction=own_transaction,
                 sign_of_life=sign_of_life,

@@ -104,6 +104,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
                 interests.append(wait.interested(wait.resume(params, data)))
             return data
 
+        if operation.quick:
+            return Outcome(await waiting.at_hand(pool_of(operation, params), call))
         # An answer that moves a cursor reaches who asked, or has moved nothing.
         answers = wait is not None and wait.finish is not None
         in_thread = waiting.unless_left if answers else waiting.in_thread

@@ -1,4 +1,4 @@
-"""One look at an index, on an event loop itself: to hand it to a thread takes ten times as long."""
+"""A short read on an event loop itself: to hand it to a thread takes ten times as long."""
 
 from __future__ import annotations
 
@@ -13,28 +13,40 @@ from django.db import connection
 from nexus.core.database.place import check
 from nexus.core.sqlite import Connection, connect
 
+# A read that takes more than so many instructions of SQLite's machine, a millisecond of them, is left to a thread.
+INSTRUCTIONS, ROUNDS = 1000, 10
+
 
 class _Kept(threading.local):
     """A thread's connection for such looks."""
 
     connection: Connection | None = None
+    rounds = 0  # that the read may still take
 
 
 _kept = _Kept()
 
 
 def look(sql: str, values: Sequence[Any]) -> list[Any]:
-    """The rows of a read that takes no longer than a look at an index: what is committed, by whichever process.
+    """The rows of a short read: what is committed, by whichever process.
 
     It waits for nobody: a reader of a write-ahead log need not. Raises SynchronousOnlyOperation where it would have to,
-    or where the file cannot be read; a thread that asks then finds out why.
+    where it takes long, or where the file cannot be read; a thread that asks then finds out why.
     """
     check()
+    _kept.rounds = ROUNDS
     try:
         if _kept.connection is None:
             _kept.connection = connect(connection.settings_dict["NAME"], timeout=0, uri=True)
+            _kept.connection.set_progress_handler(_takes_long, INSTRUCTIONS)
         rows: list[Any] = _kept.connection.execute(sql, values).fetchall()
-    except sqlite3.Error:
-        _kept.connection = None
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+            _kept.connection = None
         raise SynchronousOnlyOperation("the store cannot be read at once") from None
     return rows
+
+
+def _takes_long() -> bool:
+    _kept.rounds -= 1
+    return _kept.rounds < 0
