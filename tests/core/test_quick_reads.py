@@ -141,6 +141,13 @@ async def test_a_long_read_is_left_to_a_thread(committed: None) -> None:
         assert store().look(COUNT_UP, [10]) == [(10,)], "each read has its own bound"
 
 
+@pytest.mark.sqlite
+@pytest.mark.parametrize("sql", ["SELECT CAST(x'ff' AS TEXT)", "SELECT json_extract('{}', CAST(x'ff' AS TEXT))"])
+async def test_a_read_of_damaged_text_is_left_to_a_thread(committed: None, sql: str) -> None:
+    with pytest.raises(SynchronousOnlyOperation):
+        store().look(sql, [])
+
+
 async def test_it_refuses_at_once_what_another_connection_revoked(
     committed: None, project: str, settings_are_fresh: None
 ) -> None:

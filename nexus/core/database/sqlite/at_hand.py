@@ -5,22 +5,23 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
+from sqlite3 import connect  # not our own: what that turns into an error of the driver costs as much as the read
 from typing import Any
 
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection
 
 from nexus.core.database.place import check
-from nexus.core.sqlite import Connection, connect
 
-# A read that takes more than so many instructions of SQLite's machine, a millisecond of them, is left to a thread.
+# A read that takes more than 10,000 instructions of SQLite's machine is left to a thread: so many take tenths of a
+# millisecond, and count some thousand rows along an index.
 INSTRUCTIONS, ROUNDS = 1000, 10
 
 
 class _Kept(threading.local):
     """A thread's connection for such looks."""
 
-    connection: Connection | None = None
+    connection: sqlite3.Connection | None = None
     rounds = 0  # that the read may still take
 
 
@@ -40,7 +41,7 @@ def look(sql: str, values: Sequence[Any]) -> list[Any]:
             _kept.connection = connect(connection.settings_dict["NAME"], timeout=0, uri=True)
             _kept.connection.set_progress_handler(_takes_long, INSTRUCTIONS)
         rows: list[Any] = _kept.connection.execute(sql, values).fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a damaged file's text in a message
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             _kept.connection = None
         raise SynchronousOnlyOperation("the store cannot be read at once") from None
