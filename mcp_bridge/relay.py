@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from nexus.core.config import TABLE, TRUE, Resolved, written
 from nexus.core.mounts import network_kind
+from nexus.core.time_limit import OutOfTime
 
 PROTOCOL = 1  # between a relay and a hub; one that speaks another serves itself
 STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"
@@ -163,15 +164,18 @@ def user_at(connection: socket.socket) -> tuple[int | None, int | None]:
     return process, user
 
 
-def connect(home: Path, hello: Mapping[str, Any], state: bytes | None) -> tuple[socket.socket, Any, bytes]:
-    """A connection to the hub of a home, the hub's first line, and what came behind it. Raises NoHub."""
+def connect(
+    home: Path, hello: Mapping[str, Any], state: bytes | None, seconds: float = ANSWER_SECONDS
+) -> tuple[socket.socket, Any, bytes]:
+    """A connection to the hub of a home, the hub's first line, and what came behind it. Raises NoHub, and OutOfTime
+    inside of a `time_limit`."""
     line = json.dumps(hello, separators=(",", ":")).encode()
     if state is not None:  # as the hub sent it
         line = line[:-1] + b',"state":' + state + b"}"
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.settimeout(ANSWER_SECONDS)
-        _reach(connection, home)
+        connection.settimeout(seconds)
+        _reach(connection, home, seconds)
         if user_at(connection)[1] not in (None, os.geteuid()):
             raise NoHub("another user's process listens at the socket of the hub.")
         connection.sendall(line + b"\n")
@@ -182,14 +186,21 @@ def connect(home: Path, hello: Mapping[str, Any], state: bytes | None) -> tuple[
             received += piece
     except BaseException as error:
         connection.close()
+        if isinstance(error, OutOfTime):
+            raise
         if isinstance(error, TimeoutError):
-            raise NoHub(f"the hub did not answer within {ANSWER_SECONDS:.0f} s.") from None
+            raise NoHub(f"the hub did not answer within {seconds:.0f} s.") from None
         if isinstance(error, OSError):  # there is no socket, or nobody listens there any more
             raise NoHub(_elsewhere(home) if isinstance(error, ConnectionRefusedError) else "") from None
         raise
     first, _, rest = received.partition(b"\n")
+    try:
+        welcome = json.loads(first)
+    except (ValueError, RecursionError):
+        connection.close()
+        raise NoHub("what listens at the socket of the hub is no hub.") from None
     connection.settimeout(None)
-    return connection, json.loads(first), rest
+    return connection, welcome, rest
 
 
 def _elsewhere(home: Path) -> str:
@@ -203,8 +214,8 @@ def _elsewhere(home: Path) -> str:
     )
 
 
-def _reach(connection: socket.socket, home: Path) -> None:
-    until = time.monotonic() + ANSWER_SECONDS
+def _reach(connection: socket.socket, home: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
     while True:
         try:
             with address(home) as path:

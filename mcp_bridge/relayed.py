@@ -23,7 +23,7 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.waiting_calls import turn_of
-from mcp_bridge import choices, hub_commands
+from mcp_bridge import choices, hub_commands, hub_hook
 from mcp_bridge.choices import ENABLE
 from mcp_bridge.process import caller_of_process
 from mcp_bridge.relay import (
@@ -37,7 +37,7 @@ from mcp_bridge.relay import (
     namespace,
     user_at,
 )
-from mcp_bridge.remote_command import GO
+from mcp_bridge.remote_command import GO, HOOK
 from mcp_bridge.server import build_server
 from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
@@ -62,6 +62,7 @@ DRAIN_SECONDS = 10  # for the calls that are under way to be answered when the h
 RESTORING = "nexus-restores:"  # begins the ids of requests that a client made of a former hub
 GIVEN = ("flag", "environment")
 SHORT = ThreadPoolExecutor(2, thread_name_prefix="nexus-command")
+Ready = Callable[[], dict[str, Any]]  # runs what a short command or a hook asks for: the answer. Uses the store.
 
 
 class Elsewhere(Exception):
@@ -196,8 +197,8 @@ class Relays:
                 )
             hello = _parsed(line)
             if hello.command:
-                ready = await in_thread(SHORT, partial(_understood, hello, process))
-                await _command(ready, reader, writer)
+                run = await in_thread(SHORT, partial(_understood, hello, process))
+                await _command(run, reader, writer)
                 return None
             introduced = await in_thread(AUTHENTICATION, partial(_introduce, hello, process))
             _say(writer, nexus="welcome", **_welcome(introduced.choice[0].reply))
@@ -214,11 +215,11 @@ class Relays:
         return None
 
 
-async def _command(ready: hub_commands.Ready, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _command(run: Ready, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Run a command once its process has left it to the hub."""
     _say(writer, nexus="welcome")
     if await reader.readline() == GO:
-        _say(writer, **await in_thread(SHORT, partial(hub_commands.run, ready)))
+        _say(writer, **await in_thread(SHORT, run))
 
 
 def _parsed(line: bytes) -> Hello:
@@ -249,15 +250,19 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
     return Process(caller, choice, line, hello.state.opened)
 
 
-def _understood(hello: Hello, peer: int | None) -> hub_commands.Ready:
-    """The command that a process asks for. Raises Elsewhere."""
+def _understood(hello: Hello, peer: int | None) -> Ready:
+    """What a process asks for, to be run. Raises Elsewhere, and ValueError for a hook's question that is none."""
     _check_same(hello, peer)
+    name, *words = hello.command
+    if name == HOOK:
+        return partial(hub_hook.answer, hub_hook.Question.model_validate_json("".join(words)), hello.connection("hook"))
     try:
-        return hub_commands.understood(
+        ready = hub_commands.understood(
             hello.command, operator=hello.operator, connection=hello.connection("cli"), cwd=hello.cwd
         )
     except hub_commands.NotHere:
         raise Elsewhere("This is the command's own to say.") from None
+    return partial(hub_commands.run, ready)
 
 
 def _check_same(hello: Hello, peer: int | None) -> None:

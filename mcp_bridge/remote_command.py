@@ -9,33 +9,38 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from mcp_bridge.relay import PIECE, NoHub, connect, hello_of, serves_itself
+from mcp_bridge.relay import ANSWER_SECONDS, PIECE, NoHub, connect, hello_of, serves_itself
 from nexus.core.config import Resolved
+from nexus.core.time_limit import OutOfTime
 
 COMMANDS = ("send", "inbox", "status")
+HOOK = "hook"  # as a harness calls it: a command whose one argument is a question, see `remote_hook`
 GO = b"go\n"  # says that this process leaves the command to the hub: it must not be run twice
 STDIN = "-"  # an argument that means standard input
+WELCOME = {"nexus": "welcome"}  # a hub that knows no commands says more, and would take this process for a relay
+LOST = "The hub ended before it answered. This may have been done: look first."
+
+
+class Lost(Exception):
+    """The hub ended, or answered too late, after the command was left to it: it may have been done."""
 
 
 def run(resolved: Resolved, apps: list[str], command: str, arguments: Sequence[str]) -> int | None:
     """Have the hub run a command: its exit code, once its words are written; None where this process runs it itself."""
-    if serves_itself() or STDIN in arguments:
+    if STDIN in arguments:
         return None
     user = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)  # as getpass asks
-    asked = {**hello_of(resolved, apps), "key": None, "command": [command, *arguments], "operator": user}
+    hello = {**hello_of(resolved, apps), "key": None, "command": [command, *arguments], "operator": user}
     try:
-        connection, welcome, _ = connect(resolved.settings.home, asked, None)
+        done = run_by_hub(resolved.settings.home, hello)
     except NoHub:
         return None
-    with connection:
-        if welcome["nexus"] != "welcome":
-            return None
-        done = _done(connection)
-    if done is None:
-        sys.stderr.write("[nexus] DB_ERROR: The hub ended before it answered. This may have been done: look first.\n")
+    except Lost:
+        sys.stderr.write(f"[nexus] DB_ERROR: {LOST}\n")
         return 1
     sys.stdout.write(done["stdout"])
     sys.stdout.flush()
@@ -43,16 +48,35 @@ def run(resolved: Resolved, apps: list[str], command: str, arguments: Sequence[s
     return int(done["code"])
 
 
-def _done(connection: socket.socket) -> dict[str, Any] | None:
-    """How it went; None where the hub did not say so."""
+def run_by_hub(
+    home: Path, hello: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS, answer_seconds: float | None = None
+) -> dict[str, Any]:
+    """The hub's answer to the command of a hello. It has `seconds` to take the command, and `answer_seconds` between
+    two pieces of its answer.
+
+    Raises NoHub where no hub takes it, Lost, and OutOfTime inside of a `time_limit`.
+    """
+    if serves_itself():
+        raise NoHub
+    connection, welcome, _ = connect(home, hello, None, seconds)
+    with connection:
+        if welcome != WELCOME:
+            raise NoHub
+        connection.settimeout(answer_seconds)
+        return _answer(connection)
+
+
+def _answer(connection: socket.socket) -> dict[str, Any]:
     pieces: list[bytes] = []
     try:
         connection.sendall(GO)
         while not (pieces and pieces[-1].endswith(b"\n")):
             if not (piece := connection.recv(PIECE)):
-                return None
+                raise Lost
             pieces.append(piece)
-    except OSError:
-        return None
-    told: dict[str, Any] = json.loads(b"".join(pieces))
-    return told
+        answer: dict[str, Any] = json.loads(b"".join(pieces))
+    except OutOfTime:
+        raise
+    except (OSError, ValueError):
+        raise Lost from None
+    return answer

@@ -225,7 +225,7 @@ def _about(command: str) -> str | None:
 
 
 def _hooked(arguments: list[str]) -> bool:
-    """Answer a harness's call of `nexus hook`, without Django where that can be; False for what people call."""
+    """Answer a harness's call of `nexus hook`, by the hub where there is one; False for what people call."""
     from nexus.hooks import entry
 
     if not entry.is_call(arguments):
@@ -239,11 +239,22 @@ def _hooked(arguments: list[str]) -> bool:
         _populate()
         logging.disable()  # a failure is one line on stderr, and `entry` writes it
 
+    def ask(name: str, call: Any, **arguments: Any) -> Any:
+        from mcp_bridge import relay, remote_hook
+
+        try:
+            return remote_hook.ask(resolved(), APPS, name, call, arguments)
+        except relay.NoHub:
+            start_django()
+        from nexus.hooks import look
+
+        return look.answer(name, call, **arguments)
+
     for module in (f"{app}.{name}" for app in APPS for name in ("hook_queries", "harness_events")):
         if find_spec(module):
             import_module(module)
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
-    entry.main(lambda: configure(arguments), start_django)
+    entry.main(lambda: configure(arguments), ask)
     if "django" not in sys.modules:
         os._exit(0)  # a tenth of the call's time is to take Python apart in order, and nothing is open
     return True

@@ -8,15 +8,19 @@ from contextlib import contextmanager
 from typing import Any
 
 
+class OutOfTime(TimeoutError):
+    """The time limit is over; no timeout of a socket, which is a TimeoutError, too."""
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Inside, a TimeoutError comes after so many seconds; never where the system has no such timer."""
+    """Inside, an OutOfTime comes after so many seconds; never where the system has no such timer."""
     if not hasattr(signal, "setitimer"):
         yield
         return
 
     def give_up(*_: Any) -> None:
-        raise TimeoutError(f"no answer within {seconds} s")
+        raise OutOfTime(f"no answer within {seconds} s")
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)

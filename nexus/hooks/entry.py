@@ -1,7 +1,7 @@
 """`nexus hook` as a harness calls it: quick, silent when there is nothing, and never a reason for the harness to fail.
 
-Most calls end here, with the standard library alone; Django starts only when there is something to tell, or when a look
-is due and the store is on a server.
+Most calls end here, with the standard library alone. When there is something to tell, or a look is due and the store is
+on a server, it asks: the hub of the home, or a Django that it starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from nexus.core.harness_events import HANDLERS, NOTHING, Happening, Said
 from nexus.core.time_limit import time_limit
 from nexus.hooks import harness, points
-from nexus.hooks.harness import STOP, Call
+from nexus.hooks.harness import STOP, Ask, Call
 
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # what `nexus hook` does for people
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
@@ -29,13 +29,13 @@ def is_call(arguments: Sequence[str]) -> bool:
     return not any(argument in ACTIONS for argument in arguments)
 
 
-def main(configure: Configure, start_django: Callable[[], None]) -> None:
+def main(configure: Configure, ask: Ask) -> None:
     """One call, from stdin to stdout. Whatever fails: one line on stderr, nothing on stdout, exit code 0."""
     try:
         with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             text = "" if sys.stdin.isatty() else sys.stdin.read()
-            answer = respond(settings, harness.read(arguments, os.environ, text), start_django)
+            answer = respond(settings, harness.read(arguments, os.environ, text), ask)
             sys.stdout.write(answer)
             sys.stdout.flush()
     except Exception as error:
@@ -48,13 +48,13 @@ def _complain(error: Exception) -> None:
         sys.stderr.write(f"[nexus] hook: {said or type(error).__name__}\n")
 
 
-def respond(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+def respond(settings: Any, call: Call, ask: Ask) -> str:
     """What to print for a call; the empty string when there is nothing to tell."""
-    said = _handled(settings, call, start_django)
+    said = _handled(settings, call, ask)
     if said.refusal or said.warning:
         return harness.render_aside(call, said)
     try:
-        mail = _mail(settings, call, start_django)
+        mail = _mail(settings, call, ask)
     except Exception as error:
         if not said.context:
             raise
@@ -64,16 +64,14 @@ def respond(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
     return harness.render(call, text) if text else ""
 
 
-def _handled(settings: Any, call: Call, start_django: Callable[[], None]) -> Said:
+def _handled(settings: Any, call: Call, ask: Ask) -> Said:
     """What the apps say that listen to every point of a session. What goes wrong there keeps no mail back."""
     if call.point is None:
         return NOTHING
 
     def perform(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        start_django()
-        from nexus.hooks import look
-
-        return look.perform(call, name, arguments)
+        data: Mapping[str, Any] = ask("perform", call, operation=name, arguments=arguments)
+        return data
 
     happening = Happening(
         event=call.point,
@@ -97,9 +95,9 @@ def _handled(settings: Any, call: Call, start_django: Callable[[], None]) -> Sai
     return Said(*("\n".join(filter(None, texts)) for texts in zip(*said, strict=True))) if said else NOTHING
 
 
-def _mail(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+def _mail(settings: Any, call: Call, ask: Ask) -> str:
     if call.event is None or (call.event == STOP and call.continued):
         return ""
     from nexus.hooks import turn  # an edit is checked without it
 
-    return turn.tell(settings, call, start_django)
+    return turn.tell(settings, call, ask)

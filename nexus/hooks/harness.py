@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -44,6 +44,12 @@ class Call(NamedTuple):
     point: HarnessEvent | None = None  # what that means to those whom `nexus.core.harness_events` calls
     planning: bool = False  # act on this project's plan, whether or not there is one yet
     payload: Mapping[str, Any] = MappingProxyType({})
+    connection: str | None = None  # of the process that asks the hub; None in that process itself
+
+
+# Answers a question of `nexus.hooks.look`, given by its name, the call that it belongs to and its own arguments; in the
+# answer a list may stand for a set or a tuple. Raises NexusError.
+Ask = Callable[..., Any]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -104,11 +104,19 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     return text, fresh
 
 
-def perform(call: Call, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """An operation of any toolset, as the hook's agent; its data. Raises NexusError."""
     store().prepare()
-    owner = next((each for each in TOOLSETS.values() if name in each.operations), toolset.COORDINATION)
-    return runner.perform(owner, _caller(call), name, arguments).result()
+    owner = next((each for each in TOOLSETS.values() if operation in each.operations), toolset.COORDINATION)
+    return runner.perform(owner, _caller(call), operation, arguments).result()
+
+
+QUESTIONS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (refresh, seen, owed, waiting, perform)}
+
+
+def answer(name: str, call: Call, **arguments: Any) -> Any:
+    """The answer to a question of the hook. Raises NexusError."""
+    return QUESTIONS[name](call, **arguments)
 
 
 def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
@@ -117,4 +125,4 @@ def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
 
 
 def _caller(call: Call) -> Caller:
-    return Caller(transport="hook", agent_id=call.agent_id, connection=of_process("hook"))
+    return Caller(transport="hook", agent_id=call.agent_id, connection=call.connection or of_process("hook"))

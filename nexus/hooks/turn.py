@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
 from nexus.hooks import memory, signal_files
-from nexus.hooks.harness import SESSION_START, STOP, Call
+from nexus.hooks.harness import SESSION_START, STOP, Ask, Call
 
 if TYPE_CHECKING:
     from nexus.hooks.quick_check import Seen
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 BACKGROUND_SECONDS = 60
 
 
-def tell(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+def tell(settings: Any, call: Call, ask: Ask) -> str:
     """What to tell of it; the empty string when there is nothing, or another call tells of it just now."""
     with memory.alone(settings.home, call) as alone:
         # A harness runs tools in parallel, and their hooks with them: one of them tells.
-        return _turn(settings, call, start_django) if alone else ""
+        return _turn(settings, call, ask) if alone else ""
 
 
-def _turn(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
+def _turn(settings: Any, call: Call, ask: Ask) -> str:
     told = memory.told(settings.home, call)
     if call.event == SESSION_START:
         told = memory.Told()  # a new context knows nothing
@@ -36,8 +36,8 @@ def _turn(settings: Any, call: Call, start_django: Callable[[], None]) -> str:
         return ""
     if due:
         told.refresh_by = time.time() + _pace(settings)
-        _in_background(lambda: _refresh(call, start_django))
-    answer = _look(settings, call, told, start_django) if must_look else ""
+        _in_background(lambda: ask("refresh", call))
+    answer = _look(settings, call, told, ask) if must_look else ""
     memory.keep_told(settings.home, call, told)
     return answer
 
@@ -59,11 +59,11 @@ def _must_look(settings: Any, call: Call, told: memory.Told) -> bool:
     return seen is None or seen != told.signal
 
 
-def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[], None]) -> str:
+def _look(settings: Any, call: Call, told: memory.Told, ask: Ask) -> str:
     """Tell what is new, once; at Stop, once more what still waits, and once what the agent owes."""
     signal_files.arm(settings.home, call.agent_id)
     told.signal = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that none is missed
-    seen = _seen(settings, call, start_django)
+    seen = _seen(settings, call, ask)
     told.look_by = min(seen.changes_at, time.time() + _pace(settings))
     told.told = [item for item in told.told if item in seen.waiting]
     told.pressed = [item for item in told.pressed if item in seen.waiting]
@@ -73,24 +73,21 @@ def _look(settings: Any, call: Call, told: memory.Told, start_django: Callable[[
         told.owed = sorted(seen.owed)
     if seen.waiting <= set(known) and not debts:
         return ""
-    start_django()
-    from nexus.hooks import look
-
-    owed = look.owed(call, debts) if debts else ""
+    owed = ask("owed", call, keys=sorted(debts)) if debts else ""
     if seen.waiting <= set(known):
-        return owed
-    text, fresh = look.waiting(call, known)
-    told.told = sorted(seen.waiting | fresh)  # the notice counts what it does not show
+        return str(owed)
+    text, fresh = ask("waiting", call, known=list(known))
+    told.told = sorted(seen.waiting.union(fresh))  # the notice counts what it does not show
     if call.event == STOP:
         told.pressed = told.told
-    return text + owed
+    return str(text + owed)
 
 
-def _seen(settings: Any, call: Call, start_django: Callable[[], None]) -> Seen:
-    """What waits: without Django where the store is a file."""
+def _seen(settings: Any, call: Call, ask: Ask) -> Seen:
+    """What waits: without Django or the hub where the store is a file."""
+    from nexus.hooks import quick_check  # a tenth of the time of a call that does not ask the store
+
     if settings.database_url is None:
-        from nexus.hooks import quick_check  # a tenth of the time of a call that does not ask the store
-
         return quick_check.glance(
             settings.database,
             agent_id=call.agent_id,
@@ -98,17 +95,8 @@ def _seen(settings: Any, call: Call, start_django: Callable[[], None]) -> Seen:
             busy_ms=settings.busy_timeout_ms,
             owing=call.event == STOP,
         )
-    start_django()
-    from nexus.hooks import look
-
-    return look.seen(call)
-
-
-def _refresh(call: Call, start_django: Callable[[], None]) -> None:
-    start_django()
-    from nexus.hooks import look
-
-    look.refresh(call)
+    waiting, changes_at, owed = ask("seen", call)
+    return quick_check.Seen(set(waiting), changes_at, frozenset(owed))
 
 
 def _in_background(work: Callable[[], None]) -> None:

@@ -36,10 +36,11 @@ from tests.hooks.harness import Harness
 PROMPT = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
 
 
-def must_not_start() -> None:
+def must_not_start(name: str, call: Call, **arguments: Any) -> Any:
     """Only a store that is a file is looked at without Django."""
     if connection.vendor == "sqlite":
         raise AssertionError("Django was started")
+    return look.answer(name, call, **arguments)
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Op
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
     memory.keep_told(fresh.home, builder, memory.Told(refresh_by=time.time() + 29))
-    assert "hello" in entry.respond(fresh, builder, lambda: None)
+    assert "hello" in entry.respond(fresh, builder, look.answer)
 
 
 def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> None:
@@ -152,7 +153,7 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
         assert other.enter_context(memory.alone(fresh.home, builder))
         monkeypatch.setattr(fcntl, "flock", waits)
         assert entry.respond(fresh, builder, must_not_start) == ""
-        assert "hello" in entry.respond(fresh, builder._replace(event=event), lambda: None)
+        assert "hello" in entry.respond(fresh, builder._replace(event=event), look.answer)
 
 
 # What it starts
@@ -266,9 +267,9 @@ def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Cal
     held = runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "builder", "paths": ["src/"]})["data"]
     runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "ana", "paths": ["src/a.py"], "ask": True})
     call("inbox_ack", agent_id="builder", message_ids=_others(call, ""))
-    entry.respond(fresh, builder, lambda: None)
+    entry.respond(fresh, builder, look.answer)
 
-    said = entry.respond(fresh, stop, lambda: None)
+    said = entry.respond(fresh, stop, look.answer)
 
     for words in ("still owe 2 things", f"verdict {handoff} for agent", "handoff_accept", "question", "files_release"):
         assert words in said
@@ -278,12 +279,12 @@ def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Cal
 
 def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: Call, call: Operation) -> None:
     write(call, builder.root)
-    assert "hello" in entry.respond(fresh, builder, lambda: None)
+    assert "hello" in entry.respond(fresh, builder, look.answer)
     call("inbox_pull", agent_id="builder", lease_seconds=20)
     signal_files.send(fresh.home, "builder")
     assert entry.respond(fresh, builder, must_not_start) == ""
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=21)):
-        assert "hello" in entry.respond(fresh, builder, lambda: None)
+        assert "hello" in entry.respond(fresh, builder, look.answer)
 
 
 def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call, call: Operation) -> None:
@@ -292,7 +293,7 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call
     call("handoff_create", project_root=builder.root, from_agent_id="x", target=target, visibility="public")
     assert entry.respond(fresh, builder, must_not_start) == ""
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=11)):
-        assert "1 new handoff" in entry.respond(fresh, builder, lambda: None)
+        assert "1 new handoff" in entry.respond(fresh, builder, look.answer)
 
 
 def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
@@ -305,7 +306,7 @@ def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
     message = write(call, builder.root)
     planned = {"project_root": builder.root, "title": "dig", "context": "here", "owner": "builder"}
     runner.perform(PLANNING, LOCAL, "task_add", planned).result()
-    entry.respond(fresh, builder, lambda: None)
+    entry.respond(fresh, builder, look.answer)
     call("handoff_claim", **on, handoff_id=handoff)
     call("inbox_pull", agent_id="builder")
     runner.perform(
@@ -313,7 +314,7 @@ def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
     ).result()
     call("inbox_ack", agent_id="builder", message_ids=_others(call, message))
 
-    said = entry.respond(fresh, stop, lambda: None)
+    said = entry.respond(fresh, stop, look.answer)
 
     for words in ("still owe 3 things", handoff, "Fix the login", message, "dig"):
         assert words in said
@@ -332,16 +333,16 @@ def _others(call: Operation, message: str) -> list[str]:
 
 def test_it_tells_a_new_context_everything_again(fresh: Any, builder: Call, call: Operation) -> None:
     write(call, builder.root)
-    entry.respond(fresh, builder, lambda: None)
+    entry.respond(fresh, builder, look.answer)
     assert entry.respond(fresh, builder, must_not_start) == ""
     start = Call("claude-code", dialects.SESSION_START, builder.root, "builder")
-    assert "hello" in entry.respond(fresh, start, lambda: None)
+    assert "hello" in entry.respond(fresh, start, look.answer)
 
 
 def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Operation) -> None:
     for number in range(8):
         write(call, builder.root, f"number {number}")
-    told = entry.respond(fresh, builder, lambda: None)
+    told = entry.respond(fresh, builder, look.answer)
     assert "8 unread messages" in told
     assert "number 4" in told and "number 5" not in told
     assert entry.respond(fresh, builder, must_not_start) == ""
@@ -356,7 +357,7 @@ def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call
         told = memory.told(fresh.home, builder)
         assert told.look_by > time.time() + 3000
         stamp_unchanged(fresh, builder)
-        assert "hello" in entry.respond(fresh, builder, lambda: None)
+        assert "hello" in entry.respond(fresh, builder, look.answer)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from nexus.core.access import holder_of
 from nexus.core.config import Resolved
 from nexus.core.operations import outside
 from nexus.core.operations.caller import Caller
+from nexus.core.time_limit import OutOfTime, time_limit
 from nexus.core.turns import SHARE, Turn, turns
 from nexus_site.launch import APPS
 from tests.acceptance.hub import START_SECONDS
@@ -203,6 +204,48 @@ async def test_half_a_line_of_a_relay_that_was_killed_is_no_call(
         assert (await other.hear())["result"]["structuredContent"]["data"]["agents"] == []
         other.close()
     assert not caplog.records
+
+
+CALL = {"client": "codex", "event": "Stop", "root": "/", "agent_id": "ann"}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "{bad",
+        "[" * 10_000,
+        "{}",
+        json.dumps({"call": CALL | {"agent_id": "a" * 300}, "question": {"name": "seen"}}),
+        json.dumps({"call": CALL | {"connection": "hook:1"}, "question": {"name": "seen"}}),
+        *(
+            json.dumps({"call": CALL, "question": question})
+            for question in (
+                {"name": "answer"},
+                {"name": "seen", "more": 1},
+                {"name": "owed", "keys": [1]},
+                {"name": "waiting", "known": "abc"},
+                {"name": "perform", "operation": "nexus_info", "arguments": []},
+            )
+        ),
+    ],
+    ids=lambda question: question[-40:],
+)
+async def test_what_is_no_question_of_a_hook_gets_no_answer(
+    home: Path, hello: dict[str, Any], question: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(home):
+        with pytest.raises(relay.NoHub):
+            await connected(home, {**hello, "command": ["hook", question]})
+    assert not caplog.records
+
+
+def test_a_time_limit_that_is_over_is_no_silence_of_the_hub(home: Path, hello: dict[str, Any]) -> None:
+    (home / DIRECTORY).mkdir()
+    with socket.socket(socket.AF_UNIX) as listening, relay.address(home) as path:
+        listening.bind(path)
+        listening.listen()
+        with pytest.raises(OutOfTime), time_limit(0.01):
+            relay.connect(home, hello, None, START_SECONDS)
 
 
 @pytest.mark.parametrize("held", [{"topics": []}, {"topics": {"t": ["a"]}}, {"topics": {"t": [1, 2]}}])
