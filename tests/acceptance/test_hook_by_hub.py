@@ -102,7 +102,7 @@ def test_it_tells_the_same_without_a_django_of_its_own(home: Path, hub_beside: H
     )
     before = calls_of(hub_beside, "inbox_peek")
     by_hub, imported = hook(home, project, "PostToolUse")
-    assert calls_of(hub_beside, "inbox_peek") == before + 1
+    assert calls_of(hub_beside, "inbox_peek") > before  # twice where the store is on a server
     forget(home)
     by_itself, own = hook(home, project, "PostToolUse", **STANDALONE)
     assert by_hub == by_itself and "Hello" in by_hub and "Measure it" in by_hub
