@@ -285,7 +285,7 @@ def test_it_deactivates_and_deletes_an_agent(db: None, browser: Client) -> None:
 
 
 def letter(team: Ids, **more: str) -> dict[str, str]:
-    """The form of Speak, filled."""
+    """The form of Compose, filled."""
     form = {"what": "message", "strategy": "direct", "subject": "Hi", "body": "*you*"}
     return {"workspace": team["workspace"], **form, **more}
 

@@ -41,7 +41,7 @@ def told(page: Any) -> dict[str, str]:
 
 
 def work(team: Ids, **more: str) -> dict[str, str]:
-    """The form of Speak, filled with a handoff."""
+    """The form of Compose, filled with a handoff."""
     return letter(team, what="handoff", to="builder-2", visibility="public", **more)
 
 
