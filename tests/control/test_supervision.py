@@ -125,7 +125,7 @@ async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another
             works.put_nowait("ended")
         return 0
 
-    monkeypatch.setattr(store(), "sole", cut)
+    monkeypatch.setattr(store(), "exclusive_lock", cut)
     monkeypatch.setattr(alone, "LOOK_SECONDS", 0)
     monkeypatch.setattr(supervision, "_worked", worked)
     serving = asyncio.create_task(supervise())

@@ -631,7 +631,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
             taken.append(holder := Cut(holder))
         return holder
 
-    monkeypatch.setattr(store(), "sole", cut)
+    monkeypatch.setattr(store(), "exclusive_lock", cut)
     return taken
 
 

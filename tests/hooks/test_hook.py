@@ -25,9 +25,9 @@ from nexus.core.operations import runner
 from nexus.hooks import entry, look, memory, signal_files
 from nexus.hooks import harness as dialects
 from nexus.hooks.harness import Call
-from nexus.planning import hook_queries as planning_glances  # noqa: F401
+from nexus.planning import hook_queries as planning_queries  # noqa: F401
 from nexus.planning.toolset import PLANNING
-from nexus.reservations import hook_queries as files_glances  # noqa: F401  # as the launcher does
+from nexus.reservations import hook_queries as reservation_queries  # noqa: F401  # as the launcher does
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL
 from tests.conftest import Call as Operation
