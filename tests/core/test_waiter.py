@@ -25,7 +25,7 @@ from nexus.core.database.sqlite import commits
 from nexus.core.domain import domain
 from nexus.core.operations.replies import Outcome
 from tests.conftest import LOCAL, Call
-from tests.core.waiting import LONG, follow, names, page_of, parked, put
+from tests.core.waiting import LONG, at_rest, follow, names, page_of, parked, put
 
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -211,9 +211,7 @@ async def test_a_direct_message_wakes_those_whom_it_concerns_alone(
     await put(project)
     newest = await asyncio.to_thread(domain().newest_event_id)
     crowd = [follow(project, agent_id=f"agent-{number}", cursor=newest) for number in range(20)]
-    await parked(20)
-    together = threading.Barrier(4)
-    await asyncio.gather(*(in_thread(waiting.READERS, partial(together.wait, LONG)) for _ in range(4)))
+    await at_rest(20)
     monkeypatch.setattr(waiting, "in_thread", noted)
     letter = {"project_root": project, "subject": "s", "body": "b", "from_agent_id": "agent-0"}
     target = {"strategy": "direct", "agent_id": "agent-7"}

@@ -26,6 +26,13 @@ async def parked(count: int = 1) -> None:
             await asyncio.sleep(0.001)
 
 
+async def at_rest(count: int) -> None:
+    """Return once so many waits have parked, have looked at the store, and wait to be woken."""
+    async with asyncio.timeout(START_SECONDS):
+        while sum(wait._over is not None for wait in waiting.waiter().parked) < count:
+            await asyncio.sleep(0.001)
+
+
 async def page_of(wait: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
     """What a wait answered."""
     envelope = await asyncio.wait_for(wait, LONG)
