@@ -45,7 +45,7 @@ def callers(monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
 def test_a_process_has_one_name_and_its_kind(callers: list[Caller]) -> None:
     for _ in range(2):
         OperatorCommand().call("nexus_info")
-        look._data(SimpleNamespace(agent_id="ann"), "nexus_info")  # type: ignore[arg-type]
+        look._data(SimpleNamespace(agent_id="ann", connection=None), "nexus_info")  # type: ignore[arg-type]
     command, hook = callers[0].connection or "", callers[1].connection or ""
     assert [caller.connection for caller in callers] == [command, hook] * 2
     assert command.startswith("cli:") and hook == command.replace("cli:", "hook:")
