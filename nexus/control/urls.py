@@ -34,7 +34,7 @@ PAGES = (
         "pool/+new/",
         views.new,
         words={"pool_create_agent": "New agent of the pool"},
-        runs_program=True,  # for a worktree
+        takes_minutes=True,  # for a worktree
     ),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
     Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),
@@ -47,28 +47,28 @@ PAGES = (
         "pool/<id:pool_agent_id>/worktree/",
         views.worktree,
         words={"pool_worktree_diff": "the worktree's page"},
-        runs_program=True,
+        takes_minutes=True,
     ),
     Page(
         "pool_merge",
         "pool/<id:pool_agent_id>/worktree/merge/",
         views.merge,
         words={"pool_worktree_merge": "Merge on the worktree's page"},
-        runs_program=True,
+        takes_minutes=True,
     ),
     Page(
         "pool_keep",
         "pool/<id:pool_agent_id>/worktree/keep/",
         views.keep,
         words={"pool_worktree_keep": "Keep on the worktree's page"},
-        runs_program=True,
+        takes_minutes=True,
     ),
     Page(
         "pool_discard",
         "pool/<id:pool_agent_id>/worktree/discard/",
         views.discard,
         words={"pool_worktree_discard": "Discard on the worktree's page"},
-        runs_program=True,
+        takes_minutes=True,
     ),
     Page("pool_agent", "pool/<id:pool_agent_id>/", views.agent, words={"pool_send": "Send on its page"}),
 )

@@ -218,7 +218,7 @@ class Page:
     position: int = 100  # in its section, lowest first
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
     about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
-    runs_program: bool = False  # such as git, which may take minutes
+    takes_minutes: bool = False  # such as one that calls git
 
 
 @dataclass(frozen=True)

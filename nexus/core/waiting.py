@@ -47,8 +47,8 @@ READERS = ThreadPoolExecutor(4, thread_name_prefix="nexus-read")
 AUTHENTICATION = ThreadPoolExecutor(2, thread_name_prefix="nexus-who")
 # What takes longer than a write may wait comes here, and takes the writers' lock in short steps.
 SLOW = ThreadPoolExecutor(2, thread_name_prefix="nexus-slow")
-# What waits for another program, such as git, for seconds or minutes: beside those who only take long.
-PROGRAMS = ThreadPoolExecutor(4, thread_name_prefix="nexus-program")
+# What may take minutes, such as git or the removal of old rows: beside those who only take long.
+MINUTES = ThreadPoolExecutor(4, thread_name_prefix="nexus-minutes")
 
 # What may never answer, such as a mount whose server is gone, is touched here first.
 OUTSIDE = ThreadPoolExecutor(32, thread_name_prefix="nexus-outside")

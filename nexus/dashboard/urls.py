@@ -147,4 +147,4 @@ def pages(site: AdminSite) -> list[URLPattern]:
 
 def _view(site: AdminSite, page: Page) -> Callable[..., Any]:
     view = site.admin_view(page.view)
-    return beside(view) if page.runs_program else view
+    return beside(view) if page.takes_minutes else view

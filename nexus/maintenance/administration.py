@@ -71,6 +71,7 @@ class Pruned(TypedDict):
     tool=False,
     destructive=True,
     slow=True,
+    takes_minutes=True,
 )
 def retention_prune(p: _RetentionPrune, caller: Caller) -> Pruned:
     """Delete events, acknowledged deliveries and closed sessions past their windows, a bounded number at a time: call
@@ -124,7 +125,15 @@ class Emptied(TypedDict):
     vacuum: Compacted
 
 
-@operation(DatabaseReset, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, destructive=True, slow=True)
+@operation(
+    DatabaseReset,
+    Code.VALIDATION_ERROR,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    destructive=True,
+    slow=True,
+    takes_minutes=True,
+)
 def database_reset(p: DatabaseReset, caller: Caller) -> Emptied:
     """Delete everything but settings, operators' accounts and, if asked, agents with their keys. No way back."""
     deleted = reset.reset(keep_agents=p.keep_agents, operator=operator_behind(caller))

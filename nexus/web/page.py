@@ -18,7 +18,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller, of_operator
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.core.waiting import PROGRAMS
+from nexus.core.waiting import MINUTES
 from nexus.web.forms import OperationForm
 
 View = Callable[..., HttpResponse]
@@ -42,8 +42,8 @@ def frame(request: HttpRequest) -> dict[str, Any]:
 
 
 def beside(view: Callable[..., Any]) -> Callable[..., Any]:
-    """A view that waits for another program, on the threads for that: those of the pages are everybody's."""
-    vars(view)["threads"] = PROGRAMS  # the hub's Django looks there
+    """A view that may take minutes, on the threads for that: those of the pages are everybody's."""
+    vars(view)["threads"] = MINUTES  # the hub's Django looks there
     return view
 
 

@@ -17,6 +17,7 @@ from tests.conftest import LOCAL
 from tests.core.waiting import LONG
 
 OPERATOR = Caller("test", operator="olga")
+SLOW_THREADS = 2
 
 
 @pytest.mark.parametrize("name", ["retention_prune", "database_reset", "shared_md_render"])
@@ -40,3 +41,29 @@ async def test_it_lets_others_write_while_it_runs(committed: None, name: str, mo
     finally:
         gate.set()
     assert (await slow)["ok"]
+
+
+@pytest.mark.parametrize("name", ["retention_prune", "database_reset"])
+async def test_what_takes_minutes_holds_up_no_other_slow_work(
+    committed: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = threading.Semaphore(0), threading.Event()
+
+    def take_minutes(p: Params, caller: Caller) -> Data:
+        begun.release()
+        assert gate.wait(LONG)
+        return {}
+
+    operation = replace(COORDINATION.operations[name], params=Params, call=take_minutes)
+    monkeypatch.setitem(COORDINATION.operations, name, operation)
+    short = replace(COORDINATION.operations["shared_md_render"], params=Params, call=lambda p, caller: {})
+    monkeypatch.setitem(COORDINATION.operations, "shared_md_render", short)
+    calls = [asyncio.create_task(arun(OPERATOR, name, {})) for _ in range(SLOW_THREADS)]
+    try:
+        for _ in calls:
+            assert await asyncio.to_thread(begun.acquire, timeout=LONG)
+        async with asyncio.timeout(LONG):
+            assert (await arun(LOCAL, "shared_md_render", {}))["ok"]
+    finally:
+        gate.set()
+    assert all(answer["ok"] for answer in await asyncio.gather(*calls))

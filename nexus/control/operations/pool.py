@@ -120,7 +120,7 @@ def _ends(p: CreateAgent) -> Interest:
     ControlCode.WORKTREE_REFUSED,
     guards=(IN_POOL,),
     slow=lambda p: p.worktree,
-    runs_program=True,
+    takes_minutes=True,
     own_transaction=True,  # git is called outside of it
     wait=Wait[CreateAgent](
         timeout=lambda p: p.timeout_seconds if p.wait_for_initial_response and p.initial_message is not None else 0,

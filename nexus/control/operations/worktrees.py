@@ -40,7 +40,7 @@ class WorktreeDiff(WorktreeRow):
     truncated: bool
 
 
-@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, read_only=True)
+@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
     """What an agent changed in its worktree since it began, committed or not."""
     row, difference = services.difference(actor_of(caller), p.agent_id, p.worktree_id)
@@ -53,7 +53,7 @@ class Merged(WorktreeRow):
     conflicts: Annotated[list[str], Field(description="Files; with any, nothing was merged.")]
 
 
-@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, own_transaction=True)
+@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
     row, merge = services.merge(actor_of(caller), p.agent_id, p.worktree_id)
@@ -66,7 +66,7 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
 
 
 @operation(
-    OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, own_transaction=True, idempotent=True
+    OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, idempotent=True
 )
 def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
     """Commit what an agent left in its worktree on its branch, and leave both there."""
@@ -77,7 +77,7 @@ class Discard(OfWorktree):
     changes_too: Annotated[bool, Field(description="Although it holds what was not merged.")] = False
 
 
-@operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, runs_program=True, own_transaction=True, destructive=True)
+@operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, destructive=True)
 def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
     """Remove the worktree and the branch of an agent that ended; files that the repository ignores go with it."""
     return _row(services.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too))

@@ -81,7 +81,7 @@ class Operation(Generic[P]):
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
     quick: bool = False  # it only looks along indexes, by prepared reads: an event loop makes the call itself
-    runs_program: bool = False  # what makes it slow is another program, which may take minutes
+    takes_minutes: bool = False  # a slow call that may: it waits for another program, or rewrites the store
     own_transaction: bool = False  # it also touches what no transaction holds, and records an operator's act itself
     sign_of_life: bool = False  # it says nothing but that an agent is there: no act of an operator
     tool: bool = True  # whether agents get it as an MCP tool
@@ -178,7 +178,7 @@ class Toolset:
         destructive: bool = False,
         slow: bool | Callable[[P], bool] = False,
         quick: bool = False,
-        runs_program: bool = False,
+        takes_minutes: bool = False,
         own_transaction: bool = False,
         sign_of_life: bool = False,
         tool: bool = True,
@@ -210,7 +210,7 @@ class Toolset:
                 destructive=destructive,
                 slow=slow if callable(slow) else lambda params: slow,
                 quick=quick,
-                runs_program=runs_program,
+                takes_minutes=takes_minutes,
                 own_transaction=own_transaction,
                 sign_of_life=sign_of_life,
                 tool=tool,

@@ -169,7 +169,7 @@ async def _unless_abandoned(
 def pool_of(operation: Operation[Any], params: Params) -> ThreadPoolExecutor:
     """The threads that a call is for."""
     if operation.slow(params):
-        return waiting.PROGRAMS if operation.runs_program else waiting.SLOW
+        return waiting.MINUTES if operation.takes_minutes else waiting.SLOW
     return waiting.READERS if operation.read_only else waiting.WRITERS
 
 

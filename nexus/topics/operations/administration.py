@@ -204,7 +204,7 @@ class Reindexed(TypedDict):
     messages: int
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True)
+@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True, takes_minutes=True)
 def topic_reindex(p: Nothing, caller: Caller) -> Reindexed:
     """Make the index of topics' words anew; how many messages it holds then."""
     return {"messages": search.rebuild()}
