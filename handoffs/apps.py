@@ -87,7 +87,7 @@ class HandoffsConfig(NexusAppConfig):
             "handoff_cancel": "nexus handoffs cancel",
             "handoff_withdraw": "nexus handoffs cancel",
             "handoff_get": "nexus handoffs show",
-            "handoff_list_available": "nexus handoffs --for",
+            "handoff_list_available": "nexus handoffs --agent",
             "handoff_release": "nexus handoffs release",
             "handoff_release_undo": "nexus handoffs restore",
             "handoff_reassign": "nexus handoffs reassign",

@@ -15,7 +15,7 @@ from typing import Any
 
 from nexus.core.config import TABLE, Resolved, flag, parse, resolve
 from nexus.core.operations.errors import Code, NexusError
-from nexus_site import ending
+from nexus_site import ending, old_spellings
 
 # An app is added here, by its line. Earlier ones know nothing of later ones.
 APPS = [
@@ -161,6 +161,9 @@ def _main(argv: list[str]) -> None:
     command, arguments = argv[1] if len(argv) > 1 else "--help", argv[2:]
     if command == "help" and arguments[:1]:
         command, arguments = arguments[0], ["--help"]
+    (command, *arguments), remark = old_spellings.current([command, *arguments])
+    if remark:
+        sys.stderr.write(f"[nexus] {remark}\n")
     command = command if command.startswith("-") else command.replace("-", "_")  # as the command's module is named
     if command == "hook" and _hooked(arguments):
         return

@@ -183,8 +183,9 @@ def login() -> str:
 
 
 def add_project_root(parser: CommandParser) -> None:
-    """The project a command is about: `--project-root`, or the directory it is run in."""
-    parser.add_argument("--project-root", default=".", help="The project's directory. Default: the current one.")
+    """The project a command is about: `--project`, or the directory it is run in."""
+    help = "The project's directory. [the current one]"
+    parser.add_argument("--project", dest="project_root", metavar="DIR", default=".", help=help)
 
 
 def text_of(given: str) -> str:

@@ -65,8 +65,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--client", choices=tuple(NAMES), help="the harness's dialect; default: recognised from its input"
     )
-    parser.add_argument("--agent-id", help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest")
-    parser.add_argument("--project-root", help="the project; default: the harness's, else the working directory")
+    # Clients' files hold the longer spellings: they stay.
+    parser.add_argument(
+        "--agent-id",
+        "--agent",
+        metavar="AGENT",
+        help="who the harness's agent is; default: NEXUS_AGENT_ID, else made of the rest",
+    )
+    parser.add_argument(
+        "--project-root",
+        "--project",
+        metavar="DIR",
+        help="the project; default: the harness's, else the working directory",
+    )
     parser.add_argument("--event", choices=EVENTS, help="the point of the session, where the input does not tell it")
     parser.add_argument(
         PLANNING, action="store_true", help="keep the project's .nexus directory, too, at every point of a session"

@@ -73,7 +73,7 @@ def with_toolsets(url: str) -> str:
 
 
 def project(options: Mapping[str, Any]) -> Path:
-    """The project that --project-root names. Raises WORKSPACE_UNRESOLVED."""
+    """The project that --project names. Raises WORKSPACE_UNRESOLVED."""
     return Path(resolve_root(options["project_root"] or str(Path.cwd())))
 
 

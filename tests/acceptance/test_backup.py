@@ -195,14 +195,14 @@ def test_a_tail_goes_on_above_the_history_that_was_replaced(hub: Hub, project: s
     hub.call("agent_register", agent_id="fay")
     kept = hub.call("message_create", **note, subject="kept")["event_id"]
     assert nexus(hub.home, "backup", str(tmp_path / "early.db")).returncode == 0
-    store = ("--db-path", str(hub.home / "nexus.db"), "--project-root", project)
-    follower = Tail(*store, "--agent-id", "fay", "--from", "beginning")
+    store = ("--db-path", str(hub.home / "nexus.db"), "--project", project)
+    follower = Tail(*store, "--agent", "fay", "--from", "beginning")
     later = None
     try:
         lost = hub.call("message_create", **note, subject="lost")["event_id"]
         assert [follower.next()["event_id"] for _ in range(2)] == [kept, lost]
         assert nexus(hub.home, "restore", str(tmp_path / "early.db"), "--into-running").returncode == 0
-        later = Tail(*store, "--agent-id", "fay", "--from", str(lost))
+        later = Tail(*store, "--agent", "fay", "--from", str(lost))
         after = hub.call("message_create", **note, subject="after")["event_id"]
         for each in (follower, later):
             told, line = each.next(), each.next()

@@ -65,7 +65,7 @@ def test_the_commands_of_operators_work_on_a_store_in_use(home: Path, tmp_path: 
         issued = json.loads(nexus(home, "issue-keys", "--json").stdout)["keys"]
         assert [key["agent_id"] for key in issued] == ["bob"]
         sent = nexus(
-            home, "send", "--to", "bob", "--project-root", str(project), "--subject", "s", "--body", "-", stdin="text"
+            home, "send", "--to", "bob", "--project", str(project), "--subject", "s", "--body", "-", stdin="text"
         )
         assert (sent.returncode, sent.stderr) == (0, "")
         assert hub.call("inbox_peek", agent_id="bob")["messages"][0]["body"] == "text"

@@ -34,7 +34,7 @@ def team(hub: Hub) -> Hub:
         ["inbox", "--ack", "msg-of-nobody"],
         ["inbox", "ann", "--pull", "--history"],
         ["send", "--to", "ann"],
-        ["send", "--to", "ann", *LETTER, "--project-root", "/nowhere"],
+        ["send", "--to", "ann", *LETTER, "--project", "/nowhere"],
         ["send", "--to", "ann", *LETTER, "--sender", "nobody"],
         ["inbox", "--help"],
         ["status", "--busy-timeout-ms", "soon"],

@@ -58,11 +58,11 @@ def test_it_tells_what_is_wrong_with_an_address(hub: Hub, home: Path) -> None:
     assert "nowhere.invalid" in refused(home, "--host", "nowhere.invalid")
     for port in ("65536", "abc"):
         assert "CONFIG_ERROR: argument --port: use a whole" in refused(home, "--port", port)
-    assert "WORKSPACE_UNRESOLVED" in refused(home, "--project-root", str(home / "none"))
+    assert "WORKSPACE_UNRESOLVED" in refused(home, "--project", str(home / "none"))
 
 
 def test_it_knows_the_project_it_was_given(home: Path, tmp_path: Path) -> None:
-    with serving(home, "--project-root", str(tmp_path)) as hub:
+    with serving(home, "--project", str(tmp_path)) as hub:
         assert [row["root_realpath"] for row in hub.call("workspace_list")["workspaces"]] == [str(tmp_path)]
 
 
@@ -89,7 +89,7 @@ def test_it_says_what_to_do_about_a_damaged_signing_key(home: Path, damage: byte
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_path: Path, number: int) -> None:
-    with serving(home, "--project-root", str(tmp_path)) as hub:
+    with serving(home, "--project", str(tmp_path)) as hub:
         answers: list[httpx.Response] = []
         wait = {"project_root": str(tmp_path), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
 

@@ -76,11 +76,11 @@ class Tail:
 
 @pytest.fixture
 def tail(committed: None, project: str) -> Iterator[Callable[..., Tail]]:
-    """Start a follower in the project: `tail("--agent-id", "bob")`."""
+    """Start a follower in the project: `tail("--agent", "bob")`."""
     started: list[Tail] = []
 
     def start(*flags: str) -> Tail:
-        started.append(Tail("--project-root", project, *flags))
+        started.append(Tail("--project", project, *flags))
         return started[-1]
 
     yield start
@@ -121,7 +121,7 @@ def test_it_prints_what_others_do_from_now_on(
 ) -> None:
     send("before")
     cursor = tmp_path / "cursor"
-    follower = tail("--agent-id", "bob", "--exclude-agent", "bob", "--from", "latest", "--cursor-file", str(cursor))
+    follower = tail("--agent", "bob", "--exclude-agent", "bob", "--from", "latest", "--cursor-file", str(cursor))
     wait_for(cursor)
     send("for cleo alone", to="cleo")
     send("my own echo", sender="bob")
@@ -136,11 +136,11 @@ def test_it_prints_what_others_do_from_now_on(
 def test_it_starts_at_the_beginning_or_after_an_event(tail: Callable[..., Tail], send: Callable[..., None]) -> None:
     for subject in ("one", "two", "three"):
         send(subject, sender="cleo" if subject == "two" else "ana")
-    whole = tail("--agent-id", "bob", "--from", "beginning")
+    whole = tail("--agent", "bob", "--from", "beginning")
     lines = [whole.next() for _ in range(3)]
     assert [line["payload"]["subject"] for line in lines] == ["one", "two", "three"]
-    assert tail("--agent-id", "bob", "--from", str(lines[0]["event_id"])).subjects(2) == ["two", "three"]
-    assert tail("--agent-id", "bob", "--from", "beginning", "--from-agent", "cleo").subjects(1) == ["two"]
+    assert tail("--agent", "bob", "--from", str(lines[0]["event_id"])).subjects(2) == ["two", "three"]
+    assert tail("--agent", "bob", "--from", "beginning", "--from-agent", "cleo").subjects(1) == ["two"]
     assert whole.end(signal.SIGINT) == (0, [])
 
 
@@ -153,7 +153,7 @@ def test_it_shows_one_stream(tail: Callable[..., Tail], send: Callable[..., None
         target={"strategy": "broadcast"},
         visibility="public",
     )
-    follower = tail("--agent-id", "bob", "--from", "beginning", "--stream", "handoff")
+    follower = tail("--agent", "bob", "--from", "beginning", "--stream", "handoff")
     assert follower.next()["type"] == "handoff.created"
     assert follower.end() == (0, [])
 
@@ -162,7 +162,7 @@ def test_it_resumes_where_a_killed_follower_was(
     tail: Callable[..., Tail], send: Callable[..., None], tmp_path: Path
 ) -> None:
     cursor = tmp_path / "cursor"
-    flags = ("--agent-id", "bob", "--cursor-file", str(cursor))
+    flags = ("--agent", "bob", "--cursor-file", str(cursor))
     send("long ago")
     first = tail(*flags)
     wait_for(cursor)
@@ -181,7 +181,7 @@ def test_it_resumes_where_a_killed_follower_was(
 def test_it_refuses_a_cursor_file_that_holds_no_cursor(tail: Callable[..., Tail], tmp_path: Path) -> None:
     cursor = tmp_path / "cursor"
     cursor.write_text("12abc")
-    refusal = tail("--agent-id", "bob", "--cursor-file", str(cursor)).refusal()
+    refusal = tail("--agent", "bob", "--cursor-file", str(cursor)).refusal()
     assert refusal.startswith("[nexus] CONFIG_ERROR")
     assert cursor.read_text() == "12abc"
 
@@ -201,7 +201,7 @@ def test_it_follows_an_inbox_across_projects(
         target={"strategy": "direct", "agent_id": "bob"},
         visibility="private",
     )
-    follower = tail("--agent-id", "bob", "--inbox", "--from", "beginning")
+    follower = tail("--agent", "bob", "--inbox", "--from", "beginning")
     here, there, notice = follower.subjects(3)
     assert (here, there) == ("here", "there")
     assert "is for you" in notice
@@ -211,7 +211,7 @@ def test_it_follows_an_inbox_across_projects(
 def test_it_says_whom_it_does_not_know_and_follows_all_the_same(
     tail: Callable[..., Tail], send: Callable[..., None]
 ) -> None:
-    follower = tail("--agent-id", "typo", "--exclude-agent", "bob", "--from", "beginning")
+    follower = tail("--agent", "typo", "--exclude-agent", "bob", "--from", "beginning")
     send("for all")
     assert follower.subjects(1) == ["for all"]
     follower.process.terminate()
@@ -225,7 +225,7 @@ def test_it_is_no_sign_of_life(tail: Callable[..., Tail], send: Callable[..., No
     send("a", to="bob")
     before = Agent.objects.get(pk="bob").last_seen_at
     for flags in ([], ["--inbox"]):
-        tail("--agent-id", "bob", "--from", "beginning", *flags).subjects(1)
+        tail("--agent", "bob", "--from", "beginning", *flags).subjects(1)
     assert Agent.objects.get(pk="bob").last_seen_at == before
 
 
@@ -234,7 +234,7 @@ def test_it_ends_when_its_reader_goes_away(
 ) -> None:
     cursor = tmp_path / "cursor"
     process = subprocess.Popen(
-        [sys.executable, "manage.py", "tail", "--agent-id", "bob", "--cursor-file", str(cursor)],
+        [sys.executable, "manage.py", "tail", "--agent", "bob", "--cursor-file", str(cursor)],
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -253,8 +253,8 @@ def test_it_ends_when_its_reader_goes_away(
 
 @pytest.mark.parametrize("flags", [["--from", "yesterday"], ["--inbox", "--stream", "agent"]])
 def test_it_refuses_a_command_line_that_makes_no_sense(tail: Callable[..., Tail], flags: list[str]) -> None:
-    assert "CONFIG_ERROR" in tail("--agent-id", "bob", *flags).refusal()
+    assert "CONFIG_ERROR" in tail("--agent", "bob", *flags).refusal()
 
 
 def test_it_refuses_a_stream_that_there_is_not(tail: Callable[..., Tail]) -> None:
-    assert "INVALID_STREAM" in tail("--agent-id", "bob", "--stream", "nope").refusal()
+    assert "INVALID_STREAM" in tail("--agent", "bob", "--stream", "nope").refusal()

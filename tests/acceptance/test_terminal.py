@@ -45,7 +45,7 @@ def test_an_agents_server_ends_with_its_input(home: Path) -> None:
 def test_it_ends_at_a_question(tmp_path: Path, command: list[str], keys: str, code: int, said: str) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    with Terminal(tmp_path / "home", *command, "--project-root", str(project)) as screen:
+    with Terminal(tmp_path / "home", *command, "--project", str(project)) as screen:
         screen.wait_for("[y/N] ")
         screen.answer(keys)
         assert screen.end() == code
@@ -54,7 +54,7 @@ def test_it_ends_at_a_question(tmp_path: Path, command: list[str], keys: str, co
 
 
 def test_it_drops_a_message_that_was_being_typed(home: Path, tmp_path: Path) -> None:
-    send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
+    send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project", str(tmp_path)]
     for line, keys, code, said in (("half\n", CTRL_C, 130, "Interrupted"), ("", CTRL_D, 1, "No text was typed")):
         with Terminal(home, *send) as screen:
             screen.wait_for("Ctrl-C drops it.\n")
@@ -68,7 +68,7 @@ def test_it_drops_a_message_that_was_being_typed(home: Path, tmp_path: Path) -> 
 
 def test_it_sends_what_was_typed(home: Path, tmp_path: Path) -> None:
     nexus(home, "agents", "create", "bob")
-    send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project-root", str(tmp_path)]
+    send = ["send", "--to", "bob", "--subject", "s", "--body", "-", "--project", str(tmp_path)]
     with Terminal(home, *send) as screen:
         screen.wait_for("Ctrl-C drops it.\n")
         screen.type("whole\n" + CTRL_D)

@@ -34,7 +34,7 @@ def test_it_says_so_and_leads_to_the_login(browser: Browser, hub: Hub, tmp_path:
         assert done.returncode == 0, done.stderr
 
     command("agents", "create", "builder")
-    command("send", "--to", "builder", "--project-root", str(tmp_path), "--subject", "Hello", "--body", "b")
+    command("send", "--to", "builder", "--project", str(tmp_path), "--subject", "Hello", "--body", "b")
     context = browser.new_context(base_url=hub.url)
     first, mail, speak = (context.new_page() for _ in range(3))
     first.goto("/admin/")

@@ -311,7 +311,7 @@ def nexus(*arguments: str) -> str:
     ],
 )
 def test_it_installs_and_uninstalls_hooks(home: Path, project: str, client: str, scope: str, place: str) -> None:
-    options = ["--client", client, "--scope", scope, "--project-root", project, "--yes"]
+    options = ["--client", client, "--scope", scope, "--project", project, "--yes"]
     file = Path(project if scope == "project" else home, place)
     shown = nexus("hook", "install", "--agent-id", "builder", *options)
     assert f"+++ {file}" in shown and f"Wrote {file}." in shown
@@ -327,7 +327,7 @@ def test_it_says_that_the_agent_of_a_hook_is_unknown(home: Path, project: str) -
 
     def told(name: str) -> str:
         err = StringIO()
-        options = ["--client", "codex", "--project-root", project, "--yes"]
+        options = ["--client", "codex", "--project", project, "--yes"]
         call_command("hook", "install", "--agent-id", name, *options, stdout=StringIO(), stderr=err)
         return err.getvalue()
 
@@ -336,7 +336,7 @@ def test_it_says_that_the_agent_of_a_hook_is_unknown(home: Path, project: str) -
 
 
 def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) -> None:
-    assert "Pass --yes" in failing("hook", "install", "--client", "codex", "--project-root", project)
+    assert "Pass --yes" in failing("hook", "install", "--client", "codex", "--project", project)
     assert list(Path(project).iterdir()) == []
 
 
@@ -351,7 +351,7 @@ def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) ->
     ],
 )
 def test_it_connects_a_project_over_http(project: str, client: str, place: str, entry: dict[str, Any]) -> None:
-    options = ["--client", client, "--project-root", project, "--yes"]
+    options = ["--client", client, "--project", project, "--yes"]
     nexus("connect", "--url", URL, "--key-env", "KEY", *options)
     file = Path(project, place)
     known = clients.CLIENTS[client]
@@ -372,7 +372,7 @@ def test_it_connects_a_client_with_one_file_for_its_person(
     home: Path, monkeypatch: pytest.MonkeyPatch, project: str, client: str, place: str
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")
-    nexus("connect", "--client", client, "--project-root", project, "--key", "nxs_" + "a" * 48, "--yes")
+    nexus("connect", "--client", client, "--project", project, "--key", "nxs_" + "a" * 48, "--yes")
     entry = json.loads((home / place).read_text())["mcpServers"]["nexus"]
     assert entry["args"] == ["runmcp", "--home", str(CoreSettings.current().home)]
     assert entry["env"] == {"NEXUS_API_KEY": "nxs_" + "a" * 48}
@@ -390,7 +390,7 @@ def test_it_writes_the_toolsets_that_it_was_told_of(project: str, settings: Any,
     settings.NEXUS_SOURCES = {**settings.NEXUS_SOURCES, "toolsets": "flag"}
     settings.NEXUS = settings.NEXUS.replaced(toolsets="coordination")
     url = ["--url", given] if given else []
-    nexus("connect", "--client", "claude-code", "--project-root", project, "--yes", *url)
+    nexus("connect", "--client", "claude-code", "--project", project, "--yes", *url)
     entry = json.loads(Path(project, ".mcp.json").read_text())["mcpServers"]["nexus"]
     assert entry["url"] == written if given else entry["args"][-2:] == written
 
@@ -404,7 +404,7 @@ def test_it_never_writes_a_databases_password(
     url = f"postgresql://ana{':' + secret if secret else '@'}db.example:5433/team?sslmode=require"
     settings.NEXUS = settings.NEXUS.replaced(database_url=f"{url}&sslpassword=sesame" if secret else url)
     err = StringIO()
-    call_command(*command, "--project-root", project, "--yes", stdout=StringIO(), stderr=err)
+    call_command(*command, "--project", project, "--yes", stdout=StringIO(), stderr=err)
     (written,) = [file.read_text() for file in Path(project, ".codex").iterdir()]
     assert "postgresql://ana@db.example:5433/team?sslmode=require" in written
     assert "sesame" not in written and "sslpassword" not in written
@@ -413,7 +413,7 @@ def test_it_never_writes_a_databases_password(
 
 def test_it_never_shows_a_key_on_the_screen(project: str) -> None:
     key = "nxs_" + "b" * 48
-    shown = nexus("connect", "--client", "cursor", "--url", URL, "--key", key, "--project-root", project, "--yes")
+    shown = nexus("connect", "--client", "cursor", "--url", URL, "--key", key, "--project", project, "--yes")
     assert key not in shown
     assert key in Path(project, ".cursor/mcp.json").read_text()
 
@@ -436,7 +436,7 @@ def cloned(project: str) -> str:
 
 
 def connect(client: str, project: str, *arguments: str) -> list[str]:
-    return ["connect", "--client", client, "--project-root", project, "--yes", *arguments]
+    return ["connect", "--client", client, "--project", project, "--yes", *arguments]
 
 
 @pytest.mark.parametrize(

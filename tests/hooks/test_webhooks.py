@@ -615,7 +615,7 @@ def test_it_goes_on_above_the_history_that_was_replaced(
         return data
 
     def written(subject: str) -> int:
-        letter = ("--to", "builder", "--project-root", project, "--subject", subject, "--body", "b")
+        letter = ("--to", "builder", "--project", project, "--subject", subject, "--body", "b")
         return int(ran("send", *letter, "--json")["event_id"])
 
     def delivered() -> list[tuple[str, int]]:
@@ -625,7 +625,7 @@ def test_it_goes_on_above_the_history_that_was_replaced(
         return got
 
     ran("agents", "create", "builder", "--json")
-    ran("webhooks", "add", receiver.url, "--allow-private", "--project-root", project, "--json")
+    ran("webhooks", "add", receiver.url, "--allow-private", "--project", project, "--json")
     kept = written("kept")
     assert delivered() == [("message.created", kept)]
     ran("backup", str(tmp_path / "early.db"), "--json")

@@ -70,7 +70,7 @@ def test_it_holds_every_kind_of_row_of_the_workspace_in_order(lines: list[str]) 
 
 
 def test_it_says_the_same_every_time(written: Path, exported: str, tmp_path: Path) -> None:
-    arguments = ("--project-root", f"{written}-project", "--output", str(tmp_path / "again"))
+    arguments = ("--project", f"{written}-project", "--output", str(tmp_path / "again"))
 
     assert Home(written).process("export", *arguments).returncode == 0
     assert (tmp_path / "again").read_text() == exported

@@ -119,9 +119,9 @@ def test_it_lists_agents_a_page_at_a_time(call: Call, mail: str, monkeypatch: py
 def test_it_tells_who_is_present_in_one_project(call: Call, project: str, tmp_path: Any) -> None:
     workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
     call("session_open", agent_id="bob", workspace_id=workspace_id)
-    assert nexus("agents", "--project-root", project).rows[1][1] == "present"
-    assert nexus("agents", "--project-root", str(tmp_path)).rows[1][1] == "offline"
-    assert "WORKSPACE_UNRESOLVED" in nexus("agents", "--project-root", "/nowhere").err
+    assert nexus("agents", "--project", project).rows[1][1] == "present"
+    assert nexus("agents", "--project", str(tmp_path)).rows[1][1] == "offline"
+    assert "WORKSPACE_UNRESOLVED" in nexus("agents", "--project", "/nowhere").err
 
 
 def created(*arguments: str) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_it_lists_artifacts_and_shows_one(call: Call, project: str, tmp_path: An
     artifact_id = made["artifact_id"]
     assert next(row[0] for row in nexus("artifacts").rows) == artifact_id
     assert nexus("artifacts", "--limit", "1", "--json").json["artifacts"][0]["project_root"] == project
-    assert nexus("artifacts", "--project-root", str(tmp_path)).code == 3
+    assert nexus("artifacts", "--project", str(tmp_path)).code == 3
     assert nexus("artifacts", "show", artifact_id, "--content").out == "a\nb"
     assert "content\n  a\n  b\n" in nexus("artifacts", "show", artifact_id).out
     assert "NOT_FOUND" in nexus("artifacts", "show", "art_x").err
@@ -335,12 +335,12 @@ def test_it_issues_no_key_when_one_of_the_agents_is_unknown() -> None:
 def test_it_sends_to_whom_it_is_told(call: Call, project: str, target: list[str], reached: list[str]) -> None:
     workspace_id = call("workspace_resolve", project_root=project)["workspace_id"]
     call("session_open", agent_id="ana", workspace_id=workspace_id)
-    ran = nexus("send", *target, "--project-root", project, "--subject", "s", "--body", "b", "--json")
+    ran = nexus("send", *target, "--project", project, "--subject", "s", "--body", "b", "--json")
     assert (ran.code, ran.json["recipients"], ran.json["from_agent_id"]) == (0, reached, "operator")
 
 
 def test_it_can_be_answered_and_answers(call: Call, project: str, mail: str) -> None:
-    ran = nexus("send", "--to", "ana", "--project-root", project, "--subject", "s", "--body", "b", "--reply-to", mail)
+    ran = nexus("send", "--to", "ana", "--project", project, "--subject", "s", "--body", "b", "--reply-to", mail)
     assert ran.code == 0
     assert call("inbox_peek", agent_id="ana")["messages"][0]["parent_message_id"] == mail
     target = {"strategy": "direct", "agent_id": "operator"}
@@ -350,20 +350,20 @@ def test_it_can_be_answered_and_answers(call: Call, project: str, mail: str) -> 
 
 def test_it_reads_a_body_from_standard_input(call: Call, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("piped\n"))
-    nexus("send", "--to", "bob", "--project-root", project, "--subject", "s", "--body", "-", "--sender", "ana")
+    nexus("send", "--to", "bob", "--project", project, "--subject", "s", "--body", "-", "--sender", "ana")
     message = call("inbox_peek", agent_id="bob")["messages"][0]
     assert (message["body"], message["from_agent_id"]) == ("piped\n", "ana")
 
 
 def test_it_sends_for_no_agent_that_is_unknown(call: Call, project: str) -> None:
-    to_bob = ["--to", "bob", "--project-root", project, "--subject", "s", "--body", "b"]
+    to_bob = ["--to", "bob", "--project", project, "--subject", "s", "--body", "b"]
     ran = nexus("send", *to_bob, "--sender", "typo")
     assert (ran.code, ran.out, ran.err) == (1, "", "[nexus] NOT_FOUND: No such agent: 'typo'.\n")
     assert call("inbox_count", agent_id="bob")["unread"] == 0
 
 
 def test_it_says_so_when_a_message_reached_nobody(project: str) -> None:
-    ran = nexus("send", "--role", "pilot", "--project-root", project, "--subject", "s", "--body", "b")
+    ran = nexus("send", "--role", "pilot", "--project", project, "--subject", "s", "--body", "b")
     assert ran.code == 3
     assert "nobody" in ran.out
     assert "matched no agent" in ran.err
@@ -462,14 +462,14 @@ def test_it_counts_a_lapsed_claim_as_open(call: Call, project: str, offered: Cal
 
 def test_it_lists_what_an_agent_may_claim(project: str, offered: Callable[..., str]) -> None:
     handoff_id = offered(role="coder")
-    assert nexus("handoffs", "--project-root", project, "--for", "cleo").rows[0][1] == handoff_id
-    assert nexus("handoffs", "--project-root", project, "--for", "bob").code == 3
+    assert nexus("handoffs", "--project", project, "--agent", "cleo").rows[0][1] == handoff_id
+    assert nexus("handoffs", "--project", project, "--agent", "bob").code == 3
 
 
 def test_it_lists_one_project(project: str, tmp_path: Any, offered: Callable[..., str]) -> None:
     offered(role="coder")
-    assert nexus("handoffs", "--project-root", project).code == 0
-    assert nexus("handoffs", "--project-root", str(tmp_path)).code == 3
+    assert nexus("handoffs", "--project", project).code == 0
+    assert nexus("handoffs", "--project", str(tmp_path)).code == 3
 
 
 @pytest.mark.parametrize("status", ["open", "Open", "OPEN"])
@@ -479,7 +479,7 @@ def test_it_takes_a_status_in_any_case(offered: Callable[..., str], status: str)
 
 
 def test_it_offers_work_and_shows_it(call: Call, project: str) -> None:
-    ran = nexus("handoffs", "create", "--project-root", project, "--role", "coder", "--work", "Mend\nit", "--json")
+    ran = nexus("handoffs", "create", "--project", project, "--role", "coder", "--work", "Mend\nit", "--json")
     assert ran.json["eligible_count"] == 1
     handoff_id = ran.json["handoff_id"]
     assert nexus("handoffs").rows[0][:2] == ["Mend", handoff_id]
@@ -502,13 +502,13 @@ def test_it_tells_what_became_of_a_cancelled_handoff(offered: Callable[..., str]
 
 
 def test_it_warns_of_work_that_nobody_may_take(project: str) -> None:
-    ran = nexus("handoffs", "create", "--project-root", project, "--role", "pilot", "--work", "fly")
+    ran = nexus("handoffs", "create", "--project", project, "--role", "pilot", "--work", "fly")
     assert "`nexus handoffs cancel` retracts it" in ran.err
 
 
 def test_it_says_that_a_handoff_or_an_agent_is_unknown(project: str) -> None:
     assert "NOT_FOUND" in nexus("handoffs", "show", "hnd_x").err
-    assert "NOT_FOUND" in nexus("handoffs", "--for", "nobody", "--project-root", project).err
+    assert "NOT_FOUND" in nexus("handoffs", "--agent", "nobody", "--project", project).err
 
 
 # status
@@ -555,7 +555,7 @@ def test_it_prunes_with_progress_and_a_report(project: str, mail: str) -> None:
             for _ in range(10_100)
         )
         found = Event.objects.count()
-        ran = nexus("prune", "--json", "--project-root", project)
+        ran = nexus("prune", "--json", "--project", project)
     assert ran.code == 0
     assert "deleted 10000, " in ran.err  # one call deletes 20 batches
     assert ran.json["lanes"]["events"] | {"before": ""} == {

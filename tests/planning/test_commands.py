@@ -42,7 +42,7 @@ class Shell:
     def __call__(self, command: str, *arguments: str) -> Ran:
         out, err = io.StringIO(), io.StringIO()
         with pytest.raises(SystemExit) as exit:
-            call_command(command, *arguments, "--project-root", str(self.nexus.root), stdout=out, stderr=err)
+            call_command(command, *arguments, "--project", str(self.nexus.root), stdout=out, stderr=err)
         return Ran(int(exit.value.code or 0), out.getvalue(), err.getvalue())
 
 

@@ -57,7 +57,7 @@ def test_it_brings_plan_tasks_and_cycles_back(tmp_path: Path, root: Path, furnis
         before = told(agent, root)
     written = contents(root)
     file = tmp_path / "history.ndjson"
-    exported = nexus(first, "export", "--project-root", str(root), "--output", str(file))
+    exported = nexus(first, "export", "--project", str(root), "--output", str(file))
     assert exported.returncode == 0, exported.stderr
 
     assert nexus(second, "replay", str(file)).returncode == 0
@@ -65,7 +65,7 @@ def test_it_brings_plan_tasks_and_cycles_back(tmp_path: Path, root: Path, furnis
         agent.greet()
         assert told(agent, root) == before
         assert contents(root) == written  # and nobody took them for somebody else's
-    again = nexus(second, "export", "--project-root", str(root))
+    again = nexus(second, "export", "--project", str(root))
     assert again.stdout == file.read_text()
 
     shutil.rmtree(root / ".nexus")

@@ -58,7 +58,7 @@ class Planning:
         out, err = StringIO(), StringIO()
         code = 0
         try:
-            call_command("planning", *arguments, "--project-root", str(self.root), stdout=out, stderr=err)
+            call_command("planning", *arguments, "--project", str(self.root), stdout=out, stderr=err)
         except SystemExit as left:
             code = int(left.code or 0)
         self.said, self.told = out.getvalue(), err.getvalue()
@@ -546,7 +546,7 @@ def test_it_takes_what_another_install_wrote_meanwhile_for_done(
     planning: Planning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reply(question: str) -> str:
-        call_command("planning", "install", "--client", "opencode", "--project-root", str(planning.root), "--yes",
+        call_command("planning", "install", "--client", "opencode", "--project", str(planning.root), "--yes",
                      stdout=StringIO(), stderr=StringIO())  # fmt: skip
         return "y"
 
@@ -620,10 +620,10 @@ def test_it_lists_a_catalog(planning: Planning) -> None:
 
 def test_it_works_from_a_shell(tmp_path: Path, project: str) -> None:
     home = tmp_path / "home"
-    install = nexus(home, "planning", "install", "--client", "claude-code", "--project-root", project, "--yes")
+    install = nexus(home, "planning", "install", "--client", "claude-code", "--project", project, "--yes")
     assert (install.returncode, install.stderr) == (0, "")
     assert "manage.py hook --client claude-code" in Path(project, ".claude", "settings.local.json").read_text()
-    refused = nexus(home, "planning", "uninstall", "--client", "claude-code", "--project-root", project)
+    refused = nexus(home, "planning", "uninstall", "--client", "claude-code", "--project", project)
     assert (refused.returncode, "Pass --yes" in refused.stderr) == (1, True)
     assert "examples:" in nexus(home, "planning", "install", "--help").stdout
     assert [file.name for file in home.iterdir()] == [LOCK]  # the store is not concerned

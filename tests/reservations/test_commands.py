@@ -12,7 +12,7 @@ from tests.reservations.conftest import Project
 
 def nexus(capsys: pytest.CaptureFixture[str], project: Project, *arguments: str) -> tuple[int, str]:
     """Run `nexus files`; its exit code, and all that it printed."""
-    place = [] if "end" in arguments else ["--project-root", str(project.root)]
+    place = [] if "end" in arguments else ["--project", str(project.root)]
     with pytest.raises(SystemExit) as ended:
         call_command("files", *arguments, *place)
     shown = capsys.readouterr()
@@ -21,14 +21,14 @@ def nexus(capsys: pytest.CaptureFixture[str], project: Project, *arguments: str)
 
 def test_it_reserves_lists_shows_and_releases(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert nexus(capsys, shop, "list")[0] == 3
-    code, told = nexus(capsys, shop, "reserve", "src/", "--as", "ann", "--reason", "the parser", "--seconds", "60")
+    code, told = nexus(capsys, shop, "reserve", "src/", "--agent", "ann", "--reason", "the parser", "--seconds", "60")
     assert code == 0 and "/src/" in told
     assert all(word in nexus(capsys, shop, "list")[1] for word in ("/src/", "ann", "the parser", "exclusive"))
     assert nexus(capsys, shop, "who", "docs/")[0] == 3
-    code, told = nexus(capsys, shop, "reserve", "src/a.py", "--as", "bob")
+    code, told = nexus(capsys, shop, "reserve", "src/a.py", "--agent", "bob")
     assert code == 1 and "FILES_RESERVED" in told and "'ann'" in told
-    assert "You still hold" in nexus(capsys, shop, "release", "src/a.py", "--as", "ann")[1]
-    code, told = nexus(capsys, shop, "release", "--as", "ann", "--json")
+    assert "You still hold" in nexus(capsys, shop, "release", "src/a.py", "--agent", "ann")[1]
+    code, told = nexus(capsys, shop, "release", "--agent", "ann", "--json")
     assert code == 0 and json.loads(told)["released"][0]["pattern"] == "/src/"
     assert "had it last" in nexus(capsys, shop, "who", "src/a.py")[1]
     assert "/src/" in nexus(capsys, shop, "list", "--ended", "--here")[1]
@@ -36,7 +36,7 @@ def test_it_reserves_lists_shows_and_releases(shop: Project, capsys: pytest.Capt
 
 def test_it_extends_and_ends(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     [held] = shop.reserve("ann", "src/")
-    assert nexus(capsys, shop, "extend", "src/", "--as", "ann", "--seconds", "3600")[0] == 0
+    assert nexus(capsys, shop, "extend", "src/", "--agent", "ann", "--seconds", "3600")[0] == 0
     code, told = nexus(capsys, shop, "end", held, "--reason", "left behind", "--yes")
     assert code == 0 and "released" in told
     code, told = nexus(capsys, shop, "end", held, "--yes")
@@ -45,5 +45,5 @@ def test_it_extends_and_ends(shop: Project, capsys: pytest.CaptureFixture[str]) 
 
 def test_it_says_in_words_of_the_terminal_what_helps(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     shop.reserve("ann", "src/")
-    told = nexus(capsys, shop, "reserve", "src/", "--as", "bob")[1]
+    told = nexus(capsys, shop, "reserve", "src/", "--agent", "bob")[1]
     assert "nexus files reserve --wait" in told and "timeout_seconds" not in told

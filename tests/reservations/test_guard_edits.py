@@ -48,7 +48,7 @@ class Hook:
             {"command": f"*** Begin Patch\n{patch}"} if client == "codex" else {"file_path": "".join(files)}
         )
         payload = {"hook_event_name": BEFORE[client], "tool_name": tool, "tool_input": asked}
-        given = ["--client", client, "--agent-id", "ben", "--project-root", str(self.root)]
+        given = ["--client", client, "--agent-id", "ben", "--project", str(self.root)]
         settings = SimpleNamespace(guard_edits=mode, database_url=None, database=self.held.file)
         return entry.respond(settings, dialects.read(given, {}, json.dumps(payload)), lambda: None)
 

@@ -14,7 +14,7 @@ from nexus.core.verbs import Verb, VerbsCommand, named
 class Command(VerbsCommand):
     help = "List what agents published, and show its content. Without a verb it lists them."
     examples = f"""examples:
-  nexus artifacts --project-root . --limit 10
+  nexus artifacts --project . --limit 10
   nexus artifacts show art_… --content > notes.md
 
 {EXIT_CODES}
@@ -23,7 +23,7 @@ class Command(VerbsCommand):
     def verbs(self) -> Sequence[Verb]:
         return (
             Verb("list", "List artifacts, newest first.", self.list, _add_filters,
-                 ["nexus artifacts list", "nexus artifacts list --project-root . --json"], nothing="there is none"),
+                 ["nexus artifacts list", "nexus artifacts list --project . --json"], nothing="there is none"),
             Verb("show", "Show an artifact, with its content where that is inline.", self.show_one, _add_one,
                  ["nexus artifacts show art_…", "nexus artifacts show art_… --content > notes.md"]),
         )  # fmt: skip
@@ -61,7 +61,7 @@ class Command(VerbsCommand):
 
 
 def _add_filters(parser: CommandParser) -> None:
-    parser.add_argument("--project-root", help="Only this project's.")
+    parser.add_argument("--project", dest="project_root", metavar="DIR", help="Only this project's.")
     parser.add_argument("--limit", type=positive, default=100, help="Artifacts at most. [100]")
 
 

@@ -36,9 +36,9 @@ class Command(NexusCommand):
         "It waits for what comes until it is interrupted, and does not count as a sign of life of the agent."
     )
     examples = """examples:
-  nexus tail --agent-id ana --exclude-agent ana        what the others do in this project, from now on
-  nexus tail --agent-id ana --inbox --pretty           mail as it arrives, from any project
-  nexus tail --agent-id ana --from beginning --cursor-file ~/.ana.cursor
+  nexus tail --agent ana --exclude-agent ana        what the others do in this project, from now on
+  nexus tail --agent ana --inbox --pretty           mail as it arrives, from any project
+  nexus tail --agent ana --from beginning --cursor-file ~/.ana.cursor
                                                        everything once, across restarts
 
 delivery:
@@ -51,7 +51,7 @@ exit codes:
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_project_root(parser)
-        parser.add_argument("--agent-id", required=True, help="Whose eyes to look with.")
+        parser.add_argument("--agent", dest="agent_id", metavar="AGENT", required=True, help="Whose eyes to look with.")
         scope = parser.add_mutually_exclusive_group()
         scope.add_argument("--stream", default="workspace", help=f"{', '.join(streams())}. [workspace]")
         scope.add_argument(

@@ -26,7 +26,7 @@ class Command(VerbsCommand):
     )
     examples = f"""examples:
   nexus handoffs
-  nexus handoffs --project-root . --status completed --limit 10
+  nexus handoffs --project . --status completed --limit 10
   nexus handoffs create --capability review --work "Review the branch cache-key"
   nexus handoffs show hnd_…
 
@@ -42,7 +42,7 @@ class Command(VerbsCommand):
                 _add_filters,
                 [
                     "nexus handoffs list --status rejected",
-                    "nexus handoffs list --project-root . --for builder --json",
+                    "nexus handoffs list --project . --agent builder --json",
                 ],
                 nothing="none there",
             ),
@@ -161,9 +161,9 @@ class Command(VerbsCommand):
 
 
 def _add_filters(parser: CommandParser) -> None:
-    parser.add_argument("--project-root", help="Only this project's.")
+    parser.add_argument("--project", dest="project_root", metavar="DIR", help="Only this project's.")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--for", dest="agent", metavar="AGENT", help="What this agent may claim in --project-root.")
+    what.add_argument("--agent", metavar="AGENT", help="What this agent may claim in --project.")
     what.add_argument(
         "--status", type=str.upper, choices=HandoffStatus.values, help="Those in this state, newest first."
     )

@@ -26,7 +26,7 @@ class Command(VerbsCommand):
     examples = f"""examples:
   nexus agents
   nexus agents create builder --role coder --capability python
-  nexus agents --project-root . --json | jq -r '.agents[] | select(.presence == "present") | .agent_id'
+  nexus agents --project . --json | jq -r '.agents[] | select(.presence == "present") | .agent_id'
 
 {EXIT_CODES}
   {NOTHING}  no agent is registered"""
@@ -38,7 +38,7 @@ class Command(VerbsCommand):
                 "List the agents with their presence and their mail.",
                 self.list,
                 _add_list,
-                ["nexus agents list", "nexus agents list --project-root . --json"],
+                ["nexus agents list", "nexus agents list --project . --json"],
                 nothing="no agent is registered",
             ),
             Verb(
@@ -155,7 +155,9 @@ def _row(agent: Data, state: presence.AgentState, inbox: Inbox) -> dict[str, Any
 
 
 def _add_list(parser: CommandParser) -> None:
-    parser.add_argument("--project-root", help="Tell who is present in this project, not anywhere.")
+    parser.add_argument(
+        "--project", dest="project_root", metavar="DIR", help="Tell who is present in this project, not anywhere."
+    )
     add_page(parser, what="Agents")
 
 

@@ -39,7 +39,7 @@ NO_SERVER = (
     "Codex withholds tools of ours only from agents whose file says how the server is reached, and its entry was not "
     "found: run `nexus connect --client codex` and then this again. The hooks' gate refuses those calls meanwhile."
 )
-KEPT = "The hooks were installed for an agent of their own (--agent-id); `nexus hook` changes them."
+KEPT = "The hooks were installed for an agent of their own (--agent); `nexus hook` changes them."
 
 
 @dataclass(frozen=True)

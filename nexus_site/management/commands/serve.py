@@ -38,7 +38,7 @@ class Command(NexusCommand):
     help = "Serve MCP, REST, live events and the admin on one port."
     examples = """examples:
   nexus serve
-  nexus serve --port 9000 --host 0.0.0.0 --project-root .
+  nexus serve --port 9000 --host 0.0.0.0 --project .
   nexus serve --reaper --workers 4
 
 exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr has the code and what to do"""
@@ -46,7 +46,9 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default=LOOPBACK, help=f"Address to listen on. [{LOOPBACK}]")
         parser.add_argument("--port", type=_port, default=8420, help="Port to listen on; 0 takes a free one. [8420]")
-        parser.add_argument("--project-root", help="A project directory to know from the start.")
+        parser.add_argument(
+            "--project", dest="project_root", metavar="DIR", help="A project directory to know from the start."
+        )
         parser.add_argument(
             "--workers",
             type=_workers,

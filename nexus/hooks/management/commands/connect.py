@@ -54,7 +54,12 @@ class Command(NexusCommand):
             "--key-in-repository", action="store_true", help="with --key: do so where git would track the file, too"
         )
         parser.add_argument("--remove", action="store_true", help="take the entry out again")
-        parser.add_argument("--project-root", help="the project of --scope project; default: the working directory")
+        parser.add_argument(
+            "--project",
+            dest="project_root",
+            metavar="DIR",
+            help="the project of --scope project; default: the working directory",
+        )
         add_setup_options(parser)
 
     def run(self, **options: Any) -> None:

@@ -38,11 +38,11 @@ class Command(NexusCommand):
     )
     examples = (
         "examples:\n"
-        "  nexus hook install --client claude-code --agent-id builder\n"
+        "  nexus hook install --client claude-code --agent builder\n"
         "  nexus hook install --client claude-code --planning         with a plan: at every point of a session\n"
         "  nexus hook uninstall --client claude-code\n"
-        "  nexus hook --client text --agent-id builder        what any other harness can call\n"
-        "  nexus hook signal-file --agent-id builder          a file whose time changes when something waits\n"
+        "  nexus hook --client text --agent builder        what any other harness can call\n"
+        "  nexus hook signal-file --agent builder          a file whose time changes when something waits\n"
         "\n"
         "exit codes: 0 done, and always for a harness's call; 1 refused; stderr has the code and what to do\n"
     )
@@ -74,7 +74,7 @@ class Command(NexusCommand):
             self._tell_of_unknown(agent_id)
         if options["action"] == "signal-file":
             if not agent_id:
-                raise invalid("Pass --agent-id: the agent whose signals you want.", field="agent_id")
+                raise invalid("Pass --agent: the agent whose signals you want.", field="agent_id")
             self.stdout.write(str(signal_files.arm(CoreSettings.current().home, agent_id)))
             return
         if client not in clients.HOOKED:

@@ -22,7 +22,7 @@ class Command(VerbsCommand):
     help = "Have addresses called with events, signed; a running hub delivers. Without a verb it lists the webhooks."
     examples = f"""examples:
   nexus webhooks
-  nexus webhooks add https://example.com/nexus --agent-id builder
+  nexus webhooks add https://example.com/nexus --agent builder
   nexus webhooks remove whk_…
 
 {EXIT_CODES}
@@ -39,7 +39,7 @@ class Command(VerbsCommand):
                 self.add,
                 _add_scope,
                 [
-                    "nexus webhooks add https://example.com/nexus --agent-id builder",
+                    "nexus webhooks add https://example.com/nexus --agent builder",
                     "nexus webhooks add http://127.0.0.1:9000/in --allow-private --type message.created"
                     " --type handoff.created",
                 ],
@@ -127,7 +127,7 @@ class Command(VerbsCommand):
 
 def _add_scope(parser: CommandParser) -> None:
     named("url", "What is called, with POST; http or https.")(parser)
-    parser.add_argument("--agent-id", help="Only mail and handoffs of this agent.")
-    parser.add_argument("--project-root", help="Only events of this project.")
+    parser.add_argument("--agent", dest="agent_id", metavar="AGENT", help="Only mail and handoffs of this agent.")
+    parser.add_argument("--project", dest="project_root", metavar="DIR", help="Only events of this project.")
     parser.add_argument("--type", action="append", help="Only events of this type; may be given several times.")
     parser.add_argument("--allow-private", action="store_true", help="The address may be private or loopback.")

@@ -22,15 +22,15 @@ class Command(NexusCommand):
         "Keys and session secrets stay behind. `nexus replay` plays the file into an empty store."
     )
     examples = """examples:
-  nexus export --project-root . > history.ndjson
-  nexus export --project-root . --output history.ndjson
+  nexus export --project . > history.ndjson
+  nexus export --project . --output history.ndjson
   nexus export --workspace-id 29ccbc… | jq -r 'select(.kind == "message").row.subject'
 
 exit codes: 0 written; 1 nothing was written to --output"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)
-        which.add_argument("--project-root", help="The project's directory.")
+        which.add_argument("--project", dest="project_root", metavar="DIR", help="The project's directory.")
         which.add_argument("--workspace-id", help="The workspace itself, where its directory is not on this machine.")
         parser.add_argument(
             "--output", type=Path, metavar="FILE", help="A new file, for its owner only. Default: stdout."

@@ -33,7 +33,12 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--project-root", help="Checked to be a project; the whole store is pruned all the same.")
+        parser.add_argument(
+            "--project",
+            dest="project_root",
+            metavar="DIR",
+            help="Checked to be a project; the whole store is pruned all the same.",
+        )
         parser.add_argument("--dry-run", action="store_true", help="Count only; delete nothing, skip --vacuum.")
         parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")
         parser.add_argument("--yes", action="store_true", help="Do not ask; without a terminal nobody is asked.")

@@ -18,7 +18,7 @@ class Command(VerbsCommand):
     examples = f"""examples:
   nexus plan
   nexus plan history "cache key" --last 3
-  nexus plan graph --project-root ../api
+  nexus plan graph --project ../api
 
 {EXIT_CODES}
   {NOTHING}  there is none"""

@@ -20,7 +20,7 @@ class Command(VerbsCommand):
     help = "List the tasks of a project's cycle, those that are ready, add and update them. Without a verb it lists."
     examples = f"""examples:
   nexus tasks
-  nexus tasks ready --project-root ../api
+  nexus tasks ready --project ../api
   nexus tasks add "Test the parser" --context "It has no tests yet." --dep 1
   nexus tasks update 1 completed
 

@@ -18,8 +18,8 @@ class Command(VerbsCommand):
     examples = f"""examples:
   nexus files
   nexus files who src/parser.py
-  nexus files reserve "src/**/*.py" docs/ --as builder --reason "the new parser" --wait 30
-  nexus files release --as builder
+  nexus files reserve "src/**/*.py" docs/ --agent builder --reason "the new parser" --wait 30
+  nexus files release --agent builder
 
 {EXIT_CODES}
   {NOTHING}  there are none"""
@@ -31,12 +31,12 @@ class Command(VerbsCommand):
             Verb("who", "Show who has a file, a directory or a glob, and who had it last.", self.who, _add_path,
                  ["nexus files who src/parser.py", "nexus files who 'src/**/*.py' --json"], nothing="nobody has it"),
             Verb("reserve", "Reserve files: nobody else may then, until they are released.", self.reserve, _add_reserve,
-                 ['nexus files reserve src/ --as builder --reason "the new parser"',
-                  "nexus files reserve docs/ --shared --as builder --json"]),
+                 ['nexus files reserve src/ --agent builder --reason "the new parser"',
+                  "nexus files reserve docs/ --shared --agent builder --json"]),
             Verb("release", "Give up reservations: of paths, or all in the project.", self.release, _add_paths,
-                 ["nexus files release src/ --as builder", "nexus files release --as builder"]),
+                 ["nexus files release src/ --agent builder", "nexus files release --agent builder"]),
             Verb("extend", "Hold reservations longer.", self.extend, _add_extend,
-                 ["nexus files extend src/ --as builder --seconds 3600"]),
+                 ["nexus files extend src/ --agent builder --seconds 3600"]),
             Verb("end", "End any agent's reservation; it is told.", self.end, _add_end,
                  ['nexus files end rsv_01a2… --reason "It was left behind." --yes'], asks=True),
         )  # fmt: skip
@@ -135,7 +135,7 @@ def _add_path(parser: CommandParser) -> None:
 
 
 def _add_agent(parser: CommandParser) -> None:
-    parser.add_argument("--as", dest="agent_id", default=OPERATOR_AGENT, metavar="AGENT",
+    parser.add_argument("--agent", dest="agent_id", default=OPERATOR_AGENT, metavar="AGENT",
                         help=f"Whose reservation it is. [{OPERATOR_AGENT}]")  # fmt: skip
     add_project_root(parser)
 

@@ -1,0 +1,44 @@
+"""Command lines as they were spelled before: they work until `GOES`, with a line on stderr.
+
+The one place that knows them. What clients' configurations hold (`nexus hook`, `nexus runmcp`) stays as it is.
+Standard library alone: every start reads this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+GOES = "0.3"  # the version in which they are gone
+LASTING = ("hook", "runmcp")
+
+COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {}  # how a command line begins, the longest first
+FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has those of all
+    "": {"--project-root": "--project"},
+    "files": {"--as": "--agent"},
+    "handoffs": {"--for": "--agent"},
+    "tail": {"--agent-id": "--agent"},
+    "webhooks": {"--agent-id": "--agent"},
+}
+
+
+def current(words: Sequence[str]) -> tuple[list[str], str]:
+    """A command line, from its command on, as it is spelled now, and what to say of it: nothing where it is new."""
+    if words[0] in LASTING:
+        return list(words), ""
+    old = next((each for each in COMMANDS if tuple(words[: len(each)]) == each), tuple(words[:1]))
+    new = COMMANDS.get(old, old)
+    flags = FLAGS[""] | FLAGS.get(new[0], {})
+    arguments: list[str] = []
+    met: list[str] = []
+    for at, word in enumerate(words[len(old) :], len(old)):
+        if word == "--":
+            arguments += words[at:]
+            break
+        name, equals, value = word.partition("=")
+        if name in flags:
+            met.append(name)
+        arguments.append(f"{flags.get(name, name)}{equals}{value}")
+    if new == old and not met:
+        return [*new, *arguments], ""
+    before, after = " ".join([*old, *met]), " ".join([*new, *(flags[name] for name in met)])
+    return [*new, *arguments], f"`nexus {before}` is now `nexus {after}`; the old spelling goes in {GOES}."
