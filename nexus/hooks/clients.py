@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ DEFAULT_COMMAND = (SERVER, "runmcp")
 HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook does so earlier
 APP_DATA = "{app_data}"  # where the system keeps an application's data of one user
 
+LOCAL_OR_HTTP = ("stdio", "http")
+
 Format = Literal["json", "toml"]
 
 
@@ -31,11 +34,15 @@ class Client:
     """One client's conventions; paths are relative to the project, or start with `~` or APP_DATA."""
 
     title: str
+    program: str | None = None  # what people start
+    directory: str | None = None  # what the client makes for itself on a machine where it was started
     servers: str = "mcpServers"  # the object that holds the entries
     user_file: str | None = None
     project_file: str | None = None
     format: Format = "json"
-    typed: bool = False  # an entry names its transport
+    types: tuple[str, str] | None = None  # how an entry names its transport: of a local server, of a remote one
+    joined: bool = False  # `command` holds the arguments, too
+    environment: str = "env"  # the field of a local server's variables
     url: str | None = "url"  # the field of a remote server; None where there are only local ones
     headers: str = "headers"
     variable: str | None = None  # how a header refers to an environment variable
@@ -52,16 +59,25 @@ class Client:
 CLIENTS: Mapping[str, Client] = {
     "claude-code": Client(
         "Claude Code",
+        program="claude",
+        directory="~/.claude",
         user_file="~/.claude.json",
         project_file=".mcp.json",
-        typed=True,
+        types=LOCAL_OR_HTTP,
         variable="${%s}",
         user_hooks="~/.claude/settings.json",
         project_hooks=".claude/settings.local.json",  # the command's path is this machine's: not for the repository
     ),
-    "claude-desktop": Client("Claude Desktop", user_file=f"{APP_DATA}/Claude/claude_desktop_config.json", url=None),
+    "claude-desktop": Client(
+        "Claude Desktop",
+        directory=f"{APP_DATA}/Claude",
+        user_file=f"{APP_DATA}/Claude/claude_desktop_config.json",
+        url=None,
+    ),
     "cursor": Client(
         "Cursor",
+        program="cursor",
+        directory="~/.cursor",
         user_file="~/.cursor/mcp.json",
         project_file=".cursor/mcp.json",
         variable="${env:%s}",
@@ -70,17 +86,26 @@ CLIENTS: Mapping[str, Client] = {
     ),
     "vscode": Client(
         "VS Code",
+        program="code",
+        directory=f"{APP_DATA}/Code/User",
         servers="servers",
         user_file=f"{APP_DATA}/Code/User/mcp.json",
         project_file=".vscode/mcp.json",
-        typed=True,
+        types=LOCAL_OR_HTTP,
         variable="${env:%s}",
     ),
     "windsurf": Client(
-        "Windsurf", user_file="~/.codeium/windsurf/mcp_config.json", url="serverUrl", variable="${env:%s}"
+        "Windsurf",
+        program="windsurf",
+        directory="~/.codeium/windsurf",
+        user_file="~/.codeium/windsurf/mcp_config.json",
+        url="serverUrl",
+        variable="${env:%s}",
     ),
     "codex": Client(
         "Codex",
+        program="codex",
+        directory="~/.codex",
         servers="mcp_servers",
         user_file="~/.codex/config.toml",
         project_file=".codex/config.toml",
@@ -92,6 +117,8 @@ CLIENTS: Mapping[str, Client] = {
     ),
     "gemini": Client(
         "Gemini CLI",
+        program="gemini",
+        directory="~/.gemini",
         user_file="~/.gemini/settings.json",
         project_file=".gemini/settings.json",
         url="httpUrl",
@@ -99,9 +126,55 @@ CLIENTS: Mapping[str, Client] = {
         user_hooks="~/.gemini/settings.json",
         project_hooks=".gemini/settings.json",
     ),
-    "json": Client("any other client", typed=True),
+    "qwen": Client(
+        "Qwen Code",
+        program="qwen",
+        directory="~/.qwen",
+        user_file="~/.qwen/settings.json",
+        project_file=".qwen/settings.json",
+        url="httpUrl",
+        variable="${%s}",
+    ),
+    "opencode": Client(
+        "opencode",
+        program="opencode",
+        directory="~/.config/opencode",
+        servers="mcp",
+        user_file="~/.config/opencode/opencode.jsonc",
+        project_file="opencode.json",
+        types=("local", "remote"),
+        joined=True,
+        environment="environment",
+        variable="{env:%s}",
+    ),
+    "cline": Client(
+        "Cline",
+        program="cline",
+        directory="~/.cline",
+        user_file="~/.cline/data/settings/cline_mcp_settings.json",
+        types=("stdio", "streamableHttp"),
+    ),
+    "zed": Client(
+        "Zed",
+        program="zed",
+        directory="~/.config/zed",
+        servers="context_servers",
+        user_file="~/.config/zed/settings.json",
+        project_file=".zed/settings.json",
+    ),
+    "json": Client("any other client", types=LOCAL_OR_HTTP),
 }
 HOOKED = tuple(name for name, client in CLIENTS.items() if client.user_hooks)
+
+
+def found() -> list[str]:
+    """The clients on this machine: those that are on the PATH, or were started once."""
+    return [
+        name
+        for name, client in CLIENTS.items()
+        if (client.program and shutil.which(client.program))
+        or (client.directory and locate(client.directory, Path.home()).is_dir())
+    ]
 
 
 class Snippet(NamedTuple):
@@ -146,12 +219,12 @@ def server_entry(
     known = CLIENTS[client]
     if url is None:
         program, *arguments = command or DEFAULT_COMMAND
-        local: dict[str, Any] = {"type": "stdio"} if known.typed else {}
-        local |= {"command": program, "args": arguments}
-        return {**local, "env": {KEY_VARIABLE: key}} if key else local
+        local: dict[str, Any] = {"type": known.types[0]} if known.types else {}
+        local |= {"command": [program, *arguments]} if known.joined else {"command": program, "args": arguments}
+        return {**local, known.environment: {KEY_VARIABLE: key}} if key else local
     if known.url is None:
         raise invalid(f"{known.title} starts local servers only; leave the URL out.", field="url")
-    remote: dict[str, Any] = {"type": "http"} if known.typed else {}
+    remote: dict[str, Any] = {"type": known.types[1]} if known.types else {}
     remote[known.url] = url
     if key_variable and known.bearer_variable:
         return {**remote, known.bearer_variable: key_variable}

@@ -533,5 +533,49 @@ def test_it_refuses_a_remote_server_where_a_client_starts_local_ones() -> None:
 def test_it_has_a_snippet_for_every_client(client: str) -> None:
     snippet = clients.snippet(client, key="nxs_key")
     read = json.loads if snippet.format == "json" else tomlkit.loads
-    entry = read(snippet.text)[clients.CLIENTS[client].servers]["nexus"]
-    assert (entry["command"], entry["args"], entry["env"]) == ("nexus", ["runmcp"], {"NEXUS_API_KEY": "nxs_key"})
+    known = clients.CLIENTS[client]
+    entry = read(snippet.text)[known.servers]["nexus"]
+    started = entry["command"] if known.joined else [entry["command"], *entry["args"]]
+    assert (started, entry[known.environment]) == (["nexus", "runmcp"], {"NEXUS_API_KEY": "nxs_key"})
+
+
+# Files that the clients wrote themselves, with their own `mcp add`
+
+WRITTEN = sorted(Path(__file__).with_name("clients").iterdir())
+
+
+@pytest.mark.parametrize("file", WRITTEN, ids=lambda file: file.name)
+def test_it_writes_beside_what_a_client_wrote_and_takes_that_out_again(file: Path) -> None:
+    client = file.name.partition(".")[0]
+    known, text = clients.CLIENTS[client], file.read_text()
+    read = json.loads if known.format == "json" else tomlkit.loads
+    put = configuration.put_server(client, clients.server_entry(client))
+    there = read(rewritten(text, put, format=known.format))
+    assert there[known.servers].pop("nexus") and there == read(text)
+    assert read(rewritten(text, put, configuration.drop_server(client), format=known.format)) == read(text)
+
+
+@pytest.mark.parametrize("file", [file for file in WRITTEN if "cline" not in file.name], ids=lambda file: file.name)
+def test_it_writes_entries_in_the_form_that_a_client_writes(file: Path) -> None:
+    client = file.name.partition(".")[0]
+    read = json.loads if clients.CLIENTS[client].format == "json" else tomlkit.loads
+    theirs = read(file.read_text())[clients.CLIENTS[client].servers]
+    if "other" in theirs:
+        ours = clients.server_entry(client, command=["/bin/other", "serve"])
+        assert all(theirs["other"][field] == value for field, value in ours.items() if field != "args")
+    if "far" in theirs and client != "gemini":  # which has two forms, and takes both
+        variable = "FAR" if client == "codex" else None
+        far = clients.server_entry(client, url="https://example.com/mcp", key="x", key_variable=variable)
+        assert far == theirs["far"]
+
+
+def test_it_finds_the_clients_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert clients.found() == []
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "claude"
+    program.touch(mode=0o755)
+    assert clients.found() == ["claude-code", "codex"]
