@@ -116,7 +116,11 @@ class Delivery(models.Model):
         db_table = "message_deliveries"
         verbose_name_plural = "deliveries"
         indexes = [
-            models.Index(fields=["recipient", "status", "delivery_id"], name="deliveries_by_lane"),
+            models.Index(  # what is read has lists of its own below, and is nearly all there is
+                fields=["recipient", "status", "delivery_id"],
+                name="deliveries_in_lanes",
+                condition=Q(status="unread") | Q(status="delivered") | Q(status="parked"),
+            ),
             models.Index(fields=["recipient", "delivery_id"], name="deliveries_to"),  # in the order of its list
             models.Index(fields=["recipient", "message"], name="deliveries_to_by_message"),  # in that of messages
             models.Index(fields=["lease_expires_at"], name="deliveries_by_lease", condition=Q(status="delivered")),
@@ -125,8 +129,8 @@ class Delivery(models.Model):
                 name="deliveries_waiting",
                 condition=Q(status="unread") | Q(status="parked"),
             ),
-            models.Index(
-                fields=["recipient", "-read_at", "-delivery_id"], name="deliveries_history", condition=Q(status="read")
+            models.Index(  # its status, so that to count them it is enough
+                fields=["recipient", "status", "-read_at"], name="deliveries_read", condition=Q(status="read")
             ),
             models.Index(fields=["read_at"], name="deliveries_prunable", condition=Q(status="read")),
         ]

@@ -391,5 +391,7 @@ def test_each_lane_is_counted_along_its_index(call: Call, post: Post) -> None:
     (plan,) = plans(lambda: lane_sizes("bob", now()))
     counted = [step for step in plan.split(" / ") if "U0" in step]
     assert len(counted) == 4
-    assert all("deliveries_by_lane (recipient_agent_id=? AND status=?" in step for step in counted), plan
+    indexes = ["deliveries_in_lanes"] * 3 + ["deliveries_read"]
+    for index, step in zip(indexes, counted, strict=True):
+        assert f"{index} (recipient_agent_id=? AND status=?" in step, plan
     assert "COVERING" in counted[0] and "COVERING" in counted[3], plan  # not a look at each delivery that was read
