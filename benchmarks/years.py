@@ -4,7 +4,7 @@ python -m benchmarks.years                     # a fifth of the years: 100,000 m
 python -m benchmarks.years --scale 1           # 500,000 messages, 2,000,000 events, 1,000 agents
 python -m benchmarks.years --only inbox_count  # what has that in its name
 python -m benchmarks.years --quick --json
-python -m benchmarks.years --table-sizes       # bytes by table and index as well, for each message
+python -m benchmarks.years --table-sizes       # bytes of a message, an event, each table and index
 python -m benchmarks.years --home DIR          # keep both stores there; what is filled already is measured as it is
 python -m benchmarks.years --fail              # exit code 1 where something grew that may not: before a release
 
@@ -66,7 +66,9 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=7, help="of each kind (default: %(default)s)")
     parser.add_argument("--only", default="", help="part of the names of what is called")
     parser.add_argument("--home", type=Path, help="where the stores are kept; else they are thrown away")
-    parser.add_argument("--table-sizes", action="store_true", help="print bytes by table and index as well")
+    parser.add_argument(
+        "--table-sizes", action="store_true", help="print bytes of a message, an event, tables, indexes"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer calls and small stores, to see that it works")
     parser.add_argument("--fail", action="store_true", help="exit code 1 where something grew that may not")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -96,7 +98,7 @@ def measure(home: Path, options: argparse.Namespace) -> dict[str, Any]:
             calls[LONG_ID.sub("…", name)] = {"full": times[0], "small": times[1], "ratio": times[0] / times[1]}
         figures: dict[str, Any] = {"filled": filled, "calls": calls}
         if options.table_sizes:
-            figures["bytes"] = full.ask(bytes=True)
+            figures |= full.ask(bytes=True)
         if options.only in UPKEEP:
             figures |= upkeep(full, small, options.scale)
     figures["calls"] = dict(sorted(calls.items(), key=lambda item: -item[1]["ratio"]))
@@ -125,7 +127,8 @@ def has_grown(times: dict[str, float]) -> bool:
 def table(figures: dict[str, Any]) -> str:
     """The figures for people."""
     lines = [f"{name}: {filled}" for name, filled in figures["filled"].items()]
-    lines += [f"{key}: {size}" for key, size in figures.get("bytes", {}).items()]
+    lines += [f"bytes, {key}: {size:,}" for key, size in figures.get("bytes", {}).items()]
+    lines += [f"bytes of {name}: {size:,}" for name, size in figures.get("table_sizes", {}).items()]
     lines.append(f"{'ratio':>7} {'full ms':>9} {'small ms':>9}")
     for name, each in figures["calls"].items():
         mark = "*" if has_grown(each) else " "

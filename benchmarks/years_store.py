@@ -23,6 +23,7 @@ TASKS, OF_A_CYCLE = 5_000, 50
 POSTS_OF_A_ROOM = 100
 EXPERTS = 3  # agents of a role and a capability of their own, and with a session in a project of their own
 BUSY, QUIET = "agent-000", "expert-0"
+OF_A_MESSAGE = ("messages", "message_deliveries", "message_documents")  # tables
 
 OF_A_BUSY_AGENT = (f"/admin/mail/?agent={BUSY}", f"/admin/agents/{BUSY}/", f"/admin/agents/{BUSY}/mail/")
 
@@ -140,13 +141,29 @@ def fill_rooms(count: int, end: datetime) -> None:
     )  # fmt: skip
 
 
-def bytes_used() -> dict[str, int]:
-    """The bytes of each table and index, the largest first."""
+def bytes_used() -> dict[str, dict[str, float]]:
+    """The bytes of the whole, of a message, of an event, and of each table and index, the largest first."""
     from django.db import connection
 
+    from coordination.models import Event
+    from inbox.models import Message
+
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name, sum(pgsize) FROM dbstat WHERE aggregate GROUP BY name ORDER BY 2 DESC")
-        return dict(cursor.fetchall())
+        cursor.execute(
+            "SELECT d.name, coalesce(s.tbl_name, d.name), sum(d.pgsize) FROM dbstat d LEFT JOIN sqlite_master s USING"
+            " (name) GROUP BY 1, 2 ORDER BY 3 DESC"
+        )
+        rows = cursor.fetchall()
+    of = {table: sum(size for _, on, size in rows if on == table) for _, table, _ in rows}
+    mail = sum(of.get(table, 0) for table in OF_A_MESSAGE)
+    return {
+        "bytes": {
+            "in all": sum(of.values()),
+            "a message, with its delivery": round(mail / Message.objects.count()),
+            "an event": round(of["events"] / Event.objects.count()),
+        },
+        "table_sizes": {name: size for name, _, size in rows},
+    }
 
 
 def upkeep(home: Path, copied: Path) -> dict[str, float]:
