@@ -76,7 +76,7 @@ class NexusCommand(BaseCommand):
         parser = self.parser_class(
             prog=f"nexus {subcommand.replace('_', '-')}",
             description=self.help,
-            epilog=self.examples,
+            epilog=self.epilog(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -86,6 +86,10 @@ class NexusCommand(BaseCommand):
             parser.set_defaults(**{name: False})
         parser.set_defaults(verbosity=1, settings=None, pythonpath=None)
         return parser
+
+    def epilog(self) -> str:
+        """What follows the options in its --help."""
+        return self.examples
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

@@ -1,20 +1,29 @@
-"""Commands with verbs: `nexus agents create builder`. Without a verb the first one is meant."""
+"""Nouns and their verbs on a command line: `nexus agents create builder`. Without a verb the first one is meant.
+
+A verb is declared: the operation that it calls, which of its parameters the command line takes, and what is printed of
+its answer. What a verb does beside that is a method of its command.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from nexus.core.apps import as_commands
-from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, Parser
+from nexus.core.cli import EXIT_CODES, NOTHING, OperatorCommand, Parser, ago
 from nexus.core.operations.errors import NexusError
+from nexus.core.operations.registry import TOOLSETS, Operation
 from nexus.core.operations.replies import Data
+from nexus.core.options import Option, add_option, add_word, arguments, option
+
+Row = Mapping[str, Any]
+Column = str | Callable[[Row], Any]  # a field of a row, or what is shown of the row
 
 
 @dataclass(frozen=True)
@@ -22,19 +31,37 @@ class Verb:
     """One verb of a command."""
 
     name: str
-    help: str
-    act: Callable[[Mapping[str, Any]], int]  # given the options; its exit code
-    arguments: Callable[[CommandParser], None] = lambda parser: None
+    help: str = ""  #: what it does; left out: what the operation's documentation says
+    act: Callable[[Mapping[str, Any]], int] | None = None  #: given the options; its exit code
+    arguments: Callable[[CommandParser], None] = lambda parser: None  #: which are no parameters of the operation
     examples: Sequence[str] = ()
-    nothing: str = ""  # what exit code 3 means, where it is one of the verb's
-    asks: bool = False  # before it acts, unless --yes is given
+    nothing: str = ""  #: what exit code 3 means, where it is one of the verb's; it is one of every list's
+    asks: str | bool = False  #: the question before it acts, of the options; True where `act` asks. --yes answers it
     exit_codes: str = EXIT_CODES
+    operation: str = ""
+    words: Sequence[str | Option] = ()  #: the operation's parameters that are positional arguments
+    options: Sequence[str | Option] = ()  #: and those with a flag
+    each: bool = False  #: the word may be given several times: the operation is called for each by itself
+    rows: str = ""  #: the field of the answer that is a list; `columns` show its rows, by their headings
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    shows: str = ""  #: the field of the answer that people are shown; left out: all of it
+
+    @property
+    def declared(self) -> list[Option]:
+        """The operation's parameters that the command line takes."""
+        return [option(each) for each in (*self.words, *self.options)]
 
     @property
     def epilog(self) -> str:
         """Examples and exit codes, as --help shows them."""
-        codes = self.exit_codes + (f"\n  {NOTHING}  {self.nothing}" if self.nothing else "")
+        nothing = self.nothing or ("there is none" if self.rows else "")
+        codes = self.exit_codes + (f"\n  {NOTHING}  {nothing}" if nothing else "")
         return "\n  ".join(["examples:", *self.examples]) + f"\n\n{codes}"
+
+
+def time(name: str) -> Column:
+    """A column that shows a time as how long ago it was."""
+    return lambda row: ago(row.get(name))
 
 
 class VerbParser(Parser):
@@ -67,6 +94,12 @@ class VerbsCommand(OperatorCommand):
         """The verbs, in the order of --help."""
         raise NotImplementedError
 
+    def epilog(self) -> str:
+        if self.examples:
+            return self.examples
+        default, *_ = verbs = self.verbs()
+        return replace(default, examples=[verb.examples[0] for verb in verbs if verb.examples]).epilog
+
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = self.verbs()
         assert isinstance(parser, VerbsParser)
@@ -76,14 +109,19 @@ class VerbsCommand(OperatorCommand):
             dest="verb", metavar="VERB", title=title, required=True, parser_class=self.verb_parser_class
         )
         for verb in verbs:
+            help = verb.help or as_commands(self._operation(verb).description)
             own = listed.add_parser(
                 verb.name,
-                help=verb.help,
-                description=verb.help,
+                help=help,
+                description=help,
                 epilog=verb.epilog,
                 formatter_class=argparse.RawDescriptionHelpFormatter,
                 allow_abbrev=False,
             )
+            for word in verb.words:
+                add_word(own, self._operation(verb), option(word), several=verb.each)
+            for each in verb.options:
+                add_option(own, self._operation(verb), option(each))
             verb.arguments(own)
             if not self.prints_json:
                 own.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
@@ -91,8 +129,59 @@ class VerbsCommand(OperatorCommand):
                 own.add_argument("--yes", action="store_true", help="Do it without asking.")
 
     def act(self, options: Mapping[str, Any]) -> int:
-        verb = next(verb for verb in self.verbs() if verb.name == options["verb"])
-        return verb.act(options)
+        verb = self._chosen(options)
+        if verb.act is not None:
+            return verb.act(options)
+        if verb.each:
+            first, *others = verb.declared
+            given = arguments(options, *others)
+            names = options[first.parameter]
+            return self.each(options, names, lambda one: self.call(verb.operation, **{first.parameter: one}, **given))
+        if isinstance(verb.asks, str) and not options["yes"]:
+            self._check_names(verb, options)  # a name that is none is no question
+            if not self.ask(verb.asks.format(**options)):
+                self.stdout.write("Nothing was changed.")
+                return 0
+        return self.present(options, self.answer(options))
+
+    def answer(self, options: Mapping[str, Any], **more: Any) -> Data:
+        """What the verb's operation answers, called with what the command line gives of it and `more`."""
+        verb = self._chosen(options)
+        return self.call(verb.operation, **{**arguments(options, *verb.declared), **more})
+
+    def present(self, options: Mapping[str, Any], data: Mapping[str, Any]) -> int:
+        """Print an answer as the verb declares it; exit code 3 for a list without rows."""
+        verb = self._chosen(options)
+        if not verb.rows:
+            return self.show(options, data if options["json"] or not verb.shows else data[verb.shows])
+        rows = data.get(verb.rows, [])
+        if not rows:
+            self._check_names(verb, options)
+        if options["json"]:
+            self.print_json(data)
+        else:
+            self.print_rows(verb.columns, rows)
+            self.warn(data)
+            self.tell_more(data)
+        return 0 if rows else NOTHING
+
+    def print_rows(self, columns: Mapping[str, Column], rows: Sequence[Row]) -> None:
+        """A table of rows, by the headings of its columns."""
+        self.print_table(
+            list(columns),
+            [[row.get(shown) if isinstance(shown, str) else shown(row) for shown in columns.values()] for row in rows],
+        )
+
+    def _chosen(self, options: Mapping[str, Any]) -> Verb:
+        return next(verb for verb in self.verbs() if verb.name == options["verb"])
+
+    def _operation(self, verb: Verb) -> Operation[Any]:
+        return TOOLSETS[self.toolset].find(verb.operation)
+
+    def _check_names(self, verb: Verb, options: Mapping[str, Any]) -> None:
+        for each in verb.declared:
+            if each.exists is not None and options[each.parameter] is not None:
+                each.exists(options[each.parameter])
 
     def show(self, options: Mapping[str, Any], data: Mapping[str, Any]) -> int:
         """Print an object, for people or as JSON; exit code 0."""
