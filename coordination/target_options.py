@@ -7,6 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from coordination import selectors
+from nexus.core.options import Option
+
+AGENT = Option("agent_id", exists=selectors.found)  # a name that was mistyped is no agent that has nothing
+
 
 def add_target(parser: CommandParser, *, everybody: str) -> None:
     """One of --to, --role, --capability and --everybody; `everybody` tells what the last one means."""
