@@ -1,8 +1,8 @@
 """The one place where anything waits: a parked wait holds no thread, no database connection and no lock.
 
-While somebody is parked, one task per process watches the event log: it reads the new events once and wakes the waits
-they concern. A commit of another process is seen by the store's watch. Of one of this process, the event itself comes
-here, and wakes without a look at the log as long as none is missing before it.
+While somebody is parked, and for a moment after that, one task per process watches the event log: it reads the new
+events once and wakes the waits they concern. A commit of another process is seen by the store's watch. Of one of this
+process, the event itself comes here, and wakes without a look at the log as long as none is missing before it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import math
 import random
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from nexus.core.operations.errors import NexusError
 T = TypeVar("T")
 
 PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
+LINGER_SECONDS = 1.0  # the log is still watched when nobody waits any more: an agent that was woken soon waits again
 READ_AT_ONCE = 500  # events a look takes into memory
 CROWD = 64  # parked waits from which on their ends are spread out
 SPREAD_SECONDS = 0.001  # for each of them
@@ -175,6 +177,7 @@ class Waiter:
         self._kept_from = 0  # the event behind which all that were told are kept
         self._unread = False  # the log has events that were not told
         self._stirred = asyncio.Event()  # set to let the watch look now, or end
+        self._left = -math.inf  # when the last of those who waited left, by the monotonic clock
         self._watching: asyncio.Task[None] | None = None
         self._primed: asyncio.Future[None] | None = None
 
@@ -201,7 +204,7 @@ class Waiter:
             if not self._by_key[key]:
                 del self._by_key[key]
         if not self.parked:
-            self._stirred.set()
+            self._left = time.monotonic()
 
     def spread(self, seconds: float) -> float:
         """By how many seconds a wait of so many ends later where a crowd is parked: those that began together would
@@ -210,6 +213,11 @@ class Waiter:
             return 0.0
         most, share = MOST_SPREAD
         return random.uniform(0, min(len(self.parked) * SPREAD_SECONDS, seconds * share, most))  # noqa: S311  # no secret
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether an event that is committed now is to be told."""
+        return bool(self.parked) or self._seen is not None
 
     @property
     def place(self) -> int | None:
@@ -246,14 +254,15 @@ class Waiter:
         """The server goes down: wake every wait, so that each answers now."""
         self.closing = True
         self._wake_all()
+        self._stirred.set()
 
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         try:
-            with contextlib.closing(store().watch(domain().log)) as commits, self._stirred_by(commits):
+            with _watched() as commits, self._stirred_by(commits):
                 self._seen = self._kept_from = await in_thread(READERS, domain().newest_event_id)
                 self._kept.clear()
                 primed.set_result(None)
-                while self.parked:
+                while self._is_wanted():
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(commits.pause):
                             await self._stirred.wait()
@@ -273,6 +282,10 @@ class Waiter:
             self._seen = None
             primed.cancel()  # without effect once it has a result
             self._wake_all()  # they look for themselves, and the next to park starts a new watch
+
+    def _is_wanted(self) -> bool:
+        """Whether the log is to be watched on."""
+        return bool(self.parked) or (not self.closing and time.monotonic() < self._left + LINGER_SECONDS)
 
     @contextlib.contextmanager
     def _stirred_by(self, commits: CommitWatch) -> Iterator[None]:
@@ -318,6 +331,16 @@ class Waiter:
             wait.wake()
 
 
+@contextlib.contextmanager
+def _watched() -> Iterator[CommitWatch]:
+    """A watch for commits. To close one makes the kernel wait for all processors, which an event loop must not."""
+    commits = store().watch(domain().log)
+    try:
+        yield commits
+    finally:
+        READERS.submit(commits.close)
+
+
 _waiters: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiter] = WeakKeyDictionary()
 
 
@@ -329,5 +352,5 @@ def waiter() -> Waiter:
 def announce_commit(event: Any) -> None:
     """Tell every waiter of this process that an event was committed; called from any thread."""
     for loop, waiting in list(_waiters.items()):
-        if waiting.parked and not loop.is_closed():
+        if waiting.is_watching and not loop.is_closed():
             waiting.committed(event, loop)

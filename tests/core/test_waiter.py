@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import math
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings
@@ -21,6 +23,7 @@ from django.db import OperationalError, connection
 
 from coordination.toolset import arun
 from nexus.core import waiting
+from nexus.core.database import store
 from nexus.core.database.sqlite import commits
 from nexus.core.domain import domain
 from nexus.core.operations.replies import Outcome
@@ -266,7 +269,8 @@ async def test_it_holds_no_lock_while_parked(project: str, workspace: str) -> No
     wait.cancel()
 
 
-async def test_it_stops_watching_when_nobody_waits(project: str) -> None:
+async def test_it_stops_watching_when_nobody_waits(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LINGER_SECONDS", 0.1)
     wait = follow(project)
     await parked()
     await put(project)
@@ -275,7 +279,13 @@ async def test_it_stops_watching_when_nobody_waits(project: str) -> None:
     await asyncio.wait_for(asyncio.gather(*others), LONG)  # what watched ends by itself
 
 
-async def test_it_watches_again_for_the_next_who_waits(project: str) -> None:
+@pytest.mark.parametrize(("linger", "watches"), [(0.0, 3), (math.inf, 1)], ids=["later", "soon"])
+async def test_it_watches_for_the_next_who_waits(
+    project: str, monkeypatch: pytest.MonkeyPatch, linger: float, watches: int
+) -> None:
+    monkeypatch.setattr(waiting, "LINGER_SECONDS", linger)
+    watch = Mock(wraps=store().watch)
+    monkeypatch.setattr(store(), "watch", watch)
     cursor = 0
     for number in range(3):
         wait = follow(project, cursor=cursor)
@@ -284,6 +294,23 @@ async def test_it_watches_again_for_the_next_who_waits(project: str) -> None:
         page = await page_of(wait)
         assert names(page) == [str(number)]
         cursor = page["next_cursor"]
+        if not linger:
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+    assert watch.call_count == watches
+
+
+async def test_it_tells_what_was_committed_while_nobody_waited(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes soon finds the watch where the log is, and need not look again."""
+    monkeypatch.setattr(waiting, "LINGER_SECONDS", math.inf)
+    await put(project)  # the log goes on from here
+    async with waiting.waiter().park(lambda event: True):
+        pass
+    monkeypatch.setattr(domain(), "events_after", lambda seen, limit: [])
+    await put(project)
+    newest = await asyncio.to_thread(domain().newest_event_id)
+    async with asyncio.timeout(LONG):
+        while waiting.waiter().place != newest:
+            await asyncio.sleep(0)
 
 
 async def test_it_lets_every_wait_answer_when_the_server_goes_down(project: str) -> None:
