@@ -60,7 +60,8 @@ def diff(path: Path, before: str | None, after: str | None) -> str:
 
     old, new = ((text or "").splitlines(keepends=True) for text in (before, after))
     old_name, new_name = ("/dev/null" if text is None else str(path) for text in (before, after))
-    return "".join(difflib.unified_diff(old, new, old_name, new_name))
+    lines = difflib.unified_diff(old, new, old_name, new_name)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def publish(path: Path, destination: Path) -> None:

@@ -322,6 +322,20 @@ def in_foreground(
     return Finished(done.returncode, done.stdout or b"", done.stderr or b"", False)
 
 
+def start_detached(
+    command: Sequence[str], *, cwd: str, env: Mapping[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start a program that outlives this process, in a session of its own; what it writes goes to `log`.
+
+    For the hub alone, which nobody guards. Raises OSError where it cannot be started.
+    """
+    import subprocess
+
+    return subprocess.Popen(  # noqa: S603  # no shell
+        list(command), cwd=cwd, env=dict(env), stdin=DEVNULL, stdout=log, stderr=STDOUT, start_new_session=True
+    )
+
+
 def in_background(work: Callable[[], None], seconds: int) -> None:
     """Do `work` in a fork that nobody waits for, of at most `seconds`; at once where the system cannot fork."""
     if not hasattr(os, "fork"):

@@ -49,6 +49,9 @@ class Client:
     bearer_variable: str | None = None  # the field that names the variable of a bearer token
     user_hooks: str | None = None
     project_hooks: str | None = None
+    skill: str | None = None  # where it looks for Nexus's skill, if not where most clients do
+    guide: str = "AGENTS.md"  # the file of the project that its agent reads first
+    first: str = "Start it anew."  # what a person does before the client takes up what was written
 
     @property
     def can_name_a_variable(self) -> bool:
@@ -67,12 +70,16 @@ CLIENTS: Mapping[str, Client] = {
         variable="${%s}",
         user_hooks="~/.claude/settings.json",
         project_hooks=".claude/settings.local.json",  # the command's path is this machine's: not for the repository
+        skill=".claude/skills/nexus/SKILL.md",
+        guide="CLAUDE.md",
+        first="Start `claude` here anew and allow the server nexus.",
     ),
     "claude-desktop": Client(
         "Claude Desktop",
         directory=f"{APP_DATA}/Claude",
         user_file=f"{APP_DATA}/Claude/claude_desktop_config.json",
         url=None,
+        first="Quit and start Claude Desktop.",
     ),
     "cursor": Client(
         "Cursor",
@@ -83,6 +90,7 @@ CLIENTS: Mapping[str, Client] = {
         variable="${env:%s}",
         user_hooks="~/.cursor/hooks.json",
         project_hooks=".cursor/hooks.json",
+        first="Switch nexus on in Cursor's settings, under MCP.",
     ),
     "vscode": Client(
         "VS Code",
@@ -93,6 +101,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".vscode/mcp.json",
         types=LOCAL_OR_HTTP,
         variable="${env:%s}",
+        first="Open .vscode/mcp.json in VS Code and start nexus there.",
     ),
     "windsurf": Client(
         "Windsurf",
@@ -101,6 +110,7 @@ CLIENTS: Mapping[str, Client] = {
         user_file="~/.codeium/windsurf/mcp_config.json",
         url="serverUrl",
         variable="${env:%s}",
+        first="Refresh the MCP servers in Windsurf's settings.",
     ),
     "codex": Client(
         "Codex",
@@ -114,6 +124,7 @@ CLIENTS: Mapping[str, Client] = {
         bearer_variable="bearer_token_env_var",
         user_hooks="~/.codex/hooks.json",
         project_hooks=".codex/hooks.json",
+        first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
     ),
     "gemini": Client(
         "Gemini CLI",
@@ -125,6 +136,7 @@ CLIENTS: Mapping[str, Client] = {
         variable="${%s}",
         user_hooks="~/.gemini/settings.json",
         project_hooks=".gemini/settings.json",
+        first="Start `gemini` here anew.",
     ),
     "qwen": Client(
         "Qwen Code",
@@ -134,6 +146,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".qwen/settings.json",
         url="httpUrl",
         variable="${%s}",
+        first="Start `qwen` here anew.",
     ),
     "opencode": Client(
         "opencode",
@@ -146,6 +159,7 @@ CLIENTS: Mapping[str, Client] = {
         joined=True,
         environment="environment",
         variable="{env:%s}",
+        first="Start `opencode` here anew.",
     ),
     "cline": Client(
         "Cline",

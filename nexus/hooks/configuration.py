@@ -7,7 +7,7 @@ import copy
 import json
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -28,11 +28,11 @@ Edit = Callable[[Document], None]
 
 @dataclass(frozen=True)
 class Change:
-    """What a file holds, and what it would hold."""
+    """What a file holds, and what it would hold; None where there is no file."""
 
     file: Path
-    before: str | None  # None where there is no file
-    after: str
+    before: str | None
+    after: str | None
 
     @property
     def diff(self) -> str:
@@ -46,49 +46,80 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
     Raises CONFIG_ERROR, naming the file, when it cannot be read or is not of its format; nothing is touched then.
     """
     file = file.resolve()  # a linked dotfile stays a link
-    try:
-        before = file.read_bytes().decode("utf-8") if file.exists() else None
-    except (OSError, UnicodeDecodeError) as error:
-        _refuse(file, f"cannot be read ({type(error).__name__})")
-    document = _parse(file, format, before or "")
+    return edited(file, format, read(file), edit)
+
+
+def edited(file: Path, format: Format, before: str | None, edit: Edit) -> Change:
+    """The change that `edit` makes to a document of this text. Raises CONFIG_ERROR as `plan` does."""
+    document = parse(file, format, before or "")
     untouched = copy.deepcopy(document)
     try:
         edit(document)
     except _WrongShape as problem:
-        _refuse(file, str(problem))
+        refuse(file, str(problem))
     if document == untouched:
-        return Change(file, before, before or "")
+        return Change(file, before, before)
     with contextlib.suppress(ValueError, RecursionError):
         after = clients.dump(format, document, _indent(before or ""))
-        if _plain(_parse(file, format, after.encode().decode())) == _plain(document):
+        if _plain(parse(file, format, after.encode().decode())) == _plain(document):
             return Change(file, before, after)
-    _refuse(file, "holds something that would not survive a rewrite")
+    refuse(file, "holds something that would not survive a rewrite")
+
+
+def read(file: Path) -> str | None:
+    """A file's text, None where there is none. Raises CONFIG_ERROR."""
+    try:
+        return file.read_bytes().decode("utf-8") if file.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(file, f"cannot be read ({type(error).__name__})")
 
 
 def apply(change: Change, *, backups: Path | None = None) -> Path | None:
-    """Write a change in one step; the backup's path, None for a new file.
+    """Write a change as `write` does; the backup's path, None for a new file.
 
-    The backup stands beside the file, or in the directory `backups`. What holds a key is for its owner's eyes alone.
-    Raises CONFIG_ERROR when the file changed since it was planned, or cannot be written.
+    The backup stands beside the file, or in the directory `backups`.
     """
-    file = change.file
-    try:
-        current = file.read_bytes().decode("utf-8") if file.exists() else None
-        if current != change.before:
-            _refuse(file, "was changed by somebody else meanwhile; run this again")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        backup, mode = None, files.PRIVATE  # a key may stand in it
-        if current is not None:
-            mode = _mode(file, change.after)
-            name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
+    file, backup = change.file, None
+    if change.before is not None:
+        _check_unchanged(change)
+        name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
+        with _refusing(file):
             if backups:
                 private_directory(backups)
             backup = (backups or file.parent) / name
-            files.replace(backup, current.encode(), mode=_mode(file, current))
-        files.replace(file, change.after.encode(), mode=mode)
-    except (OSError, UnicodeDecodeError) as error:
-        _refuse(file, f"cannot be written ({type(error).__name__})")
+            files.replace(backup, change.before.encode(), mode=_mode(file, change.before))
+    write(change)
     return backup
+
+
+def write(change: Change, *, new_mode: int = files.PRIVATE) -> None:
+    """Write a change in one step, or delete the file that it leaves nothing of.
+
+    What holds a key is for its owner's eyes alone; a new file has `new_mode`.
+    Raises CONFIG_ERROR when the file changed since it was planned, or cannot be written.
+    """
+    file = change.file
+    _check_unchanged(change)
+    with _refusing(file):
+        if change.after is None:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        mode = new_mode if change.before is None else _mode(file, change.after)
+        files.replace(file, change.after.encode(), mode=mode)
+
+
+def _check_unchanged(change: Change) -> None:
+    if read(change.file) != change.before:
+        refuse(change.file, "was changed by somebody else meanwhile; run this again")
+
+
+@contextlib.contextmanager
+def _refusing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        refuse(file, f"cannot be written ({type(error).__name__})")
 
 
 def _mode(file: Path, text: str) -> int:
@@ -120,6 +151,13 @@ def drop_server(client: str) -> Edit:
                 del document[key]
 
     return edit
+
+
+def server(document: Document, client: str) -> Mapping[str, Any] | None:
+    """Nexus's entry among the client's MCP servers; None where there is none."""
+    servers = document.get(clients.CLIENTS[client].servers)
+    entry = servers.get(SERVER) if isinstance(servers, Mapping) else None
+    return entry if isinstance(entry, Mapping) else None
 
 
 def put_hooks(client: str, command: str) -> Edit:
@@ -209,15 +247,16 @@ def _list(parent: Document, key: str) -> list[Any]:
     return found
 
 
-def _parse(file: Path, format: Format, text: str) -> Document:
+def parse(file: Path, format: Format, text: str) -> Document:
+    """The document of a file's text. Raises CONFIG_ERROR where it is not of its format."""
     try:
         if format == "toml":
             return _toml(text)
         document = json.loads(text, object_pairs_hook=_distinct, parse_constant=refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError):
-        _refuse(file, f"is not well-formed {format.upper()} (comments, a stray comma?)")
+        refuse(file, f"is not well-formed {format.upper()} (comments, a stray comma?)")
     if not isinstance(document, dict):
-        _refuse(file, "is no JSON object")
+        refuse(file, "is no JSON object")
     return document
 
 
@@ -248,5 +287,6 @@ def _indent(text: str) -> str | int:
     return found[1] if found else 2
 
 
-def _refuse(file: Path, why: str) -> NoReturn:
+def refuse(file: Path, why: str) -> NoReturn:
+    """Raises CONFIG_ERROR: a file stays as it is, and why."""
     raise NexusError(Code.CONFIG_ERROR, f"{file} {why}. It was left as it is.", {"file": str(file)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from nexus.core.processes import python
 from nexus.hooks import configuration, repository
 
 BACKUPS = "client-backups"  # in the home: of clients' files that lie in a repository
+CACHED = "archive-v0"  # the directory of uv's cache in which `uvx` keeps programs
+DISTRIBUTION = "nexus-hub"
 STORE_SETTINGS = ("home", "db_path", "database_url")  # which store the client's processes open
 GATE = "planning_gate_edits"  # what a hook holds agents to: a setting of planning
 EDITS = "guard_edits"  # and one of files
@@ -34,6 +37,8 @@ def add_setup_options(parser: ArgumentParser) -> None:
 def program() -> list[str]:
     """How to start this very `nexus` from anywhere."""
     started = Path(sys.argv[0]).absolute()
+    if CACHED in started.parts and (uvx := shutil.which("uvx")):  # uv empties its cache when it likes
+        return [uvx, "--from", DISTRIBUTION, "nexus"]
     if started.name == "__main__.py":  # by `python -m nexus`
         script = Path(sys.executable).with_name("nexus")
         return [str(script)] if script.is_file() else python("nexus")

@@ -254,6 +254,15 @@ def test_python_m_nexus_is_written_as_the_script_or_as_it_was_started(
     assert setup.program() == [str(tmp_path / "nexus")]
 
 
+def test_what_uvx_started_is_written_so_that_uvx_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvx = tmp_path / "uvx"
+    uvx.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["/home/ana/.cache/uv/archive-v0/Jx2/bin/nexus-hub"])
+    assert setup.program() == [str(uvx), "--from", "nexus-hub", "nexus"]
+    assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
+
+
 @pytest.mark.parametrize(
     "started",
     [["nexus_site/__main__.py"], ["manage.py"], ["-P", "-m", "nexus"], ["-P", "-m", "nexus_site"]],

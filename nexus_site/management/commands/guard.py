@@ -79,19 +79,19 @@ class Command(VerbsCommand):
     def status(self, options: Mapping[str, Any]) -> int:
         place = hooks.place(options["repo"])
         found = place.hooks
-        asked = _asked()
+        told = asked()
         rows = [
             {
                 "hook": hook.file.name,
                 "state": hook.state,
                 "keeps": hook.keeps,
-                "current": hook.content == hooks.script(hook.file.name, *asked),
+                "current": hook.content == hooks.script(hook.file.name, *told),
                 "file": str(hook.file),
             }
             for hook in found
         ]
         if options["json"]:
-            self.print_json({"hooks": rows, "hooks_path": place.scope or None, "store": without_password(asked[0])})
+            self.print_json({"hooks": rows, "hooks_path": place.scope or None, "store": without_password(told[0])})
             return 0
         self.print_table(
             ("hook", "state", "runs another first", "file"),
@@ -102,7 +102,7 @@ class Command(VerbsCommand):
         return 0
 
     def install(self, options: Mapping[str, Any]) -> int:
-        changed = hooks.install(options["repo"], *_asked())
+        changed = hooks.install(options["repo"], *asked())
         tell_of_password(self)
         return self._tell(options, changed, "Installed")
 
@@ -117,7 +117,7 @@ class Command(VerbsCommand):
         return 0
 
     def ask_now(self, options: Mapping[str, Any]) -> int:
-        command = [*shlex.split(hooks.program()), check.PRE_COMMIT, "", *_asked()]
+        command = [*shlex.split(hooks.program()), check.PRE_COMMIT, "", *asked()]
         top = hooks.top(options["repo"])
         return in_foreground(command, cwd=top).code  # what the hook runs
 
@@ -144,7 +144,7 @@ def _add_verb(parser: CommandParser) -> None:
     parser.add_argument("--verb", dest="doing", choices=tuple(check.VERBS.values()), required=True, help="what is done")
 
 
-def _asked() -> tuple[str, str, str]:
+def asked() -> tuple[str, str, str]:
     """What the hooks are told: the store, what to do when it cannot be read, and the flags that lead to it."""
     known = CoreSettings.current()
     place = str(known.database) if known.database_url is None else without_password(known.database_url)

@@ -273,7 +273,7 @@ def _setup(
         assert path is not None, "every client of HOOKED has both"
         file = clients.locate(path, root)
         hooks = configuration.plan(file, "json", edit)
-        holds_nothing = hooks.diff and json.loads(hooks.after) == ({"version": 1} if name == "cursor" else {})
+        holds_nothing = hooks.diff and json.loads(hooks.after or "{}") == ({"version": 1} if name == "cursor" else {})
         if holds_nothing and not file.is_symlink():  # what a link leads to is kept elsewhere, on purpose
             emptied = Change(hooks.file, hooks.before, None)
     elif wanted:

@@ -1,0 +1,91 @@
+"""What `nexus setup` keeps in files: entries of clients, the skill, and the paragraph for agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nexus.core.operations.errors import NexusError
+from nexus.hooks import clients, configuration, guidance
+from nexus.hooks.configuration import Change, Edit
+
+Kind = Literal["server", "hooks", "paragraph", "whole"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One thing in a file: an entry of a client's, the paragraph, or the whole file.
+
+    `put` takes the file's text, None where there is none, and gives the change. Raises CONFIG_ERROR.
+    """
+
+    title: str
+    file: Path
+    kind: Kind
+    client: str  # whose entry it is; empty for what is nobody's
+    put: Callable[[str | None], Change]
+    paste: str  # what a person puts in where Nexus cannot
+
+    def holds(self) -> bool:
+        """Whether it stands there as it should. Raises CONFIG_ERROR where the file cannot be read."""
+        text = configuration.read(self.file)
+        return self.put(text).after == text
+
+
+def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece:
+    """The client's entry that starts `command`."""
+    known = clients.CLIENTS[client]
+    path = known.project_file if scope == "project" and known.project_file else known.user_file
+    assert path is not None, "every client that can be found has a file"
+    put = configuration.put_server(client, clients.server_entry(client, command=command))
+    paste = clients.snippet(client, command=command).text
+    return _entry("tools", clients.locate(path, root), known.format, "server", client, put, paste)
+
+
+def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
+    """The hooks of a client that has them, which call `command`."""
+    known = clients.CLIENTS[client]
+    path = known.user_hooks if scope == "user" else known.project_hooks
+    assert path is not None, "every client of HOOKED has both"
+    paste = clients.dump("json", {"hooks": clients.hook_entries(client, command)})
+    put = configuration.put_hooks(client, command)
+    return _entry("mail", clients.locate(path, root), "json", "hooks", client, put, paste)
+
+
+def _entry(title: str, file: Path, format: clients.Format, kind: Kind, client: str, edit: Edit, paste: str) -> Piece:
+    def put(text: str | None) -> Change:
+        return configuration.edited(file, format, text, edit)
+
+    return Piece(title, file, kind, client, put, paste)
+
+
+def whole(title: str, file: Path, content: str) -> Piece:
+    """A file that is Nexus's alone."""
+    return Piece(title, file, "whole", "", lambda text: Change(file, text, content), content)
+
+
+def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterator[Piece]:
+    """The skill where these clients look for it, and the paragraph in the files that they read."""
+    skill = guidance.skill(toolsets)
+    for path in dict.fromkeys([guidance.SKILL, *filter(None, (clients.CLIENTS[name].skill for name in chosen))]):
+        yield whole("skill", root / path, skill)
+    for name in dict.fromkeys(_guide(root, clients.CLIENTS[client].guide) for client in chosen):
+        yield _paragraph(root / name)
+
+
+def _guide(root: Path, name: str) -> str:
+    """The file that a client reads, or the one which that imports."""
+    try:
+        text = configuration.read(root / name) or ""
+    except NexusError:
+        return name
+    return guidance.AGENTS if guidance.IMPORTED in text else name
+
+
+def _paragraph(file: Path) -> Piece:
+    def put(text: str | None) -> Change:
+        return Change(file, text, guidance.with_paragraph(file, text or ""))
+
+    return Piece("paragraph", file, "paragraph", "", put, guidance.paragraph())

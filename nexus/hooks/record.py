@@ -1,0 +1,194 @@
+"""What `nexus setup` wrote for a project, and each file's text before: `{home}/setup/<hash of the project>.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from nexus.core import files
+from nexus.core.operations.errors import NexusError
+from nexus.hooks import clients, configuration, guidance
+from nexus.hooks.configuration import Change, Edit
+from nexus.hooks.pieces import Kind, Piece
+from nexus.hooks.signal_files import private_directory
+
+PUBLIC = 0o644  # the mode of a new file that a repository may hold
+
+
+@dataclass
+class Written:
+    """A file that setup wrote: its text before and after, what stands in it, and the directories made for it."""
+
+    before: str | None
+    after: str | None
+    parts: list[tuple[Kind, str]]
+    made: list[str]
+
+    def taken_back(self, file: Path, text: str | None) -> str | None:
+        """What a file of this text would hold if setup had never written it; None for no file.
+
+        Where others changed it since, only what setup put in goes. Raises CONFIG_ERROR where that cannot be told.
+        """
+        if text == self.after:
+            return self.before
+        if text is None or text == self.before:
+            return text
+        for kind, client in self.parts:
+            if kind == "paragraph":
+                text = guidance.without_paragraph(text) or None
+            elif kind == "whole":
+                configuration.refuse(file, "was changed since Nexus wrote it")
+            else:
+                format = clients.CLIENTS[client].format if kind == "server" else "json"
+                text = configuration.edited(file, format, text, self._removal(file, kind, client, format)).after
+            if text is None:
+                return None
+        return text
+
+    def _removal(self, file: Path, kind: Kind, client: str, format: clients.Format) -> Edit:
+        """Take out what setup put in, and put back the entry that stood there before."""
+        earlier = configuration.parse(file, format, self.before or "")
+        if kind == "server":
+            entry = configuration.server(earlier, client)
+            return configuration.drop_server(client) if entry is None else configuration.put_server(client, entry)
+        command = configuration.installed(earlier, client)
+        return configuration.drop_hooks(client) if command is None else configuration.put_hooks(client, command)
+
+
+@dataclass
+class Record:
+    """What setup wrote for one project."""
+
+    project_root: str
+    files: dict[str, Written] = field(default_factory=dict)  # by path, in the order in which they were written
+    guard: bool = False  # whether it installed the commit guard
+    hub: dict[str, Any] = field(default_factory=dict)  # how it started the hub
+
+
+def path(home: Path, project_root: Path) -> Path:
+    """Where a project's record is."""
+    return home / "setup" / f"{hashlib.sha256(os.fsencode(project_root)).hexdigest()[:32]}.json"
+
+
+def others(home: Path, project_root: Path) -> bool:
+    """Whether setup wrote for another project, too, whose agents use the same hub."""
+    mine = path(home, project_root)
+    return any(file != mine for file in mine.parent.glob("*.json"))
+
+
+@contextlib.contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """Inside, no other process of this home sets up."""
+    private_directory(home / "setup")
+    with FileLock(home / "setup" / "lock", mode=0o600):
+        yield
+
+
+def load(home: Path, project_root: Path) -> Record:
+    """A project's record; an empty one where there is none. Raises CONFIG_ERROR where it cannot be read."""
+    file = path(home, project_root)
+    text = configuration.read(file)
+    if text is None:
+        return Record(str(project_root))
+    try:
+        held = json.loads(text)
+        written = {name: Written(**each) for name, each in held.pop("files").items()}
+        return Record(files=written, **held)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        configuration.refuse(file, "is no record of `nexus setup`")
+
+
+def save(home: Path, record: Record) -> None:
+    """Keep a record; one of nothing is deleted."""
+    file = path(home, Path(record.project_root))
+    if record.files or record.guard or record.hub:
+        files.replace(file, json.dumps(asdict(record), indent=1).encode(), durable=True)
+    else:
+        file.unlink(missing_ok=True)
+
+
+def plan(pieces: Sequence[Piece]) -> tuple[dict[Path, Change], list[tuple[Piece, NexusError]]]:
+    """The change of each file that needs one, and the pieces that cannot be put in, with the reason.
+
+    A file of which one piece cannot be put in keeps to its text whole.
+    """
+    changes: dict[Path, Change] = {}
+    refused: list[tuple[Piece, NexusError]] = []
+    for piece in pieces:
+        file = piece.file.resolve()  # a linked dotfile stays a link
+        try:
+            known = changes[file] if file in changes else Change(file, text := configuration.read(file), text)
+            changes[file] = Change(file, known.before, piece.put(known.after).after)
+        except NexusError as error:
+            refused.append((piece, error))
+    unread = {piece.file.resolve() for piece, _ in refused}
+    return {file: change for file, change in changes.items() if change.diff and file not in unread}, refused
+
+
+def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequence[Piece]) -> None:
+    """Write the changes, all or none, and keep the record. Raises CONFIG_ERROR, with every file as it was."""
+    earlier = dict(record.files)
+    for change in changes:
+        known = record.files.get(str(change.file))
+        before = known.taken_back(change.file, change.before) if known else change.before
+        parts = [(piece.kind, piece.client) for piece in pieces if piece.file.resolve() == change.file]
+        made = [*(known.made if known else ()), *map(str, _missing(change.file))]
+        record.files[str(change.file)] = Written(before, change.after, parts, made)
+    save(home, record)  # first: a run that is killed can be undone
+    done: list[Change] = []
+    try:
+        for change in changes:
+            kind = record.files[str(change.file)].parts[0][0]
+            configuration.write(change, new_mode=PUBLIC if kind in ("paragraph", "whole") else files.PRIVATE)
+            done.append(change)
+    except BaseException:
+        for change in reversed(done):
+            with contextlib.suppress(NexusError):
+                configuration.write(Change(change.file, change.after, change.before))
+        for change in changes:
+            _remove_empty(record.files[str(change.file)].made)
+        record.files = earlier
+        save(home, record)
+        raise
+
+
+def undo(home: Path, record: Record, files_to_undo: dict[Path, Change]) -> None:
+    """Write the changes of `undoing`. Raises CONFIG_ERROR; the record keeps what is not undone."""
+    for file, change in files_to_undo.items():
+        if change.before != change.after:
+            configuration.write(change)
+        _remove_empty(record.files.pop(str(file)).made)
+        save(home, record)
+
+
+def undoing(record: Record) -> tuple[dict[Path, Change], list[NexusError]]:
+    """The change of each file that takes back what was written, the last first, and why others stay as they are."""
+    changes: dict[Path, Change] = {}
+    refused: list[NexusError] = []
+    for name, written in reversed(record.files.items()):
+        file = Path(name)
+        try:
+            text = configuration.read(file)
+            changes[file] = Change(file, text, written.taken_back(file, text))
+        except NexusError as error:
+            refused.append(error)
+    return changes, refused
+
+
+def _missing(file: Path) -> list[Path]:
+    """The directories above a file that are not there, the outermost first."""
+    return [parent for parent in reversed(file.parents) if not parent.exists()]
+
+
+def _remove_empty(made: Sequence[str]) -> None:
+    for directory in reversed(made):
+        with contextlib.suppress(OSError):  # others keep something there
+            Path(directory).rmdir()

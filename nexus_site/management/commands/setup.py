@@ -1,0 +1,368 @@
+"""`nexus setup`: everything that a project needs, in one command; what holds of it; and taking it back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from mcp_bridge.config import McpBridgeSettings
+from mcp_bridge.config import names as toolset_names
+from nexus.core.cli import Group, NexusCommand, add_project_root, table
+from nexus.core.config import CoreSettings, flag
+from nexus.core.instance import local_url, running
+from nexus.core.logs import redact
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.parameters import whole_number
+from nexus.core.processes import CHUNK, PIPE, own_environment, start
+from nexus.hooks import clients, pieces, record
+from nexus.hooks.configuration import Change
+from nexus.hooks.harness import derived_id
+from nexus.hooks.pieces import Piece
+from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, settings_flags, tell_of_password
+from nexus.reservations.guard import hooks as guard
+from nexus_site import background
+from nexus_site.management.commands.guard import asked
+
+USUAL = ("coordination", "files", "control")  # mail and handoffs, reservations, asking a person
+PARTS = ("hub", "guard", "hooks", "texts")  # what --without can leave out
+LACKING = 4  # exit code of --check
+ANSWER_SECONDS = 60
+REQUESTS: tuple[dict[str, Any], ...] = (
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "nexus-setup", "version": "1"},
+        },
+    },
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+)
+
+
+class Row(NamedTuple):
+    """One line of the check."""
+
+    what: str
+    holds: bool | None  # None: it was left out
+    detail: str
+
+
+class Command(NexusCommand):
+    group = Group.CLIENTS
+    help = (
+        "Connect this project's coding clients, and start the hub. Shows every change first, and asks once.\n"
+        "Finds the clients on this machine, gives each Nexus's tools and the hooks that tell its agent of mail,\n"
+        "installs the commit guard, writes a skill and a paragraph for agents, and starts the hub. A second run\n"
+        "changes nothing."
+    )
+    examples = (
+        "examples:\n"
+        "  nexus setup\n"
+        "  nexus setup --yes --at-login                  the hub starts at each login, too\n"
+        "  nexus setup --client codex --without hub      one client, over stdio alone\n"
+        "  nexus setup --check\n"
+        "  nexus setup --undo\n"
+        "\n"
+        "exit codes:\n"
+        "  0  done, or nothing to change; with --check: all holds\n"
+        "  1  refused or failed; stderr has the code and what to do\n"
+        f"  {LACKING}  something is missing; the table says what\n"
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        known = tuple(name for name in clients.CLIENTS if name != "json")
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--check", action="store_true", help="say what holds, and write nothing")
+        what.add_argument("--undo", action="store_true", help="take back exactly what setup wrote in this project")
+        parser.add_argument(
+            "--client",
+            action="append",
+            choices=known,
+            metavar="CLIENT",
+            help=f"a client to connect, several times for more: {', '.join(known)}; default: those on this machine",
+        )
+        parser.add_argument(
+            "--without",
+            action="append",
+            choices=PARTS,
+            default=[],
+            metavar="PART",
+            help=f"leave a part out: {', '.join(PARTS)} (the skill and the paragraph)",
+        )
+        parser.add_argument("--port", type=_port, default=8420, help="the port of a hub that is started; default: 8420")
+        parser.add_argument("--at-login", action="store_true", help="start the hub at each login (systemd, launchd)")
+        add_project_root(parser)
+        add_setup_options(parser)
+
+    def run(self, **options: Any) -> None:
+        home, root = CoreSettings.current().home, project(options)
+        if options["check"]:
+            sys.exit(self._check(home, root, options))
+        with record.alone(home):
+            if options["undo"]:
+                self._undo(home, root, yes=options["yes"])
+                return
+            code = self._set_up(home, root, options)
+        sys.exit(code)
+
+    # Set up
+
+    def _set_up(self, home: Path, root: Path, options: Mapping[str, Any]) -> int:
+        chosen = options["client"] or clients.found()
+        if not chosen:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                "No coding client was found on this machine. Install one, or name it: nexus setup --client codex.",
+            )
+        known = record.load(home, root)
+        wanted = list(_pieces(root, chosen, options))
+        changes, refused = record.plan(wanted)
+        guarded = [] if "guard" in options["without"] else self._guard_changes(root)
+        starts = "hub" not in options["without"] and _needs_start(home, known, at_login=options["at_login"])
+        self.stdout.write(f"Found: {', '.join(clients.CLIENTS[name].title for name in chosen)}.\n")
+        for change in (*changes.values(), *guarded):
+            self.stdout.write(redact(change.diff))
+        for piece, error in refused:
+            self.stderr.write(f"[nexus] {error.message} Put this in yourself:\n{piece.paste}")
+        steps = [
+            *([f"write {_count(len(changes), 'file')}"] if changes else []),
+            *([f"install {_count(len(guarded), 'git hook')}"] if guarded else []),
+            *(["start the hub"] if starts else []),
+        ]
+        if steps and not options["yes"] and not self.ask(f"{', '.join(steps).capitalize()}?"):
+            self.stdout.write("Nothing was written.")
+            return 0
+        if changes:
+            record.write(home, known, list(changes.values()), wanted)
+        if guarded:
+            self._guard(home, root, known)
+        if starts:
+            self._start(home, known, options["port"], at_login=options["at_login"])
+        tell_of_password(self)
+        if not steps:
+            self.stdout.write("Nothing needs a change.")
+        return self._check(home, root, {**options, "client": chosen})
+
+    def _guard(self, home: Path, root: Path, known: record.Record) -> None:
+        """Install the commit guard; where a hook is in the way, say so and go on."""
+        hooks = guard.place(str(root)).hooks
+        try:
+            guard.install(str(root), *asked())
+        except NexusError as error:
+            self.stderr.write(f"[nexus] {error.message}")
+            return
+        known.guard = known.guard or all(hook.state != "installed" for hook in hooks)
+        record.save(home, known)
+
+    def _guard_changes(self, root: Path) -> list[Change]:
+        """The hooks of git that would be written; none, with a word why, where they cannot be."""
+        try:
+            where = guard.place(str(root))
+            if not where.own:
+                self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
+                return []
+            wanted = {hook: guard.script(hook.file.name, *asked()) for hook in where.hooks}
+        except NexusError:  # no repository
+            return []
+        return [
+            Change(hook.file, _shown(hook.content), _shown(script))
+            for hook, script in wanted.items()
+            if hook.content != script
+        ]
+
+    def _start(self, home: Path, known: record.Record, port: int, *, at_login: bool) -> None:
+        """Start the hub, and note that. Raises CONFIG_ERROR, with no process and no unit left."""
+        manager = ""
+        if not at_login:
+            background.start(_serve_command(port), home)
+        else:
+            if known.hub:
+                background.stop(home)  # its unit starts it again
+            file, manager = background.unit()
+            try:
+                background.enable(manager, home)
+            except NexusError:
+                changes, _ = record.undoing(known)
+                record.undo(home, known, {file: changes[file]} if file in changes else {})
+                raise
+        known.hub = {"manager": manager}
+        record.save(home, known)
+
+    # Undo
+
+    def _undo(self, home: Path, root: Path, *, yes: bool) -> None:
+        known = record.load(home, root)
+        changes, refused = record.undoing(known)
+        if not (changes or refused or known.guard or known.hub):
+            self.stdout.write("Setup wrote nothing in this project that is still there.")
+            return
+        ends = bool(known.hub) and not record.others(home, root)
+        for change in changes.values():
+            self.stdout.write(redact(change.diff))
+        steps = [f"Take back {_count(len(changes), 'file')}"]
+        steps += ["the commit guard"] if known.guard else []
+        steps += ["and end the hub"] if ends else []
+        if not yes and not self.ask(f"{', '.join(steps)}?"):
+            self.stdout.write("Nothing was changed.")
+            return
+        if ends:
+            if known.hub.get("manager"):
+                background.disable(known.hub["manager"])
+            else:
+                background.stop(home)
+        known.hub = {}
+        if known.guard:
+            guard.uninstall(str(root))
+            known.guard = False
+        record.save(home, known)
+        record.undo(home, known, changes)
+        for error in refused:
+            self.stderr.write(f"[nexus] {error.message}")
+        self.stdout.write("Nothing of setup is left." if not refused else "The rest is taken back.")
+
+    # Check
+
+    def _check(self, home: Path, root: Path, options: Mapping[str, Any]) -> int:
+        chosen = options["client"] or clients.found()
+        rows = [*self._rows(home, root, chosen, options)]
+        marks = {True: "ok", False: "missing", None: "left out"}
+        for line in table(("what", "state", "where"), [(row.what, marks[row.holds], row.detail) for row in rows]):
+            self.stdout.write(line)
+        self.stdout.write("")
+        for client in chosen:
+            known = clients.CLIENTS[client]
+            say = f'"You are {derived_id(client, str(root))} on Nexus. Do your first turn."'
+            self.stdout.write(f"{known.title}: {known.first} Then say {say}")
+        return LACKING if any(row.holds is False for row in rows) else 0
+
+    def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row]:
+        yield _answers(root)
+        for piece in _pieces(root, chosen, options):
+            title = f"{clients.CLIENTS[piece.client].title}: {piece.title}" if piece.client else piece.title
+            try:
+                yield Row(title, piece.holds(), _short(piece.file, root))
+            except NexusError as error:
+                yield Row(title, False, error.message)
+        yield _guard_row(root, left_out="guard" in options["without"])
+        holder = running(home)
+        url = f"{local_url(holder.host, holder.port)}/admin/" if holder else "clients work without it, over stdio"
+        yield Row("hub", holder is not None if "hub" not in options["without"] else None, url)
+
+
+def _needs_start(home: Path, known: record.Record, *, at_login: bool) -> bool:
+    """Whether the hub is to be started. Raises CONFIG_ERROR where another runs that a unit cannot take the place of."""
+    holder = running(home)
+    if holder is None or (at_login and known.hub and not known.hub["manager"]):
+        return True
+    if at_login and not known.hub:
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"Process {holder.pid} serves {home} already, and was started by hand. End it, and run this again.",
+        )
+    return False
+
+
+def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Piece]:
+    """What setup keeps in files for these clients."""
+    scope = options["scope"]
+    for client in chosen:
+        yield pieces.server(client, root, scope, _runmcp())
+        if client in clients.HOOKED and "hooks" not in options["without"]:
+            yield pieces.hooks(client, root, scope, clients.hook_command(program(), client, settings_flags(EDITS)))
+    if "texts" not in options["without"]:
+        yield from pieces.texts(chosen, root, _toolsets())
+    if options["at_login"]:
+        file, manager = background.unit()
+        content = background.unit_text(manager, _serve_command(options["port"]), CoreSettings.current().home)
+        yield pieces.whole("hub at login", file, content)
+
+
+def _toolsets() -> list[str]:
+    """The toolsets of the clients: what this command was told, else the usual ones."""
+    text = McpBridgeSettings.current().toolsets
+    return list(USUAL) if settings.NEXUS_SOURCES[TOOLSETS] == "default" or text is None else toolset_names(text)
+
+
+def _runmcp() -> list[str]:
+    """The command that a client starts."""
+    return [*program(), "runmcp", *settings_flags(), flag(TOOLSETS), ",".join(_toolsets())]
+
+
+def _serve_command(port: int) -> list[str]:
+    return [*program(), "serve", "--port", str(port), *settings_flags()]
+
+
+def _answers(root: Path) -> Row:
+    """Start what the clients start, and see how many tools it offers."""
+    command = _runmcp()
+    try:
+        count = len(_ask(command, root)["result"]["tools"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Row("Nexus answers", False, f"no; this is what clients start: {shlex.join(command)}")
+    return Row("Nexus answers", True, f"{count} tools: {', '.join(_toolsets())}")
+
+
+def _ask(command: Sequence[str], root: Path) -> Any:
+    """What a server on stdio answers to the last request. Raises OSError and ValueError."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    said = b""
+    with (
+        start(command, cwd=str(root), env=own_environment(), stdin=PIPE, stdout=PIPE) as program,
+        selectors.DefaultSelector() as pipes,
+    ):
+        pipes.register(program.stdout, selectors.EVENT_READ)
+        program.stdin.write("".join(json.dumps(message) + "\n" for message in REQUESTS).encode())
+        program.stdin.flush()
+        while pipes.select(max(deadline - time.monotonic(), 0)) and (chunk := os.read(program.stdout.fileno(), CHUNK)):
+            said += chunk
+            for line in said.splitlines(keepends=True):
+                if line.endswith(b"\n") and (answer := json.loads(line)).get("id") == REQUESTS[-1]["id"]:
+                    return answer
+    raise TimeoutError("it does not answer")
+
+
+def _shown(content: bytes | None) -> str | None:
+    return None if content is None else content.decode(errors="replace")
+
+
+def _guard_row(root: Path, *, left_out: bool) -> Row:
+    try:
+        where = guard.place(str(root))
+        holds = all(hook.content == guard.script(hook.file.name, *asked()) for hook in where.hooks)
+        return Row("commit guard", holds or (None if left_out else False), str(where.directory))
+    except NexusError:
+        return Row("commit guard", None, "no git repository")
+
+
+def _short(file: Path, root: Path) -> str:
+    """A file as people write it: from the project, or from their home."""
+    for base, prefix in ((root, ""), (Path.home(), "~/")):
+        if file.is_relative_to(base):
+            return prefix + str(file.relative_to(base))
+    return str(file)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _port(text: str) -> int:
+    port = whole_number(text, 65_535)
+    if port is None:
+        raise argparse.ArgumentTypeError("use a whole number from 0 to 65535")
+    return port

@@ -1,0 +1,78 @@
+"""`nexus setup` as a newcomer runs it: a hub that runs, clients' own files, and nothing left after --undo."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nexus.core.instance import running
+from nexus_site import background
+from tests.acceptance.hub import ROOT, START_SECONDS
+
+WRITTEN = ROOT / "tests" / "hooks" / "clients"
+PYTHON = Path(sys.executable)
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Path]:
+    """The home directory of a person who used Codex and Claude Code; no hub of theirs outlives the test."""
+    person = tmp_path / "person"
+    (person / ".claude").mkdir(parents=True)
+    (person / ".codex").mkdir()
+    shutil.copy(WRITTEN / "codex.user.toml", person / ".codex" / "config.toml")
+    shutil.copy(WRITTEN / "claude-code.user.json", person / ".claude.json")
+    (person / "shop").mkdir()
+    yield person
+    background.stop(person / ".nexus")
+
+
+def setup(person: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_", "XDG_"))}
+    environ = {**kept, "HOME": str(person), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        [str(PYTHON.with_name("nexus")), "setup", *arguments],
+        cwd=person / "shop",
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * START_SECONDS,
+        check=False,
+    )
+
+
+def files(person: Path) -> dict[Path, bytes]:
+    return {one: one.read_bytes() for one in person.rglob("*") if one.is_file() and ".nexus" not in one.parts}
+
+
+def test_a_newcomer_sets_up_and_takes_it_back(person: Path) -> None:
+    before = files(person)
+    assert "Pass --yes" in setup(person).stderr and files(person) == before
+    done = setup(person, "--yes", "--port", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    hub = running(person / ".nexus")
+    assert hub is not None and httpx.get(f"{hub.url}/healthz", timeout=START_SECONDS).status_code == 200
+    assert "tools: coordination, files, control" in done.stdout
+    assert "nexus" in (person / "shop" / ".codex" / "config.toml").read_text()
+    again = setup(person, "--yes")
+    assert (again.returncode, "Nothing needs a change." in again.stdout) == (0, True)
+    assert setup(person, "--check").returncode == 0
+    assert setup(person, "--undo", "--yes").returncode == 0
+    assert files(person) == before and running(person / ".nexus") is None
+    assert setup(person, "--check").returncode == 4
+
+
+def test_a_hub_that_cannot_listen_leaves_no_process_and_the_clients_connected(person: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = setup(person, "--yes", "--port", str(taken.getsockname()[1]))
+    assert (done.returncode, "listens there already" in done.stderr) == (1, True), done.stderr
+    assert running(person / ".nexus") is None
+    assert setup(person, "--check", "--without", "hub").returncode == 0  # over stdio alone

@@ -1,0 +1,366 @@
+"""`nexus setup` over clients' own files: what it writes, once, and that it takes back exactly that."""
+
+from __future__ import annotations
+
+import json
+import os
+import plistlib
+import shutil
+import stat
+import subprocess
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from nexus.core.config import CoreSettings
+from nexus.core.instance import Holder
+from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.registry import TOOLSETS
+from nexus.hooks import clients, guidance, record
+from nexus.reservations.guard import hooks as guard
+from nexus_site import background
+from nexus_site.management.commands import setup
+from nexus_site.management.commands.guard import asked
+from tests.outside import program
+
+WRITTEN = Path(__file__).parents[1] / "hooks" / "clients"
+HERE = ("claude-code", "codex", "gemini", "qwen", "opencode", "cline")
+Files = dict[str, tuple[bytes, int]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's home directory with clients that were used, and Nexus's own home inside."""
+    place = tmp_path / "person"
+    for client in HERE:
+        known = clients.CLIENTS[client]
+        assert known.directory is not None and known.user_file is not None
+        (place / known.directory[2:]).mkdir(parents=True)
+        file = next(WRITTEN.glob(f"{client}.user.*"))
+        target = place / known.user_file[2:]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, target)
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr("sys.argv", ["/opt/nexus/bin/nexus"])
+    kept = CoreSettings.current().replaced(home=place / ".nexus")
+    monkeypatch.setattr("django.conf.settings.NEXUS", kept)
+    monkeypatch.setattr(setup, "_answers", lambda root: setup.Row("Nexus answers", True, "63 tools"))
+    return place
+
+
+@pytest.fixture
+def shop(project: str) -> Path:
+    """A repository with files of clients and of its own."""
+    root = Path(project)
+    subprocess.run([program("git"), "init", "-q", str(root)], check=True)
+    shutil.copy(WRITTEN / "claude-code.project.json", root / ".mcp.json")
+    (root / ".gemini").mkdir()
+    shutil.copy(WRITTEN / "gemini.project.json", root / ".gemini" / "settings.json")
+    (root / "AGENTS.md").write_text("# Shop\n\nUse tabs.\n")
+    return root
+
+
+def ran(shop: Path, *arguments: str) -> tuple[int, str, str]:
+    out, err = StringIO(), StringIO()
+    try:
+        call_command("setup", "--project", str(shop), *arguments, stdout=out, stderr=err)
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+def set_up(shop: Path, *arguments: str) -> str:
+    code, out, err = ran(shop, "--yes", "--without", "hub", *arguments)
+    assert code == 0, (out, err)
+    return out
+
+
+def everything(*places: Path) -> Files:
+    """Every file below these directories, with its mode; but for Nexus's own home."""
+    return {
+        str(file): (file.read_bytes(), stat.S_IMODE(file.stat().st_mode))
+        for place in places
+        for file in place.rglob("*")
+        if file.is_file() and ".nexus" not in file.parts
+    }
+
+
+def directories(*places: Path) -> set[Path]:
+    return {one for place in places for one in place.rglob("*") if one.is_dir() and ".nexus" not in one.parts}
+
+
+def test_it_connects_every_client_and_takes_back_exactly_what_it_wrote(home: Path, shop: Path) -> None:
+    before, made = everything(home, shop), directories(home, shop)
+    shown = set_up(shop)
+    for path in (
+        ".mcp.json",
+        ".codex/config.toml",
+        ".qwen/settings.json",
+        "opencode.json",
+        ".claude/settings.local.json",
+    ):
+        assert f"+++ {shop / path}" in shown and "nexus" in (shop / path).read_text()
+    assert "nexus" in (home / ".cline/data/settings/cline_mcp_settings.json").read_text()
+    assert json.loads((shop / ".mcp.json").read_text())["mcpServers"].keys() == {"other", "nexus"}
+    assert (shop / "AGENTS.md").read_text().startswith("# Shop\n\nUse tabs.\n\n<!-- nexus")
+    assert (shop / ".git/hooks/pre-commit").exists()
+    assert ran(shop, "--undo", "--yes")[0] == 0
+    assert everything(home, shop) == before
+    assert directories(home, shop) == made
+
+
+def test_it_changes_nothing_the_second_time(home: Path, shop: Path) -> None:
+    set_up(shop)
+    before = everything(home, shop)
+    kept = record.path(home / ".nexus", shop).read_text()
+    assert "Nothing needs a change." in set_up(shop)
+    assert (everything(home, shop), record.path(home / ".nexus", shop).read_text()) == (before, kept)
+
+
+def test_its_check_writes_nothing_and_says_what_is_missing(home: Path, shop: Path) -> None:
+    before = everything(home, shop)
+    code, out, _ = ran(shop, "--check", "--without", "hub")
+    assert (code, everything(home, shop)) == (setup.LACKING, before)
+    assert "Codex: tools" in out and "missing" in out
+    set_up(shop)
+    code, out, _ = ran(shop, "--check", "--without", "hub")
+    assert (code, "missing" in out) == (0, False)
+    assert "You are codex@" in out and "/hooks" in out
+
+
+def test_it_takes_back_its_own_alone_where_others_wrote_since(home: Path, shop: Path) -> None:
+    set_up(shop)
+    servers = json.loads((shop / ".mcp.json").read_text())
+    servers["mcpServers"]["later"] = {"command": "x"}
+    (shop / ".mcp.json").write_text(json.dumps(servers))
+    (shop / "AGENTS.md").write_text((shop / "AGENTS.md").read_text() + "\nRun the tests.\n")
+    hooks = json.loads((shop / ".gemini/settings.json").read_text())
+    hooks["theme"] = "dark"
+    (shop / ".gemini/settings.json").write_text(json.dumps(hooks))
+    assert ran(shop, "--undo", "--yes")[0] == 0
+    assert json.loads((shop / ".mcp.json").read_text())["mcpServers"].keys() == {"other", "later"}
+    assert (shop / "AGENTS.md").read_text() == "# Shop\n\nUse tabs.\n\nRun the tests.\n"
+    left = json.loads((shop / ".gemini/settings.json").read_text())
+    assert (left.keys(), left["mcpServers"].keys()) == ({"mcpServers", "theme"}, {"other"})
+
+
+def test_it_puts_back_an_entry_that_it_replaced(home: Path, shop: Path) -> None:
+    mine = {"type": "http", "url": "https://hub.example/mcp"}
+    (shop / ".mcp.json").write_text(json.dumps({"mcpServers": {"nexus": mine}}))
+    set_up(shop)
+    changed = json.loads((shop / ".mcp.json").read_text())
+    assert changed["mcpServers"]["nexus"]["type"] == "stdio"
+    (shop / ".mcp.json").write_text(json.dumps({**changed, "later": 1}))
+    ran(shop, "--undo", "--yes")
+    assert json.loads((shop / ".mcp.json").read_text()) == {"mcpServers": {"nexus": mine}, "later": 1}
+
+
+def test_an_undo_after_a_second_setup_goes_back_to_before_the_first(
+    home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything(home, shop)
+    set_up(shop, "--client", "codex", "--without", "guard")
+    monkeypatch.setattr("sys.argv", ["/elsewhere/nexus"])
+    set_up(shop)
+    assert "/elsewhere/nexus" in (shop / ".codex/config.toml").read_text()
+    ran(shop, "--undo", "--yes")
+    assert everything(home, shop) == before
+
+
+def test_it_leaves_alone_a_file_it_cannot_read_and_shows_the_lines_to_paste(home: Path, shop: Path) -> None:
+    text = '{\n  // mine\n  "mcp": {},\n}\n'
+    (shop / "opencode.json").write_text(text)
+    code, out, err = ran(shop, "--yes", "--without", "hub")
+    assert (code, (shop / "opencode.json").read_text()) == (setup.LACKING, text)
+    assert f"{shop / 'opencode.json'} is not well-formed JSON" in err and '"type": "local"' in err
+    assert "opencode: tools" in out and (shop / ".codex/config.toml").exists()
+
+
+def test_a_failed_write_leaves_every_file_as_it_was(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, made = everything(home, shop), directories(home, shop)
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if Path(target).name == "SKILL.md":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    code, _, err = ran(shop, "--yes", "--without", "hub")
+    assert (code, "SKILL.md cannot be written" in err) == (1, True)
+    assert everything(home, shop) == before
+    assert directories(home, shop) == made
+    assert not record.path(home / ".nexus", shop).exists()
+
+
+def test_what_a_killed_run_wrote_can_be_taken_back(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = everything(home, shop)
+    set_up(shop, "--without", "guard")
+    (shop / "CLAUDE.md").unlink()  # as if it had been killed before it wrote this one
+    ran(shop, "--undo", "--yes")
+    assert everything(home, shop) == before
+
+
+def test_it_asks_once_and_writes_nothing_when_told_no(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = everything(home, shop)
+    asked: list[str] = []
+
+    def no(self: Any, question: str) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr(setup.Command, "ask", no)
+    code, out, _ = ran(shop)
+    assert (code, everything(home, shop)) == (0, before)
+    assert len(asked) == 1 and "Nothing was written." in out and "start the hub" in asked[0]
+
+
+def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
+    guard.install(str(shop), *asked())
+    set_up(shop)
+    ran(shop, "--undo", "--yes")
+    assert (shop / ".git/hooks/pre-commit").exists()
+
+
+def test_a_git_hook_that_it_cannot_keep_beside_stops_nothing_else(home: Path, shop: Path) -> None:
+    (shop / ".git/hooks/pre-commit").write_text("#!/bin/sh\n# husky\n")
+    code, _, err = ran(shop, "--yes", "--without", "hub")
+    assert (code, "husky" in err) == (setup.LACKING, True)
+    assert (shop / ".codex/config.toml").exists()
+    assert ran(shop, "--undo", "--yes")[0] == 0
+
+
+def test_it_says_that_no_client_is_here(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "found", list)
+    code, _, err = ran(shop, "--yes")
+    assert (code, "No coding client was found" in err) == (1, True)
+
+
+# What agents read
+
+
+def test_the_skill_says_what_the_server_says(home: Path, shop: Path) -> None:
+    set_up(shop)
+    text = (shop / guidance.SKILL).read_text()
+    assert text.startswith("---\nname: nexus\n") and (shop / ".claude/skills/nexus/SKILL.md").read_text() == text
+    assert all(TOOLSETS[name].instructions().strip() in text for name in setup.USUAL)
+
+
+@pytest.mark.parametrize("text", ["", "# Mine\n", "# Mine", "# Mine\r\n\r\nmore\r\n", "\n\n"])
+def test_it_takes_out_the_very_paragraph_that_it_put_in(tmp_path: Path, text: str) -> None:
+    once = guidance.with_paragraph(tmp_path, text)
+    assert guidance.with_paragraph(tmp_path, once) == once
+    assert guidance.without_paragraph(once) == (text if not text or text.endswith("\n") else text + "\n")
+
+
+def test_it_writes_an_older_paragraph_anew_in_its_place(tmp_path: Path) -> None:
+    old = f"a\n\n{guidance.BEGIN}\nold\n{guidance.END}\n\nb\n"
+    assert guidance.with_paragraph(tmp_path, old) == f"a\n\n{guidance.paragraph()}\nb\n"
+
+
+@pytest.mark.parametrize("text", [guidance.BEGIN, guidance.END, 2 * guidance.paragraph()])
+def test_it_leaves_half_a_marker_alone(tmp_path: Path, text: str) -> None:
+    with pytest.raises(NexusError, match="It was left as it is"):
+        guidance.with_paragraph(tmp_path, text)
+
+
+def test_claude_code_reads_agents_md_where_its_own_file_imports_it(home: Path, shop: Path) -> None:
+    (shop / "CLAUDE.md").write_text("@AGENTS.md\n")
+    set_up(shop, "--client", "claude-code")
+    assert (shop / "CLAUDE.md").read_text() == "@AGENTS.md\n"
+    assert guidance.BEGIN in (shop / "AGENTS.md").read_text()
+
+
+# The hub
+
+
+@pytest.fixture
+def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done with the hub; it runs from when it is started on."""
+    calls: list[str] = []
+    holder = Holder(1, "127.0.0.1", 8420)
+
+    def running(place: Path) -> Holder | None:
+        return holder if calls and calls[-1] in ("start", "enable") else None
+
+    def start(command: Any, place: Path) -> Holder:
+        calls.append("start")
+        return holder
+
+    monkeypatch.setattr(setup, "running", running)
+    monkeypatch.setattr(background, "start", start)
+    monkeypatch.setattr(background, "stop", lambda place: calls.append("stop"))
+    return calls
+
+
+def test_it_starts_the_hub_and_ends_it_with_the_last_project(
+    home: Path, shop: Path, hub: list[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert ran(shop, "--yes")[0] == ran(other, "--yes", "--client", "codex")[0] == 0
+    assert hub == ["start"]
+    ran(shop, "--undo", "--yes")
+    assert hub == ["start"]
+    ran(other, "--undo", "--yes")
+    assert hub[-1] == "start"  # the other one did not start it
+
+
+def test_a_hub_that_cannot_start_is_an_error_and_the_clients_stay(
+    home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(command: Any, place: Path) -> Holder:
+        raise NexusError(Code.CONFIG_ERROR, "The hub did not start: the port is taken.")
+
+    monkeypatch.setattr(background, "start", start)
+    code, _, err = ran(shop, "--yes")
+    assert (code, "the port is taken" in err, (shop / ".codex/config.toml").exists()) == (1, True, True)
+    assert not record.load(home / ".nexus", shop).hub
+
+
+@pytest.fixture
+def systemctl(tmp_path: Path, home: Path) -> Path:
+    """A service manager that writes down how it was called; `fail` beside it has it fail."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    script = place / "systemctl"
+    script.write_text(
+        f'#!/bin/sh\necho "$@" >> {place}/calls\n[ ! -e {place}/fail ] || {{ echo no bus >&2; exit 1; }}\n'
+    )
+    script.chmod(0o755)
+    return place
+
+
+@pytest.mark.skipif(os.uname().sysname == "Darwin", reason="launchd is there")
+def test_it_has_systemd_start_the_hub_at_login(
+    home: Path, shop: Path, hub: list[str], systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "running", lambda place: Holder(1, "127.0.0.1", 8420))
+    before = everything(home, shop)
+    code, _, err = ran(shop, "--yes", "--at-login")
+    assert code in (0, setup.LACKING), err
+    unit = home / ".config/systemd/user/nexus.service"
+    assert 'ExecStart="/opt/nexus/bin/nexus" "serve" "--port" "8420"' in unit.read_text()
+    assert "--user enable --now nexus.service" in (systemctl / "calls").read_text()
+    ran(shop, "--undo", "--yes")
+    assert (systemctl / "calls").read_text().endswith("--user disable --now nexus.service\n")
+    assert everything(home, shop) == before
+
+
+@pytest.mark.skipif(os.uname().sysname == "Darwin", reason="launchd is there")
+def test_a_unit_that_fails_is_taken_back(home: Path, shop: Path, systemctl: Path) -> None:
+    (systemctl / "fail").touch()
+    code, _, err = ran(shop, "--yes", "--at-login")
+    assert (code, "no bus" in err) == (1, True)
+    assert not (home / ".config/systemd").exists()
+    assert (shop / ".codex/config.toml").exists() and not record.load(home / ".nexus", shop).hub
+
+
+def test_a_unit_is_one_that_launchd_takes(tmp_path: Path) -> None:
+    told = plistlib.loads(background.unit_text("launchd", ["/opt/nexus", "serve"], tmp_path).encode())
+    assert told["ProgramArguments"] == ["/opt/nexus", "serve"] and told["RunAtLoad"] is True
