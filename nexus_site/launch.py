@@ -41,7 +41,7 @@ AGENT_COMMANDS = {  # these get the small settings
     *("runmcp", "hook", "tail", "prune"),
     *("issue_keys", "agents", "send", "inbox", "handoffs", "status"),
     *("workspaces", "artifacts", "settings", "topics"),
-    *("plan", "tasks", "files", "guard", "rpc", "run_pool", "setup"),
+    *("plan", "tasks", "reservations", "guard", "rpc", "run_pool", "setup"),
 }
 
 LOGGING = {

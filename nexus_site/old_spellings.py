@@ -11,11 +11,13 @@ from collections.abc import Sequence
 GOES = "0.3"  # the version in which they are gone
 LASTING = ("hook", "runmcp")
 
-COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {}  # how a command line begins, the longest first
+COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begins, the longest first
+    ("files",): ("reservations",),
+}
 FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has those of all
     "": {"--project-root": "--project"},
-    "files": {"--as": "--agent"},
     "handoffs": {"--for": "--agent"},
+    "reservations": {"--as": "--agent", "--here": "--project=."},
     "tail": {"--agent-id": "--agent"},
     "webhooks": {"--agent-id": "--agent"},
 }

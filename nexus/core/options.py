@@ -14,7 +14,7 @@ from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.registry import Operation
 
 FLAGS = {"project_root": "--project", "agent_id": "--agent"}  # of what every command calls the same
-METAVARS = {"project_root": "DIR", "agent_id": "AGENT", "limit": "N", "last_n": "N", "seconds": "SECONDS"}
+METAVARS = {"project_root": "DIR", "agent_id": "AGENT"}
 HELP = {
     "limit": "Rows at most.",
     "cursor": "The next page: the next_cursor of the page before.",
@@ -83,11 +83,12 @@ def add_option(parser: argparse.ArgumentParser, operation: Operation[Any], optio
     elif name == "limit" and default is None and field.default is None:
         default = PAGE
     shown = field.default if default is None else default
-    if not required and shown not in (None, "", ".") and isinstance(shown, str | int | float):
+    if not required and shown and shown != "." and isinstance(shown, str | int | float):
         help += f" [{shown}]"
     how = _typed(kind, option)
     if "choices" not in how:
-        how["metavar"] = METAVARS.get(name, flag.removeprefix("--").replace("-", "_").upper())
+        number = "SECONDS" if name.endswith("seconds") else "N" if kind is int else ""
+        how["metavar"] = METAVARS.get(name) or number or flag.removeprefix("--").replace("-", "_").upper()
     if is_list:
         how["action"] = "append"
     parser.add_argument(flag, dest=name, default=default, required=required, help=_help(help), **how)
@@ -95,10 +96,12 @@ def add_option(parser: argparse.ArgumentParser, operation: Operation[Any], optio
 
 def arguments(options: Mapping[str, Any], *declared: Option) -> dict[str, Any]:
     """An operation's arguments, as the command line gives them; what was not given is None."""
-    given = {each.parameter: options[each.parameter] for each in declared}
+    given = {}
     for each in declared:
-        if each.read is not None and given[each.parameter] is not None:
-            given[each.parameter] = each.read(given[each.parameter])
+        value = options[each.parameter]
+        if value == []:  # no word where several may be
+            value = None
+        given[each.parameter] = each.read(value) if each.read is not None and value is not None else value
     return given
 
 

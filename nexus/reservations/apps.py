@@ -80,13 +80,13 @@ class FilesConfig(NexusAppConfig):
 
     def commands(self) -> Mapping[str, str]:
         return {
-            "files_list": "nexus files",
-            "files_reserve": "nexus files reserve",
-            "files_release": "nexus files release",
-            "files_extend": "nexus files extend",
-            "files_who": "nexus files who",
-            "files_end": "nexus files end",
-            "timeout_seconds": "nexus files reserve --wait",
+            "files_list": "nexus reservations",
+            "files_reserve": "nexus reservations reserve",
+            "files_release": "nexus reservations release",
+            "files_extend": "nexus reservations extend",
+            "files_who": "nexus reservations who",
+            "files_end": "nexus reservations end",
+            "timeout_seconds": "nexus reservations reserve --wait",
         }
 
     def attention_kinds(self) -> Sequence[AttentionKind]:

@@ -44,7 +44,7 @@ KINDS = (
         _asked,
         page="reservation",
         actions=("files_end",),
-        command="nexus files",
+        command="nexus reservations",
     ),
 )
 

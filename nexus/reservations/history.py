@@ -45,12 +45,12 @@ def _reservations(examination: Any) -> Iterator[Finding]:
     if lost := sum(not _in_place(row[2], row[1], row[6]) for row in held):
         yield Finding(
             f"{lost} reservations of files are kept in another place than their pattern leads to, or have none.",
-            "They protect nothing. End them with `nexus files end`, and let their holders reserve again.",
+            "They protect nothing. End them with `nexus reservations end`, and let their holders reserve again.",
         )
     for one, other in _at_once(held):
         yield Finding(
             f"{one[4]!r} and {other[4]!r} both hold what {one[2]!r} and {other[2]!r} match, in one project.",
-            f"They may edit the same file. End one: `nexus files end {max(one[5], other[5])}`.",
+            f"They may edit the same file. End one: `nexus reservations end {max(one[5], other[5])}`.",
         )
 
 

@@ -16,7 +16,9 @@ OLD = {
     "serve --port 9000 --project-root .": "serve --port 9000 --project .",
     "export --project-root=. --output h.ndjson": "export --project=. --output h.ndjson",
     "tail --agent-id ana --inbox": "tail --agent ana --inbox",
-    "files reserve docs/ --as me --wait 30": "files reserve docs/ --agent me --wait 30",
+    "files reserve docs/ --as me --wait 30": "reservations reserve docs/ --agent me --wait 30",
+    "files": "reservations",
+    "files list --here": "reservations list --project=.",
     "handoffs list --project-root . --for builder": "handoffs list --project . --agent builder",
     "webhooks add https://example.com --agent-id builder": "webhooks add https://example.com --agent builder",
 }

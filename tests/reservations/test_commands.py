@@ -1,4 +1,4 @@
-"""`nexus files`: what it prints, and what it exits with."""
+"""`nexus reservations`: what it prints, and what it exits with."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.reservations.conftest import Project
 
 
 def nexus(capsys: pytest.CaptureFixture[str], project: Project, *arguments: str) -> tuple[int, str]:
-    """Run `nexus files`; its exit code, and all that it printed."""
+    """Run `nexus reservations`; its exit code, and all that it printed."""
     place = [] if "end" in arguments else ["--project", str(project.root)]
     with pytest.raises(SystemExit) as ended:
-        call_command("files", *arguments, *place)
+        call_command("reservations", *arguments, *place)
     shown = capsys.readouterr()
     return int(ended.value.code or 0), shown.out + shown.err
 
@@ -31,7 +31,7 @@ def test_it_reserves_lists_shows_and_releases(shop: Project, capsys: pytest.Capt
     code, told = nexus(capsys, shop, "release", "--agent", "ann", "--json")
     assert code == 0 and json.loads(told)["released"][0]["pattern"] == "/src/"
     assert "had it last" in nexus(capsys, shop, "who", "src/a.py")[1]
-    assert "/src/" in nexus(capsys, shop, "list", "--ended", "--here")[1]
+    assert "/src/" in nexus(capsys, shop, "list", "--ended")[1]
 
 
 def test_it_extends_and_ends(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,4 +46,4 @@ def test_it_extends_and_ends(shop: Project, capsys: pytest.CaptureFixture[str]) 
 def test_it_says_in_words_of_the_terminal_what_helps(shop: Project, capsys: pytest.CaptureFixture[str]) -> None:
     shop.reserve("ann", "src/")
     told = nexus(capsys, shop, "reserve", "src/", "--agent", "bob")[1]
-    assert "nexus files reserve --wait" in told and "timeout_seconds" not in told
+    assert "nexus reservations reserve --wait" in told and "timeout_seconds" not in told

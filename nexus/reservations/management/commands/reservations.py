@@ -1,0 +1,109 @@
+"""`nexus reservations`: who has which files of a project, and taking, giving up and ending reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.options import Option
+from nexus.core.verbs import Column, Verb, VerbsCommand
+
+HOLDER = Option("agent_id", help="Whose reservation it is.", default=OPERATOR_AGENT)
+SHARED = Option("exclusive", "--shared", "Only to read: others may, too.")
+SECONDS = Option("seconds", help="How long, from the agent's latest act. [900]")
+WAIT = Option("timeout_seconds", "--wait", "Wait so long for what others have.")
+COLUMNS: Mapping[str, Column] = {
+    "reservation": "reservation_id",
+    "files": "pattern",
+    "how": lambda row: "exclusive" if row["exclusive"] else "shared",
+    "agent": "agent_id",
+    "for": lambda row: row["reason"] or row["handoff_id"],
+    "until": lambda row: row.get("released_at", row["expires_at"]),
+}
+
+
+class Command(VerbsCommand):
+    toolset = "files"
+    help = "List the files that agents reserved, see who has one, reserve, release and end."
+
+    def verbs(self) -> Sequence[Verb]:
+        return (
+            Verb(
+                "list",
+                operation="files_list",
+                options=["project_root", "agent_id", "ended", "search", "limit"],
+                rows="reservations",
+                columns=COLUMNS,
+                examples=[
+                    "nexus reservations list --project . --search parser",
+                    "nexus reservations list --ended --json",
+                ],
+            ),
+            Verb(
+                "who",
+                "Show who has a file, a directory or a glob, and who had it last.",
+                self.who,
+                operation="files_who",
+                words=["path"],
+                options=["project_root"],
+                rows="held",
+                columns=COLUMNS,
+                examples=["nexus reservations who src/parser.py", "nexus reservations who 'src/**/*.py' --json"],
+                nothing="nobody has it",
+            ),
+            Verb(
+                "reserve",
+                "Reserve files: nobody else may then, until they are released.",
+                operation="files_reserve",
+                words=["paths"],
+                options=[SHARED, SECONDS, "reason", WAIT, "ask", HOLDER, "project_root"],
+                rows="reservations",
+                columns=COLUMNS,
+                examples=[
+                    'nexus reservations reserve src/ --agent builder --reason "the new parser" --wait 30',
+                    "nexus reservations reserve docs/ --shared --agent builder --json",
+                ],
+            ),
+            Verb(
+                "release",
+                "Give up reservations: of paths, or all in the project.",
+                operation="files_release",
+                words=["paths"],
+                options=[HOLDER, "project_root"],
+                rows="released",
+                columns=COLUMNS,
+                examples=[
+                    "nexus reservations release src/ --agent builder",
+                    "nexus reservations release --agent builder",
+                ],
+            ),
+            Verb(
+                "extend",
+                "Hold reservations longer.",
+                operation="files_extend",
+                words=["paths"],
+                options=["seconds", HOLDER, "project_root"],
+                rows="extended",
+                columns=COLUMNS,
+                examples=["nexus reservations extend src/ --agent builder --seconds 3600"],
+            ),
+            Verb(
+                "end",
+                operation="files_end",
+                words=["reservation_id"],
+                options=["reason"],
+                asks="End the reservation {reservation_id}?",
+                shows="reservation",
+                examples=['nexus reservations end rsv_01a2… --reason "It was left behind." --yes'],
+            ),
+        )
+
+    def who(self, options: Mapping[str, Any]) -> int:
+        """Those who have a path; the last who had it goes below."""
+        data = self.answer(options)
+        code = self.present(options, data)
+        if data["last"] and not options["json"]:
+            last = data["last"]
+            self.print_facts({"had it last": f"{last['agent_id']} until {last['released_at']} ({last['outcome']})"})
+        return code
