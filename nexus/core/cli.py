@@ -153,8 +153,8 @@ class OperatorCommand(NexusCommand):
 
     def warn(self, data: Mapping[str, Any]) -> None:
         """Say on stderr what an answer warns of."""
-        if "warning" in data:
-            self.stderr.write(as_commands(data["warning"]))
+        for warning in (*([data["warning"]] if "warning" in data else []), *data.get("warnings", ())):
+            self.stderr.write(as_commands(warning))
 
     def tell_more(self, data: Mapping[str, Any]) -> None:
         """Say on stderr how to see the next page of a list, where there is one."""

@@ -33,7 +33,7 @@ class Option:
     help: str = ""  #: left out: the parameter's description
     default: Any = None  #: left out: the operation's own, and the current directory for a project that it needs
     required: bool = False  #: on the command line, although the operation does without
-    type: Callable[[str], Any] | None = None  #: left out: the parameter's
+    repeated: bool = False  #: may be given several times, as one of a list always may
     read: Callable[[str], Any] | None = None  #: turns the text into the argument; may raise NexusError
     exists: Callable[[str], object] | None = None  #: raises NexusError for a name that is none, which a list may hide
 
@@ -55,9 +55,7 @@ def add_word(parser: argparse.ArgumentParser, operation: Operation[Any], option:
         how["nargs"] = "?"
     word = option.parameter.removesuffix("_id").removesuffix("s" if is_list else "").upper()
     help = option.help or field.description or f"The {option.parameter}."
-    parser.add_argument(
-        option.parameter, metavar=option.spelled or word, help=_help(help), **_typed(kind, option), **how
-    )
+    parser.add_argument(option.parameter, metavar=option.spelled or word, help=_help(help), **_typed(kind), **how)
 
 
 def add_option(parser: argparse.ArgumentParser, operation: Operation[Any], option: Option) -> None:
@@ -85,11 +83,11 @@ def add_option(parser: argparse.ArgumentParser, operation: Operation[Any], optio
     shown = field.default if default is None else default
     if not required and shown and shown != "." and isinstance(shown, str | int | float):
         help += f" [{shown}]"
-    how = _typed(kind, option)
+    how = _typed(kind)
     if "choices" not in how:
         number = "SECONDS" if name.endswith("seconds") else "N" if kind is int else ""
         how["metavar"] = METAVARS.get(name) or number or flag.removeprefix("--").replace("-", "_").upper()
-    if is_list:
+    if is_list or option.repeated:
         how["action"] = "append"
     parser.add_argument(flag, dest=name, default=default, required=required, help=_help(help), **how)
 
@@ -121,13 +119,12 @@ def _kind(field: FieldInfo) -> tuple[Any, bool]:
             return kind, is_list
 
 
-def _typed(kind: Any, option: Option) -> dict[str, Any]:
+def _typed(kind: Any) -> dict[str, Any]:
     """How argparse reads it; bounds are the operation's to tell."""
     if get_origin(kind) is Literal:
-        return {"choices": get_args(kind), **({"type": option.type} if option.type else {})}
-    if option.type or kind in (int, float):
-        return {"type": option.type or (_whole if kind is int else _number)}
-    return {}
+        return {"choices": get_args(kind)}
+    reads = {int: _whole, float: _number}.get(kind)
+    return {"type": reads} if reads else {}
 
 
 def _whole(text: str) -> int:

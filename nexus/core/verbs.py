@@ -153,7 +153,10 @@ class VerbsCommand(OperatorCommand):
         """Print an answer as the verb declares it; exit code 3 for a list without rows."""
         verb = self._chosen(options)
         if not verb.rows:
-            return self.show(options, data if options["json"] or not verb.shows else data[verb.shows])
+            if verb.shows and not options["json"]:
+                self.warn(data)
+                data = data[verb.shows]
+            return self.show(options, data)
         rows = data.get(verb.rows, [])
         if not rows:
             self._check_names(verb, options)
