@@ -12,6 +12,8 @@ GOES = "0.3"  # the version in which they are gone
 LASTING = ("hook", "runmcp")
 
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {  # how a command line begins, the longest first
+    ("plan", "status"): ("plan", "show"),
+    ("tasks", "add"): ("tasks", "create"),
     ("files",): ("reservations",),
 }
 FLAGS: dict[str, dict[str, str]] = {  # of a command as it is called now; "" has those of all

@@ -58,7 +58,7 @@ class PlanningConfig(NexusAppConfig):
             "plan_status": "nexus plan",
             "history_search": "nexus plan history",
             "task_list": "nexus tasks",
-            "task_add": "nexus tasks add",
+            "task_add": "nexus tasks create",
             "task_update": "nexus tasks update",
         }
 

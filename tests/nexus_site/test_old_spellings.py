@@ -18,6 +18,8 @@ OLD = {
     "tail --agent-id ana --inbox": "tail --agent ana --inbox",
     "files reserve docs/ --as me --wait 30": "reservations reserve docs/ --agent me --wait 30",
     "files": "reservations",
+    "plan status": "plan show",
+    "tasks add Write --context Why --project-root ../api": "tasks create Write --context Why --project ../api",
     "files list --here": "reservations list --project=.",
     "handoffs list --project-root . --for builder": "handoffs list --project . --agent builder",
     "webhooks add https://example.com --agent-id builder": "webhooks add https://example.com --agent builder",

@@ -65,7 +65,7 @@ def test_it_says_that_there_is_nothing(shell: Shell, line: str, said: str, data:
     command, *verb = line.split()
     told = shell(command, *verb)
     assert (told.code, told.out.strip()) == (3, said)
-    asked = shell(command, *(verb or ["status" if command == "plan" else "list"]), "--json")
+    asked = shell(command, *(verb or ["show" if command == "plan" else "list"]), "--json")
     assert (asked.code, asked.json) == (3, data)
     assert list(shell.nexus.root.iterdir()) == []  # who asks leaves nothing behind
 
@@ -77,7 +77,7 @@ def test_it_shows_the_plan(shell: Shell) -> None:
     assert shown.code == 0
     assert "decided           1 of 2" in shown.out
     assert "1      decided  Which?  This one." in shown.out
-    assert shell("plan", "status", "--json").json["summary"] == {"total": 2, "pending": 1, "decided": 1}
+    assert shell("plan", "show", "--json").json["summary"] == {"total": 2, "pending": 1, "decided": 1}
 
 
 def test_it_searches_the_history(shell: Shell) -> None:
@@ -96,8 +96,8 @@ def test_it_searches_the_history(shell: Shell) -> None:
 
 def test_it_adds_and_updates_tasks(shell: Shell) -> None:
     given = ["--context", "Why.", "--owner", "engineer", "--plan-issue", "1", "--goal", "Ship", "--decision", "This."]
-    assert shell("tasks", "add", "Write", *given).code == 0
-    added = shell("tasks", "add", "Test", "--context", "Why.", "--dep", "1", "--json").json["task"]
+    assert shell("tasks", "create", "Write", *given).code == 0
+    added = shell("tasks", "create", "Test", "--context", "Why.", "--dep", "1", "--json").json["task"]
     assert (added["id"], added["deps"]) == (2, [1])
     first, _ = shell.nexus.read("state/tasks.json")["tasks"]
     assert first.items() >= {"title": "Write", "context": "Why.", "owner": "engineer", "plan_issue": 1}.items()
@@ -116,11 +116,11 @@ def test_it_adds_and_updates_tasks(shell: Shell) -> None:
 
 def test_it_reads_the_context_from_standard_input(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("Two\nlines."))
-    assert shell("tasks", "add", "Write", "--context", "-", "--json").json["task"]["context"] == "Two\nlines."
+    assert shell("tasks", "create", "Write", "--context", "-", "--json").json["task"]["context"] == "Two\nlines."
 
 
 def test_it_warns_of_dependencies_that_are_never_met(shell: Shell) -> None:
-    added = shell("tasks", "add", "Write", "--context", "Why.", "--dep", "9")
+    added = shell("tasks", "create", "Write", "--context", "Why.", "--dep", "9")
     assert (added.code, "There is no task 9" in added.err) == (0, True)
     assert shell("tasks", "ready").code == 3
 
@@ -181,9 +181,9 @@ def test_it_makes_what_agents_wrote_harmless_to_a_terminal(shell: Shell) -> None
     ("arguments", "said"),
     [
         (["update", "1", "done"], "invalid choice"),
-        (["update", "x", "completed"], "use the number of one"),
-        (["update", "-1", "completed"], "use the number of one"),
-        (["add", "Write"], "--context"),
+        (["update", "x", "completed"], "use a whole number"),
+        (["update", "-1", "completed"], "use a whole number"),
+        (["create", "Write"], "--context"),
     ],
 )
 def test_it_refuses_a_bad_command_line(
@@ -198,13 +198,13 @@ def test_it_refuses_a_bad_command_line(
 def test_it_names_the_code_of_what_is_refused(shell: Shell) -> None:
     nothing = shell("tasks", "update", "1", "completed")
     assert (nothing.code, nothing.err.strip()) == (1, "[nexus] NOT_FOUND: tasks.json not found")
-    blank = shell("tasks", "add", "", "--context", "Why.")
+    blank = shell("tasks", "create", "", "--context", "Why.")
     assert (blank.code, blank.err.startswith("[nexus] VALIDATION_ERROR: ")) == (1, True)
 
 
 def test_it_says_that_there_is_no_such_directory(shell: Shell) -> None:
     shell.nexus.root = shell.nexus.root / "gone"
-    for line in ("plan", "plan graph", "tasks", "tasks add Write --context Why."):
+    for line in ("plan", "plan graph", "tasks", "tasks create Write --context Why."):
         told = shell(*line.split())
         assert (told.code, told.err.startswith("[nexus] WORKSPACE_UNRESOLVED: ")) == (1, True)
 
@@ -232,5 +232,5 @@ def test_it_names_the_file_that_breaks_its_schema(shell: Shell) -> None:
 
 
 def test_errors_name_the_commands(shell: Shell) -> None:
-    assert as_commands("Look at plan_status, then task_add.") == "Look at `nexus plan`, then `nexus tasks add`."
+    assert as_commands("Look at plan_status, then task_add.") == "Look at `nexus plan`, then `nexus tasks create`."
     assert as_commands("close it with task_close") == "close it with an agent"
