@@ -225,14 +225,19 @@ def calls(agent: PoolAgent, shown: Sequence[Entry]) -> dict[str, str]:
 
 
 def tool_calls(meta: object) -> list[dict[str, Any]]:
-    """The calls that an entry makes: id, name and arguments each; what a runner left out is empty."""
-    listed = meta.get("tool_calls") if isinstance(meta, dict) else None
-    found = [call for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
-    return [
-        {
-            "id": str(call.get("id", "")),
-            "name": str(call.get("name") or "a tool"),
-            "arguments": call.get("arguments", {}),
-        }
-        for call in found
-    ]
+    """The calls that an entry makes, or the one that it answers where that became another since: id, name, arguments
+    and changes to files each; what a runner left out is empty."""
+    if not isinstance(meta, dict):
+        return []
+    listed = meta.get("tool_calls") or [meta.get("call")]
+    return [_call(call) for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    diffs = call.get("diffs")
+    return {
+        "id": str(call.get("id", "")),
+        "name": str(call.get("name") or "a tool"),
+        "arguments": call.get("arguments", {}),
+        "diffs": [diff for diff in diffs if isinstance(diff, dict)] if isinstance(diffs, list) else [],
+    }

@@ -508,3 +508,16 @@ def test_it_shows_hostile_names_and_texts_as_the_text_they_are(
         assert "<script>alert" not in page and "<b>x" not in page and "<i>r" not in page, at
         assert "\u202e" not in page and 'href="javascript' not in page, at
     assert escape("<script>alert(1)</script>") in browser.get(f"/admin/pool/{agent.pk}/").content.decode()
+
+
+def test_a_call_shows_its_changes_and_a_result_why_it_was_not_allowed(browser: Browser, lead: PoolAgent) -> None:
+    send("lead")
+    turn = take()
+    diff = {"path": "src/a.py", "old": HOSTILE, "new": "after all"}
+    call = {"id": "1", "name": "Write a.py", "arguments": {"path": "src/a.py"}}
+    say(turn, Role.ASSISTANT, "", meta={"tool_calls": [call]})
+    more = {**call, "diffs": [diff, "none"]}
+    say(turn, Role.TOOL, "refused", tool_call_id="1", meta={"call": more, "refused": f"outside {HOSTILE}"})
+    page = browser.get(f"/admin/pool/{lead.pk}/").content.decode()
+    assert "after all" in page and "The call in the end" in page and "Not allowed" in page
+    assert "&lt;script&gt;alert(1)" in page and "<script>alert(1)" not in page

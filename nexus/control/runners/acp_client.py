@@ -31,6 +31,7 @@ from acp.schema import (
 
 from nexus.control import rules
 from nexus.control.models import Role
+from nexus.control.runners.acp_calls import UNKNOWN_KIND, KnownCall, result_of
 from nexus.control.runners.acp_permissions import USES, Verdict, judge
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.terminals import Terminals
@@ -41,6 +42,7 @@ from nexus.control.tools.places import ToolFailed, check_tool, on_disk, readable
 T = TypeVar("T")
 
 LONGEST_TEXT = 1_000_000  # characters of an entry; what is longer, is cut
+LONGEST_PATH = 4_096
 LONGEST_DETAIL = 20_000  # of a call's arguments, and of what a person is shown
 NOT_TOLD = "(the agent did not tell what came of it)"
 REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
@@ -55,13 +57,13 @@ class PoolClient:
         self.permissions, self.secrets = scene.agent.permissions, scene.draft.secrets
         self.granted: tuple[str, ...] = ()  # where a person lets it write in this turn
         self.answer = ""  # the last that it said
-        self.calls: dict[str, str] = {}  # tool calls: the agent's id for each, and ours
+        self.calls: dict[str, KnownCall] = {}  # by the agent's id
         self.halted = asyncio.Event()  # it has made more calls than it may
         self.is_listening = True  # a session that is loaded tells again what was said before
         self.meta: dict[str, Any] = {}  # of what it says
         self._said: list[str] = []
         self._length = 0
-        self._unanswered: set[str] = set()
+        self._message: str | None = None  # the agent's id of the message that it is writing
         self._plan: list[dict[str, str]] = []
         self._storing = asyncio.Lock()  # entries stand in the order in which they came
 
@@ -74,7 +76,7 @@ class PoolClient:
     async def close(self) -> Closing | None:
         """`finish`, but where its last words would be the last entry, they are given back for the turn's end."""
         async with self._storing:
-            if self._unanswered:
+            if any(not call.is_answered for call in self.calls.values()):
                 await self._finish()
             said = self._said_last()
             return None if said is None else Closing(said, self.meta)
@@ -85,10 +87,11 @@ class PoolClient:
             await self._finish()
 
     async def _finish(self) -> None:
+        await self._begin_all()
         await self._flush()
-        for call_id in sorted(self._unanswered):
-            await self.scene.say(Role.TOOL, NOT_TOLD, tool_call_id=call_id)
-        self._unanswered.clear()
+        for call in self.calls.values():
+            if not call.is_answered:
+                await self._answer(call, "", NOT_TOLD)
 
     # What it tells.
 
@@ -97,11 +100,22 @@ class PoolClient:
             return
         async with self._storing:
             if isinstance(update, AgentMessageChunk):
-                self._append(getattr(update.content, "text", None) or f"[{update.content.type}]")
+                await self._chunk(update)
             elif isinstance(update, ToolCallStart | ToolCallProgress):
                 await self._tool_call(update)
             elif isinstance(update, AgentPlanUpdate):
                 await self._planned(update)
+
+    async def _chunk(self, chunk: AgentMessageChunk) -> None:
+        text = getattr(chunk.content, "text", None)
+        text = f"[{chunk.content.type}]" if text is None else text
+        if not text:
+            return
+        await self._begin_all()
+        if chunk.message_id != self._message:
+            await self._flush()
+            self._message = chunk.message_id
+        self._append(text)
 
     def _append(self, text: str) -> None:
         kept = text[: max(LONGEST_TEXT - self._length, 0)]
@@ -125,30 +139,63 @@ class PoolClient:
         return text
 
     async def _tool_call(self, update: ToolCallStart | ToolCallProgress) -> None:
-        if update.tool_call_id not in self.calls:
-            await self._begin(update)
-        call_id = self.calls[update.tool_call_id]
-        if update.status in ("completed", "failed") and call_id in self._unanswered:
-            self._unanswered.discard(call_id)
-            result = storable(self.secrets.cut(_result_of(update), LONGEST_TEXT))
-            await self.scene.say(Role.TOOL, result, tool_call_id=call_id, meta={"status": update.status, **self.meta})
+        call = self._known(update)
+        if not call.tells_enough:
+            return  # what it is called with comes in a moment
+        await self._begin(call)
+        if update.status in ("completed", "failed") and not call.is_answered:
+            await self._answer(call, update.status, result_of(call, update))
 
-    async def _begin(self, update: ToolCallStart | ToolCallProgress) -> None:
-        await self._flush()
-        call_id = self.calls[update.tool_call_id] = f"{self.scene.turn.pk}-{len(self.calls)}"
-        self._unanswered.add(call_id)
-        arguments = update.raw_input
-        if arguments is None:
-            arguments = {"locations": [location.path for location in update.locations or []]}
-        call = {
-            "id": call_id,
-            "name": storable(self.secrets.cut(update.title or update.kind or "tool", 1_000)),
-            "kind": update.kind or "other",
-            "arguments": storable_json(self.secrets.struck_of(arguments)),
+    def _known(self, bit: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> KnownCall:
+        """The call that the agent tells of, with what it tells."""
+        call = self.calls.get(bit.tool_call_id)
+        if call is None:
+            call_id = f"{self.scene.turn.pk}-{len(self.calls)}"
+            call = self.calls[bit.tool_call_id] = KnownCall(call_id, ToolCallUpdate(tool_call_id=bit.tool_call_id))
+            if len(self.calls) > self.most_calls:
+                self.halted.set()
+        call.merge(bit)
+        return call
+
+    async def _begin_all(self) -> None:
+        """Something comes behind the calls that the agent told of: they stand before it."""
+        for call in self.calls.values():
+            await self._begin(call)
+
+    async def _begin(self, call: KnownCall) -> None:
+        if call.said is None:
+            await self._flush()
+            call.said = self._shown(call)
+            await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call.said], **self.meta})
+
+    async def _answer(self, call: KnownCall, status: str, result: str) -> None:
+        """What came of a call; with the call as it was in the end, where that is more than its entry has."""
+        call.is_answered = True
+        meta: dict[str, Any] = {"status": status} if status else {}
+        if call.refused:
+            meta["refused"] = call.refused
+        if (shown := self._shown(call)) != call.said:
+            meta["call"] = shown
+        text = storable(self.secrets.cut(result, LONGEST_TEXT))
+        await self.scene.say(Role.TOOL, text, tool_call_id=call.id, meta={**meta, **self.meta})
+
+    def _shown(self, call: KnownCall) -> dict[str, Any]:
+        """A call, as the transcript keeps it."""
+        known = call.known
+        shown: dict[str, Any] = {
+            "id": call.id,
+            "name": storable(self.secrets.cut(known.title or known.kind or "tool", 1_000)),
+            "kind": known.kind or UNKNOWN_KIND,
+            "arguments": storable_json(self.secrets.struck_of(call.arguments())),
         }
-        await self.scene.say(Role.ASSISTANT, "", meta={"tool_calls": [call], **self.meta})
-        if len(self.calls) > self.most_calls:
-            self.halted.set()
+        if paths := call.paths():
+            shown["locations"] = [storable(self.secrets.cut(path, LONGEST_PATH)) for path in paths]
+        if diffs := call.diffs():
+            shown["diffs"] = [
+                {name: text and storable(self.secrets.cut(text, LONGEST_DETAIL)) for name, text in diff.items()}
+                for diff in diffs
+            ]
+        return shown
 
     async def _planned(self, update: AgentPlanUpdate) -> None:
         plan = [
@@ -169,15 +216,20 @@ class PoolClient:
     async def request_permission(
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
     ) -> RequestPermissionResponse:
-        judged = await _done(on_disk(partial(judge, self.permissions, tool_call)))
+        async with self._storing:
+            call = self._known(tool_call)
+            await self._begin(call)
+        judged = await _done(on_disk(partial(judge, self.permissions, call.known)))
         allowed = judged.verdict is Verdict.ALLOWED
+        why_not = judged.why_not
         if judged.verdict is Verdict.ASKED:
-            title = storable(self.secrets.cut(tool_call.title or tool_call.kind or "a tool", 500))
-            detail = storable(self.secrets.cut(_shown(tool_call, judged.places), LONGEST_DETAIL))
-            decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(tool_call)))
-            allowed = decision.allowed
-            if allowed and USES.get(tool_call.kind or "") in rules.WRITING:
+            title = storable(self.secrets.cut(call.known.title or call.known.kind or "a tool", 500))
+            detail = storable(self.secrets.cut(_shown(call.known, judged.places), LONGEST_DETAIL))
+            decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(call.known)))
+            allowed, why_not = decision.allowed, decision.words or "A person refused."
+            if allowed and USES.get(call.known.kind or "") in rules.WRITING:
                 self.granted = (*self.granted, *judged.places)
+        call.refused = "" if allowed else storable(self.secrets.cut(why_not, LONGEST_DETAIL))
         wanted = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
         chosen = next((option for kind in wanted for option in options if option.kind == kind), None)
         if chosen is None:
@@ -251,20 +303,6 @@ def _exit_status(code: int) -> TerminalExitStatus:
     if code > 128:
         return TerminalExitStatus(exit_code=None, signal=str(code - 128))
     return TerminalExitStatus(exit_code=code, signal=None)
-
-
-def _result_of(update: ToolCallStart | ToolCallProgress) -> str:
-    """What a call came to, as text."""
-    parts = []
-    for block in update.content or []:
-        if block.type == "content":
-            parts.append(getattr(block.content, "text", None) or f"[{block.content.type}]")
-        elif block.type == "diff":
-            parts.append(f"{block.path}:\n{block.new_text}")
-    if not parts and update.raw_output is not None:
-        raw = update.raw_output
-        parts.append(raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False))
-    return "\n".join(parts)
 
 
 def _shown(call: ToolCallUpdate, places: Sequence[str]) -> str:

@@ -37,6 +37,7 @@ class Judgement:
 
     verdict: Verdict
     places: tuple[str, ...] = ()
+    why_not: str = ""  # of what is refused
 
     def subject(self, call: ToolCallUpdate) -> str:
         """What "allow always" holds for: these places, or else what the agent calls it."""
@@ -55,25 +56,26 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     if call.kind == "think":
         return Judgement(Verdict.ALLOWED)
     if call.kind == "fetch":
-        return Judgement(outside)
+        return Judgement(outside, why_not="This agent does not have the network's pages.")
     tool = USES.get(call.kind or "")
     if tool is None:
         return Judgement(Verdict.ASKED)
     if not rules.may_use(permissions, tool):
-        return Judgement(Verdict.REFUSED)
+        return Judgement(Verdict.REFUSED, why_not=f"This agent ({permissions.preset}) does not have the tool {tool}.")
     if tool == "run":
         return Judgement(Verdict.ALLOWED)
     try:
         places = _places(permissions, call)
     except ValueError:
-        return Judgement(Verdict.REFUSED)
+        return Judgement(Verdict.REFUSED, why_not="It names what is no path.")
     if any(protected_paths.is_hidden(path, permissions.cwd) for path in places):
-        return Judgement(Verdict.REFUSED)
+        return Judgement(Verdict.REFUSED, places, "It names what is the hub's own, which no agent opens.")
     may = rules.may_write if tool in rules.WRITING else rules.may_read
     if places and all(may(permissions, path) for path in places):
         return Judgement(Verdict.ALLOWED, places)
     below = all(rules.may_read(permissions, path) for path in places)
-    return Judgement(Verdict.ASKED if below else outside, places)
+    why_not = f"{', '.join(places)}: outside of the agent's directory, {permissions.cwd}."
+    return Judgement(Verdict.ASKED if below else outside, places, why_not)
 
 
 def _places(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:

@@ -1,0 +1,169 @@
+"""What published agents tell of their calls, bit by bit as they do, and what the transcript has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from acp.schema import AllowedOutcome, PermissionOption, SessionNotification, ToolCallUpdate
+
+from nexus.control.models import Role
+from nexus.control.rules import Permissions, Preset
+from nexus.control.runners.acp_client import PoolClient
+from nexus.control.runners.base import Decision, Draft
+
+OPTIONS = [
+    PermissionOption(kind="allow_once", name="Allow", option_id="yes"),
+    PermissionOption(kind="reject_once", name="Refuse", option_id="no"),
+]
+
+
+@dataclass
+class Told:
+    """A client in a turn, told and asked things as JSON; what it wrote into the transcript, and asked people."""
+
+    cwd: str
+    entries: list[tuple[Role, str, Mapping[str, Any]]] = field(default_factory=list)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.permissions = Permissions(Preset.SANDBOXED, self.cwd, (f"{self.cwd}/out",))
+        agent, turn = SimpleNamespace(permissions=self.permissions), SimpleNamespace(pk="turn")
+        scene = SimpleNamespace(agent=agent, turn=turn, say=self._say, ask=self._ask, draft=Draft())
+        self.client = PoolClient(cast(Any, scene), cast(Any, None), 100)
+
+    async def tell(self, *updates: Mapping[str, Any]) -> None:
+        for update in updates:
+            told = SessionNotification.model_validate({"sessionId": "s", "update": update})
+            await self.client.session_update("s", told.update)
+
+    async def ask(self, **call: Any) -> str:
+        asked = await self.client.request_permission("s", ToolCallUpdate.model_validate(call), OPTIONS)
+        assert isinstance(asked.outcome, AllowedOutcome)
+        return asked.outcome.option_id
+
+    def calls(self) -> list[dict[str, Any]]:
+        return [call for _, _, meta in self.entries for call in meta.get("tool_calls", [])]
+
+    def said(self) -> list[tuple[Role, str]]:
+        return [(role, content) for role, content, _ in self.entries]
+
+    async def _say(self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Any = None) -> None:
+        self.entries.append((role, content, meta or {}))
+
+    async def _ask(self, kind: str, title: str, detail: str, *, subject: str) -> Decision:
+        self.asked.append((subject, detail))
+        return Decision(False, "Not there.")
+
+
+@pytest.fixture
+def told(tmp_path: Path, configure: Callable[..., None]) -> Told:
+    configure(home=tmp_path / "home")
+    place = tmp_path / "place"
+    (place / "out").mkdir(parents=True)
+    return Told(str(place))
+
+
+def written(path: str) -> list[dict[str, Any]]:
+    """A call as Claude's adapters tell of it: its name, and its input behind it."""
+    begun = {"sessionUpdate": "tool_call", "toolCallId": "a", "status": "pending", "kind": "edit"}
+    empty = {"title": "Preparing file…", "rawInput": {}, "content": [], "locations": []}
+    diff = {"type": "diff", "path": path, "oldText": None, "newText": "new"}
+    more = {"sessionUpdate": "tool_call_update", "toolCallId": "a", "title": "Write new.txt"}
+    given = {"rawInput": {"file_path": path, "content": "new"}, "content": [diff], "locations": [{"path": path}]}
+    return [{**begun, **empty}, {**more, **given}]
+
+
+async def test_a_call_has_what_came_behind_its_name(told: Told) -> None:
+    path = f"{told.cwd}/out/new.txt"
+    done = {"sessionUpdate": "tool_call_update", "toolCallId": "a", "status": "completed", "rawOutput": "Created."}
+    await told.tell(*written(path), done)
+    assert told.calls() == [
+        {
+            "id": "turn-0",
+            "name": "Write new.txt",
+            "kind": "edit",
+            "arguments": {"file_path": path, "content": "new"},
+            "locations": [path],
+            "diffs": [{"path": path, "old": None, "new": "new"}],
+        }
+    ]
+    assert told.entries[-1] == (Role.TOOL, "Created.", {"status": "completed"})
+
+
+async def test_a_call_that_changes_later_stands_with_its_result(told: Told) -> None:
+    begun = {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "bash", "kind": "execute"}
+    more = {"sessionUpdate": "tool_call_update", "toolCallId": "a"}
+    await told.tell(
+        {**begun, "rawInput": {"cwd": "/x"}},
+        {**more, "rawInput": {"cwd": "/x", "command": "ls"}, "title": "ls", "status": "in_progress"},
+        {**more, "status": "completed", "content": [{"type": "content", "content": {"type": "text", "text": "files"}}]},
+    )
+    role, content, meta = told.entries[-1]
+    assert (role, content) == (Role.TOOL, "files")
+    assert meta["call"] == {
+        "id": "turn-0",
+        "name": "ls",
+        "kind": "execute",
+        "arguments": {"cwd": "/x", "command": "ls"},
+    }
+
+
+async def test_calls_stand_before_what_came_behind_them(told: Told) -> None:
+    await told.tell(
+        {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "Read", "status": "pending", "rawInput": {}},
+        {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "Meanwhile."}},
+    )
+    await told.client.finish()
+    assert [role for role, _ in told.said()] == [Role.ASSISTANT, Role.ASSISTANT, Role.TOOL]
+    assert told.said()[1] == (Role.ASSISTANT, "Meanwhile.")
+
+
+async def test_a_request_for_permission_is_judged_with_what_is_known_of_its_call(told: Told) -> None:
+    path = f"{told.cwd}/out/new.txt"
+    await told.tell(*written(path))
+    assert await told.ask(toolCallId="a", rawInput={"file_path": path}, title="Write new.txt") == "yes"
+    assert told.asked == []
+
+
+async def test_a_kind_that_is_none_does_not_hide_the_known_one(told: Told) -> None:
+    """opencode asks for a directory outside with the call's id and a kind of its own."""
+    path = "/elsewhere/new.txt"
+    await told.tell(*written(path))
+    locations = [{"path": path}, {"path": "/elsewhere"}]
+    assert await told.ask(toolCallId="a", title="/elsewhere", kind="other", locations=locations) == "no"
+    assert told.asked == []
+    await told.tell({"sessionUpdate": "tool_call_update", "toolCallId": "a", "status": "failed", "rawOutput": "no"})
+    meta = told.entries[-1][2]
+    assert meta["status"] == "failed" and "outside of the agent's directory" in meta["refused"]
+
+
+async def test_a_person_is_asked_about_the_place_and_the_change(told: Told) -> None:
+    path = f"{told.cwd}/elsewhere"
+    await told.tell(*written(path))
+    assert await told.ask(toolCallId="a") == "no"
+    [(subject, detail)] = told.asked
+    assert subject == f"write_file {path}" and "new" in detail
+    await told.client.finish()
+    assert told.entries[-1][2]["refused"] == "Not there."
+
+
+async def test_a_permission_may_come_before_its_call(told: Told) -> None:
+    """Gemini tells of a call only once it may be made."""
+    assert await told.ask(toolCallId="a", title="echo hi", kind="execute", status="pending") == "no"
+    assert [call["name"] for call in told.calls()] == ["echo hi"]
+
+
+async def test_only_what_was_said_is_said_and_each_message_alone(told: Told) -> None:
+    def chunk(text: str, message: str | None) -> dict[str, Any]:
+        content = {"type": "text", "text": text}
+        return {"sessionUpdate": "agent_message_chunk", "content": content, "messageId": message}
+
+    await told.tell(chunk("", None), chunk("A warn", None), chunk("ing.", None), chunk("", "1"), chunk("One.", "1"))
+    await told.tell(chunk("", "1"), chunk("Two.", "2"))
+    await told.client.finish()
+    assert told.said() == [(Role.ASSISTANT, text) for text in ("A warning.", "One.", "Two.")]
