@@ -48,6 +48,11 @@ class ControlSettings(Settings):
         "required: no agent's process starts outside of a sandbox (bubblewrap). preferred: it does where none is.",
         choices=("preferred", "required"),
     )
+    pool_bus_calls: str = setting(
+        "allowed",
+        "allowed: an agent process calls the hub's tools as its rights on the bus say. asked: a person is asked first.",
+        choices=("allowed", "asked"),
+    )
     pool_question_seconds: int = setting(
         1_800,
         "A question to people that nobody answered in so long (s) counts as refused.",

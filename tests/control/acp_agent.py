@@ -70,7 +70,7 @@ class Agent:
 
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> acp.NewSessionResponse:
         if "--signed-out" in sys.argv:
-            raise acp.RequestError.auth_required()
+            raise acp.RequestError.auth_required({"details": "the key ran out"})
         self.cwd, self.servers, self.session = cwd, mcp_servers, f"session-{secrets.token_hex(4)}"
         return acp.NewSessionResponse(session_id=self.session)
 

@@ -341,7 +341,7 @@ async def test_a_file_on_a_disk_that_does_not_answer_is_an_error_and_no_wait(
     [
         ("--fails", "I cannot start like this"),
         ("--old", "speaks version 0 of the protocol"),
-        ("--signed-out", "env_from"),
+        ("--signed-out", "the key ran out"),
     ],
 )
 async def test_one_that_does_not_start_fails_the_turn(plays: Plays, flag: str, why: str) -> None:

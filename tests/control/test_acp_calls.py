@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from acp import RequestError
 from acp.schema import AllowedOutcome, PermissionOption, SessionNotification, ToolCallUpdate
 
 from nexus.control.models import Role
@@ -156,6 +157,62 @@ async def test_a_permission_may_come_before_its_call(told: Told) -> None:
     """Gemini tells of a call only once it may be made."""
     assert await told.ask(toolCallId="a", title="echo hi", kind="execute", status="pending") == "no"
     assert [call["name"] for call in told.calls()] == ["echo hi"]
+
+
+BUS = [
+    {"title": "mcp__nexus__message_send", "kind": "other"},  # Claude's adapters
+    {"title": "nexus_message_send", "kind": "other"},  # opencode
+    {"title": "message_send (nexus MCP Server)", "kind": "other"},  # Gemini, Qwen
+    {"title": "mcp.nexus.message_send", "kind": "execute",
+     "rawInput": {"server": "nexus", "tool": "message_send", "arguments": {}}},  # Codex
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", BUS)
+async def test_calls_of_the_bus_pass_unless_a_setting_says_otherwise(
+    told: Told, configure: Callable[..., None], call: dict[str, Any]
+) -> None:
+    assert await told.ask(toolCallId="a", **call) == "yes" and told.asked == []
+    configure(pool_bus_calls="asked")
+    assert await told.ask(toolCallId="b", **call) == "no" and len(told.asked) == 1
+
+
+async def test_what_is_said_only_to_ask_is_no_news_of_the_call(told: Told) -> None:
+    """Codex asks for its call of a tool with a title and an input of the question's own."""
+    given = {"server": "nexus", "tool": "message_send", "arguments": {"content": "hi"}}
+    begun = {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "Tool: nexus/message_send", "rawInput": given}
+    await told.tell({**begun, "status": "in_progress"})
+    question = {"title": "Approve MCP tool call", "rawInput": {"server_name": "nexus", "request": {}}}
+    assert await told.ask(toolCallId="a", **question) == "yes"
+    assert told.asked == []
+    await told.tell({"sessionUpdate": "tool_call_update", "toolCallId": "a", "status": "completed", "rawOutput": "ok"})
+    assert told.calls()[0]["arguments"] == given and "call" not in told.entries[-1][2]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"title": "mcp__nexus__message_send", "kind": "execute", "rawInput": {"command": "mcp__nexus__message_send"}},
+        {"title": "x", "kind": "execute", "rawInput": {"server": "nexus", "tool": "x", "command": "rm"}},
+        {"title": "mcp__other__message_send", "kind": "execute"},
+    ],
+)
+async def test_a_command_that_looks_like_a_call_of_the_bus_is_a_command(told: Told, call: dict[str, Any]) -> None:
+    assert await told.ask(toolCallId="a", **call) == "no"
+
+
+@pytest.mark.parametrize("program", ["gemini-cli", "qwen-code"])
+async def test_a_file_that_is_not_there_is_told_as_the_agent_understands_it(told: Told, program: str) -> None:
+    told.client.program = program
+    if program == "gemini-cli":
+        assert (await told.client.read_text_file("s", f"{told.cwd}/new")).content == ""
+    else:
+        with pytest.raises(RequestError, match="Resource not found") as refused:
+            await told.client.read_text_file("s", f"{told.cwd}/new")
+        assert refused.value.code == -32_002
+    with pytest.raises(RequestError) as refused:
+        await told.client.read_text_file("s", told.cwd)
+    assert refused.value.code != -32_002, "what is there and no file, is not new"
 
 
 async def test_only_what_was_said_is_said_and_each_message_alone(told: Told) -> None:

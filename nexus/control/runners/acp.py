@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -141,7 +142,8 @@ async def _session(
         raise RunnerFailed(
             f"{_name(place)} speaks version {offered.protocol_version} of the protocol, not {PROTOCOL_VERSION}"
         )
-    servers: list[Any] = [McpServerStdio(name="nexus", command=server.command, args=list(server.args), env=[])]
+    client.program = offered.agent_info.name if offered.agent_info is not None else ""
+    servers: list[Any] = [McpServerStdio(name=bus.NAME, command=server.command, args=list(server.args), env=[])]
     loads = offered.agent_capabilities is not None and offered.agent_capabilities.load_session
     known = await _known_session(scene.history()) if loads else None
     if known is not None:
@@ -258,14 +260,18 @@ async def _why(error: Exception, place: Place, transport: BoundedLines, program:
     if transport.failed is not None:
         return f"{name} was stopped: {transport.failed}"
     if isinstance(error, RequestError):
-        hint = "; name what it signs in with in env_from" if error.code == -32_000 else ""
-        return f"{name} answered with an error: {secrets.cut(str(error), QUOTED)}{hint}"
+        return f"{name} answered with an error: {secrets.cut(_in_words(error), QUOTED)}"
     if isinstance(error, ValidationError):
         return f"{name} answered what the protocol does not know"
     code = await program.end(grace=LEAVE_SECONDS)
     said = secrets.struck(program.stderr.text.strip())[-QUOTED:]
     how = "was not found, or may not be run" if code == 127 else f"ended in the middle of the turn (exit code {code})"
     return f"{name} {how}" + (f"; it said: {said}" if said else "")
+
+
+def _in_words(error: RequestError) -> str:
+    """An error with its `data`, which often holds the reason."""
+    return str(error) if error.data is None else f"{error} ({json.dumps(error.data, ensure_ascii=False)})"
 
 
 def _hiding(secrets: Secrets, scene: Scene) -> Scene:

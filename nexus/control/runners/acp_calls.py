@@ -32,13 +32,15 @@ class KnownCall:
     refused: str = ""  # why Nexus did not allow it
 
     def merge(self, bit: Bit) -> None:
-        """Take over each field that the bit fills. An empty one tells nothing, and `other` is no kind of its own."""
-        news = {name: value for name in FIELDS if (value := getattr(bit, name)) not in (None, [], {}, "")}
-        if news.get("kind") == UNKNOWN_KIND and self.known.kind is not None:
-            del news["kind"]
-        if news.get("content") and not any(_diffs_of(bit)):
-            news["content"] = [*_diffs_of(self.known), *news["content"]]  # what it changes stays beside what it prints
-        self.known = self.known.model_copy(update=news)
+        """Take over what an update tells."""
+        self.known = merged(self.known, bit)
+
+    def ask(self, bit: ToolCallUpdate) -> ToolCallUpdate:
+        """The call as a request for permission puts it. What the agent says only to ask, such as another title, is no
+        news of the call: of that it takes over what was not known."""
+        asked = merged(self.known, bit)
+        self.known = merged(bit, self.known)
+        return asked
 
     @property
     def tells_enough(self) -> bool:
@@ -58,6 +60,17 @@ class KnownCall:
         """The changes to files that it shows; of a new file, `old` is None."""
         changes = list(_diffs_of(self.known))[:MOST_DIFFS]
         return [{"path": diff.path, "old": diff.old_text, "new": diff.new_text} for diff in changes]
+
+
+def merged(known: Bit, bit: Bit) -> ToolCallUpdate:
+    """What is known with each field that the bit fills. An empty one tells nothing, and `other` is no kind."""
+    fields = {name: getattr(known, name) for name in FIELDS}
+    news = {name: value for name in FIELDS if (value := getattr(bit, name)) not in (None, [], {}, "")}
+    if news.get("kind") == UNKNOWN_KIND and known.kind is not None:
+        del news["kind"]
+    if news.get("content") and not any(_diffs_of(bit)):
+        news["content"] = [*_diffs_of(known), *news["content"]]  # what it changes stays beside what it prints
+    return ToolCallUpdate.model_construct(tool_call_id=known.tool_call_id, **{**fields, **news})
 
 
 def result_of(call: KnownCall, last: Bit) -> str:

@@ -32,12 +32,12 @@ from acp.schema import (
 from nexus.control import rules
 from nexus.control.models import Role
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, KnownCall, result_of
-from nexus.control.runners.acp_permissions import USES, Verdict, judge
+from nexus.control.runners.acp_permissions import USES, Verdict, is_of_the_bus, judge
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.terminals import Terminals
 from nexus.control.services.turns import Closing
 from nexus.control.tools import files
-from nexus.control.tools.places import ToolFailed, check_tool, on_disk, readable
+from nexus.control.tools.places import NotThere, ToolFailed, check_tool, on_disk, readable
 
 T = TypeVar("T")
 
@@ -46,7 +46,9 @@ LONGEST_PATH = 4_096
 LONGEST_DETAIL = 20_000  # of a call's arguments, and of what a person is shown
 NOT_TOLD = "(the agent did not tell what came of it)"
 REFUSED = -32_003  # JSON-RPC: what the agent's permissions do not allow
-FAILED = -32_002
+FAILED = -32_603
+NOT_FOUND = -32_002  # the protocol's own, which agents take for a file that is new
+READS_MISSING_AS_EMPTY = frozenset({"gemini-cli"})  # it knows no error for a file that is not there, and looks first
 
 
 class PoolClient:
@@ -61,6 +63,7 @@ class PoolClient:
         self.halted = asyncio.Event()  # it has made more calls than it may
         self.is_listening = True  # a session that is loaded tells again what was said before
         self.meta: dict[str, Any] = {}  # of what it says
+        self.program = ""  # what it calls itself
         self._said: list[str] = []
         self._length = 0
         self._message: str | None = None  # the agent's id of the message that it is writing
@@ -139,22 +142,22 @@ class PoolClient:
         return text
 
     async def _tool_call(self, update: ToolCallStart | ToolCallProgress) -> None:
-        call = self._known(update)
+        call = self._call_of(update)
+        call.merge(update)
         if not call.tells_enough:
             return  # what it is called with comes in a moment
         await self._begin(call)
         if update.status in ("completed", "failed") and not call.is_answered:
             await self._answer(call, update.status, result_of(call, update))
 
-    def _known(self, bit: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> KnownCall:
-        """The call that the agent tells of, with what it tells."""
+    def _call_of(self, bit: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> KnownCall:
+        """The call that the agent tells of."""
         call = self.calls.get(bit.tool_call_id)
         if call is None:
             call_id = f"{self.scene.turn.pk}-{len(self.calls)}"
             call = self.calls[bit.tool_call_id] = KnownCall(call_id, ToolCallUpdate(tool_call_id=bit.tool_call_id))
             if len(self.calls) > self.most_calls:
                 self.halted.set()
-        call.merge(bit)
         return call
 
     async def _begin_all(self) -> None:
@@ -217,17 +220,18 @@ class PoolClient:
         self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
     ) -> RequestPermissionResponse:
         async with self._storing:
-            call = self._known(tool_call)
+            call = self._call_of(tool_call)
+            known, asked = call.known, call.ask(tool_call)
             await self._begin(call)
-        judged = await _done(on_disk(partial(judge, self.permissions, call.known)))
+        judged = await _done(on_disk(partial(judge, self.permissions, known if is_of_the_bus(known) else asked)))
         allowed = judged.verdict is Verdict.ALLOWED
         why_not = judged.why_not
         if judged.verdict is Verdict.ASKED:
-            title = storable(self.secrets.cut(call.known.title or call.known.kind or "a tool", 500))
-            detail = storable(self.secrets.cut(_shown(call.known, judged.places), LONGEST_DETAIL))
-            decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(call.known)))
+            title = storable(self.secrets.cut(asked.title or asked.kind or "a tool", 500))
+            detail = storable(self.secrets.cut(_shown(asked, judged.places), LONGEST_DETAIL))
+            decision = await self.scene.ask("permission", title, detail, subject=storable(judged.subject(asked)))
             allowed, why_not = decision.allowed, decision.words or "A person refused."
-            if allowed and USES.get(call.known.kind or "") in rules.WRITING:
+            if allowed and USES.get(asked.kind or "") in rules.WRITING:
                 self.granted = (*self.granted, *judged.places)
         call.refused = "" if allowed else storable(self.secrets.cut(why_not, LONGEST_DETAIL))
         wanted = ("allow_once", "allow_always") if allowed else ("reject_once", "reject_always")
@@ -240,7 +244,16 @@ class PoolClient:
         self, session_id: str, path: str, line: int | None = None, limit: int | None = None, **_: Any
     ) -> ReadTextFileResponse:
         read = partial(files.read_text, self.permissions, path, line=1 if line is None else line, limit=limit)
-        return ReadTextFileResponse(content=await _done(on_disk(read)))
+
+        async def text() -> str:
+            try:
+                return await on_disk(read)
+            except NotThere:
+                if self.program in READS_MISSING_AS_EMPTY:
+                    return ""
+                raise RequestError(NOT_FOUND, f"Resource not found: {path}", {"uri": path}) from None
+
+        return ReadTextFileResponse(content=await _done(text()))
 
     async def write_text_file(self, session_id: str, path: str, content: str, **_: Any) -> WriteTextFileResponse:
         permissions = replace(self.permissions, write_paths=(*self.permissions.write_paths, *self.granted))

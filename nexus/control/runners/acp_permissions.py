@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 from acp.schema import ToolCallUpdate
 
 from nexus.control import protected_paths, rules
+from nexus.control.config import ControlSettings
 from nexus.control.rules import Permissions, Preset
+from nexus.control.runners import bus
 
 
 class Verdict(Enum):
@@ -30,6 +33,12 @@ USES = {  # the tools of ours that a kind of call amounts to
 }
 
 
+# What agents title a call of a tool of ours: Claude's adapters, opencode, Codex, Gemini and Qwen.
+TITLES = re.compile(
+    rf"(?:mcp__{bus.NAME}__|{bus.NAME}_|mcp\.{bus.NAME}\.|Tool: {bus.NAME}/)[a-z_]+|[a-z_]+ \({bus.NAME} MCP Server\)"
+)
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What a preset says to a request, and to which real paths it says it: they are looked up once, so that what is
@@ -48,11 +57,15 @@ class Judgement:
 def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     """What the permissions say to a call.
 
-    They are clear about what lies inside of them. A person is asked about a write below the agent's directory that is
-    in none of its write paths, for a trusted agent about what lies elsewhere, too, and for every agent about calls that
-    are none of files, commands and the network. Looks at the disk.
+    What the agent calls on the bus passes: there its rights on the bus decide. For the rest, the permissions are clear
+    about what lies inside of them. A person is asked about a write below the agent's directory that is in none of its
+    write paths, for a trusted agent about what lies elsewhere, too, and for every agent about calls that are none of
+    files, commands and the network. Looks at the disk.
     """
     outside = Verdict.ASKED if permissions.preset is Preset.TRUSTED else Verdict.REFUSED
+    if is_of_the_bus(call):
+        asks = ControlSettings.current().pool_bus_calls == "asked"
+        return Judgement(Verdict.ASKED if asks else Verdict.ALLOWED)
     if call.kind == "think":
         return Judgement(Verdict.ALLOWED)
     if call.kind == "fetch":
@@ -76,6 +89,18 @@ def judge(permissions: Permissions, call: ToolCallUpdate) -> Judgement:
     below = all(rules.may_read(permissions, path) for path in places)
     why_not = f"{', '.join(places)}: outside of the agent's directory, {permissions.cwd}."
     return Judgement(Verdict.ASKED if below else outside, places, why_not)
+
+
+def is_of_the_bus(call: ToolCallUpdate) -> bool:
+    """Whether it calls a tool of the MCP server that Nexus gave the agent.
+
+    The title of a command is what the model wrote, so it says nothing; the input of a call that names a server and a
+    tool, and nothing that runs, does.
+    """
+    given = call.raw_input
+    if isinstance(given, dict) and {"server", "tool"} <= given.keys() <= {"server", "tool", "arguments"}:
+        return bool(given["server"] == bus.NAME)
+    return call.kind in (None, "other") and TITLES.fullmatch(call.title or "") is not None
 
 
 def _places(permissions: Permissions, call: ToolCallUpdate) -> tuple[str, ...]:

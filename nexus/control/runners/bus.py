@@ -22,6 +22,7 @@ from nexus.core.processes import NEUTRAL, own_environment, python
 from nexus.core.waiting import WRITERS, in_thread
 
 RELAY = Path(__file__).parent / "programs" / "relay.py"
+NAME = "nexus"  # what agents call the server
 SOCKET = "bus"
 MOST_CONNECTIONS = 4  # of one agent at once
 

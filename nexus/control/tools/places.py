@@ -31,6 +31,10 @@ class ToolFailed(Exception):
     """What a tool cannot do; the message is for the agent."""
 
 
+class NotThere(ToolFailed):
+    """There is no such file or directory."""
+
+
 class ToolRefused(ToolFailed):
     """What the agent's permissions do not allow; `rule` names which one says so."""
 
@@ -133,7 +137,8 @@ def failing(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ToolRefused("symlinks", f"{path} leads through a symlink that was not there before.") from None
-        raise ToolFailed(f"{path}: {error.strerror or 'cannot be used'}.") from None
+        failed = NotThere if error.errno == errno.ENOENT else ToolFailed
+        raise failed(f"{path}: {error.strerror or 'cannot be used'}.") from None
 
 
 def _shown(permissions: Permissions, real: str, path: str) -> str:
