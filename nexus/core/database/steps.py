@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import migrations
@@ -13,6 +14,10 @@ class SQLFor(migrations.RunSQL):
     def __init__(self, vendor: str, sql: str, reverse_sql: str = migrations.RunSQL.noop) -> None:
         super().__init__(sql, reverse_sql)
         self.vendor = vendor
+
+    def deconstruct(self) -> tuple[str, Sequence[Any], dict[str, Any]]:
+        name, args, kwargs = super().deconstruct()
+        return name, args, {"vendor": self.vendor, **kwargs}
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if schema_editor.connection.vendor == self.vendor:
