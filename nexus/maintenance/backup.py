@@ -14,7 +14,7 @@ from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.database import store
-from nexus.core.database.migrations import refuse_newer, shipped_migrations
+from nexus.core.database.migrations import pending_migrations, refuse_newer
 from nexus.core.database.sqlite.errors import DAMAGED
 from nexus.core.database.sqlite.file import beside, refuse_damaged
 from nexus.core.database.sqlite.ids import gaps_admitted
@@ -112,7 +112,7 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
                 applied = store_file.migrations(source)
             made = checked(partial, progress)
             refuse_newer(backup, applied)
-            if into_running and (older := shipped_migrations() - applied):
+            if into_running and (older := pending_migrations(applied)):
                 raise refuse_older(older)
             if not into_running:
                 refuse_in_use(users_of_file(database, home))

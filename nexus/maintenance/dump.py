@@ -19,7 +19,7 @@ from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database import store
-from nexus.core.database.migrations import refuse_newer, shipped_migrations
+from nexus.core.database.migrations import pending_migrations, refuse_newer
 from nexus.core.database.postgres import WRITERS_LOCK
 from nexus.core.database.postgres.listener import CHANNEL
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -129,7 +129,7 @@ def restore(path: Path, *, into_running: bool) -> Restored:
         refuse_in_use(users_of_server(config.home))
     made = examined(path)
     refuse_newer(path, made.applied)
-    if into_running and (older := shipped_migrations() - made.applied):
+    if into_running and (older := pending_migrations(made.applied)):
         raise refuse_older(older)
     store().prepare()
     kept = config.home / "backups" / f"nexus-{stamp()}.replaced.dump"

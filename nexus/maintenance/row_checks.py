@@ -11,7 +11,7 @@ from django.db import connection
 
 from nexus.core.apps import nexus_apps, own_labels
 from nexus.core.contributions import Finding
-from nexus.core.database.migrations import shipped_migrations
+from nexus.core.database.migrations import pending_migrations, unknown_migrations
 from nexus.maintenance import store_file
 from nexus.maintenance.findings import Examination, FileExamination
 
@@ -22,17 +22,16 @@ STOP = "Stop every Nexus process before more is written. Below is what can still
 
 def versions(examination: Examination) -> Iterator[Finding]:
     """The store and the code are of one version."""
-    applied = _own(examination.applied())
-    shipped = _own(shipped_migrations())
-    if not applied:
+    applied = examination.applied()
+    if not _own(applied):
         yield Finding("It holds no store of Nexus.", "Point --home, --db-path or --database-url at the right one.")
         return
-    if newer := sorted(applied - shipped):
+    if newer := sorted(unknown_migrations(applied)):
         yield Finding(
             f"The store was written by a newer version (it has {_listed(newer)}).",
             "Upgrade Nexus; this version refuses to start on it.",
         )
-    if pending := sorted(shipped - applied):
+    if pending := sorted(_own(pending_migrations(applied))):
         yield Finding(
             f"The store is of an older version (it lacks {_listed(pending)}).",
             "Take a `nexus backup`; the next start of Nexus migrates it.",
@@ -41,7 +40,8 @@ def versions(examination: Examination) -> Iterator[Finding]:
 
 def schema(examination: Examination) -> Iterator[Finding]:
     """Every table, index and trigger of this version is there."""
-    if _own(examination.applied()) != _own(shipped_migrations()):
+    applied = examination.applied()
+    if unknown_migrations(applied) or _own(pending_migrations(applied)):
         return  # the models describe another version
     present = examination.names()
     for name, mend in examination.faulty_triggers().items():

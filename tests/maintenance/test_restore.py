@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from nexus.core.database.migrations import SQUASHED
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file
 from tests.maintenance.conftest import ROOT, Done, Home, entries
@@ -169,6 +170,16 @@ def test_it_refuses_a_running_home_a_backup_its_processes_would_not_understand(
 
     assert "MIGRATION_ERROR" in nexus("restore", str(backup), "--into-running").err
     assert home.sql(ROLES) == [("later",)]
+
+
+def test_it_restores_under_running_processes_what_was_written_before_migrations_were_replaced(
+    home: Home, nexus: Nexus, backup: Path
+) -> None:
+    changed(backup, f"DELETE FROM django_migrations WHERE instr(name, '{SQUASHED}')")
+
+    assert nexus("restore", str(backup), "--into-running").code == 0
+    assert home.sql(ROLES) == [(None,)]
+    assert nexus("doctor").code == 0
 
 
 def test_it_refuses_a_backup_of_a_newer_version(home: Home, nexus: Nexus, backup: Path) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db.migrations.loader import MigrationLoader
 
-from nexus.core.apps import nexus_apps, own_labels
+from nexus.core.apps import nexus_apps
 from tests.maintenance.conftest import ROOT, Done, Home
+from tests.migrations import STEPS, loader_of_replaced
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
 
@@ -108,25 +108,18 @@ def rows(count: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def steps() -> list[tuple[str, str]]:
-    """The migrations of Nexus's own apps, in the order they run."""
-    graph = MigrationLoader(None).graph
-    plan = [key for leaf in graph.leaf_nodes() if leaf[0] in own_labels() for key in graph.forwards_plan(leaf)]
-    return [key for key in dict.fromkeys(plan) if key[0] in own_labels()]
-
-
-STEPS = steps()
-
-
 MIGRATE = """
 import json, sys, django
 django.setup()
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from tests.maintenance.test_upgrade import write
+from tests.migrations import loader_of_replaced
 written = []
 for count, step in enumerate(json.loads(sys.argv[1]), -int(sys.argv[2])):
-    MigrationExecutor(connection).migrate([tuple(step)])
+    executor = MigrationExecutor(connection)
+    executor.loader = loader_of_replaced(connection)
+    executor.migrate([tuple(step)])
     if count >= 0:
         written.append(write(connection.settings_dict["NAME"], count))
 print(json.dumps(written))
@@ -159,7 +152,11 @@ def earlier(home: Home, applied: list[tuple[str, str]], since: int = 0) -> list[
     return written
 
 
-@pytest.mark.parametrize("applied", [STEPS[:1], STEPS[:-1]], ids=["all-at-once", "one-by-one"])
+BEFORE_LASTING_WORK = STEPS[: STEPS.index(("handoffs", "0003_lasting_work"))]  # of the second of handoffs' replacements
+HISTORIES = {"all-at-once": STEPS[:1], "half-way": BEFORE_LASTING_WORK, "one-by-one": STEPS[:-1]}
+
+
+@pytest.mark.parametrize("applied", HISTORIES.values(), ids=HISTORIES)
 def test_it_migrates_what_every_earlier_schema_had(
     tmp_path: Path, configure: Callable[..., None], nexus: Nexus, applied: list[tuple[str, str]]
 ) -> None:
@@ -177,6 +174,8 @@ def test_it_migrates_what_every_earlier_schema_had(
                 key, value = next(iter(row.items()))
                 now = raw.execute(f"SELECT * FROM {table} WHERE {key} = ?", [value]).fetchone()
                 assert {name: now[name] for name in row} == row, step
+        titles = {title for (title,) in raw.execute("SELECT title FROM handoffs")}
+        assert all(title.startswith("Work for ana-") for title in titles), titles
     configure(home=home.path, db_path=None)
     examined = nexus("doctor")
     assert examined.code == 0, examined.out
@@ -217,7 +216,7 @@ def test_it_takes_the_operators_trail_out_of_the_workspace_that_stood_for_the_ho
 ) -> None:
     home = Home(tmp_path / "home")
     graph, there = (
-        MigrationLoader(None).graph,
+        loader_of_replaced().graph,
         [step for step in STEPS if step[0] == "coordination" and step[1] > "0004"],
     )
     before = [step for step in STEPS if not set(there) & set(graph.forwards_plan(step))]

@@ -10,6 +10,10 @@ from django.db import connection
 from nexus.core.apps import own_labels
 from nexus.core.operations.errors import Code, NexusError
 
+# In the name of a migration that replaces others, as `manage.py squashmigrations` gives it. When Django applies one, it
+# records those that it replaces, too. So a store that has those lacks nothing, and nobody need look for this one.
+SQUASHED = "_squashed_"
+
 
 def shipped_migrations() -> set[tuple[str, str]]:
     """(app, name) of every migration of this version, from the file names: nothing is imported."""
@@ -20,19 +24,31 @@ def shipped_migrations() -> set[tuple[str, str]]:
     }
 
 
+def pending_migrations(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """(app, name) of the migrations of this version that a store with these does not have."""
+    shipped = shipped_migrations()
+    replacing = {(app, name) for app, name in shipped if (app, name.partition(SQUASHED)[2]) in shipped}
+    return shipped - replacing - applied
+
+
+def unknown_migrations(applied: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """(app, name) of those of Nexus's own apps that this version does not know: a newer one applied them."""
+    own = set(own_labels())
+    return {(app, name) for app, name in applied - shipped_migrations() if app in own}
+
+
 def schema_version() -> int:
-    """How many migrations of Nexus's own apps are applied: rises by one with each."""
+    """How many migrations of Nexus's own apps are applied, those that replace others aside: rises by one with each."""
     labels = own_labels()
     with connection.cursor() as cursor:
         marks = ", ".join(["%s"] * len(labels))
-        cursor.execute(f"SELECT count(*) FROM django_migrations WHERE app IN ({marks})", labels)  # noqa: S608
-        return int(cursor.fetchone()[0])
+        cursor.execute(f"SELECT name FROM django_migrations WHERE app IN ({marks})", labels)  # noqa: S608
+        return sum(SQUASHED not in name for (name,) in cursor.fetchall())
 
 
 def refuse_newer(where: object, applied: set[tuple[str, str]]) -> None:
     """Raises MIGRATION_ERROR when a store has steps of Nexus's own apps that this version does not know."""
-    own = set(own_labels())
-    if newer := {row for row in applied - shipped_migrations() if row[0] in own}:
+    if newer := unknown_migrations(applied):
         raise NexusError(
             Code.MIGRATION_ERROR,
             f"The store at {where} was written by a newer version. Upgrade Nexus or choose another store.",

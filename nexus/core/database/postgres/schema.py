@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings, without_password
-from nexus.core.database.migrations import refuse_newer, shipped_migrations
+from nexus.core.database.migrations import pending_migrations, refuse_newer
 from nexus.core.database.postgres.address import parameters
 from nexus.core.database.postgres.errors import UNREACHABLE, failure, is_lost
 from nexus.core.database.triggers import postgres_text
@@ -75,7 +75,7 @@ def pending() -> bool:
         applied = set(server.execute("SELECT app, name FROM django_migrations").fetchall()) if known else set()
         refuse_newer(where(), applied)
         incomplete = bool(absent(server.execute(TRIGGERS), database_objects("postgresql")))
-        waiting = incomplete or bool(shipped_migrations() - applied)
+        waiting = incomplete or bool(pending_migrations(applied))
         if waiting and not may_create:
             raise _unfit("may not be changed by this user: it cannot create tables. Make the user the database's owner")
         return waiting

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from nexus.core.apps import database_objects
 from nexus.core.config import CoreSettings
 from nexus.core.database import place
-from nexus.core.database.migrations import refuse_newer, shipped_migrations
+from nexus.core.database.migrations import pending_migrations, refuse_newer
 from nexus.core.database.sqlite.errors import READ_ONLY, failure
 from nexus.core.database.sqlite.file import not_a_store, refuse_damaged
 from nexus.core.operations.errors import Code, NexusError
@@ -69,7 +69,7 @@ def pending() -> bool:
         raise _cannot_open(database, error) from None
     applied = {(app, name) for app, name in rows}
     refuse_newer(database, applied)
-    return incomplete or bool(shipped_migrations() - applied)
+    return incomplete or bool(pending_migrations(applied))
 
 
 def _cannot_open(database: Path, error: Exception) -> NexusError:
