@@ -181,6 +181,14 @@ def test_it_leaves_alone_a_file_it_cannot_read_and_shows_the_lines_to_paste(home
     assert "opencode: tools" in out and (shop / ".codex/config.toml").exists()
 
 
+def test_it_puts_nothing_in_a_file_that_cannot_take_all(home: Path, shop: Path) -> None:
+    text = '{"hooks": []}'  # no place for hooks, and for a server there would be one
+    (shop / ".gemini/settings.json").write_text(text)
+    code, _, err = ran(shop, "--yes", "--without", "hub")
+    assert (code, (shop / ".gemini/settings.json").read_text()) == (setup.LACKING, text)
+    assert '"BeforeAgent"' in err
+
+
 def test_a_failed_write_leaves_every_file_as_it_was(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, made = everything(home, shop), directories(home, shop)
     replace = Path.replace
@@ -221,7 +229,9 @@ def test_it_asks_once_and_writes_nothing_when_told_no(home: Path, shop: Path, mo
 
 
 def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
-    guard.install(str(shop), *asked())
+    store, _, flags = asked()
+    guard.install(str(shop), store, "closed", flags)
+    assert "git hooks" not in set_up(shop, "--without", "guard")
     set_up(shop)
     ran(shop, "--undo", "--yes")
     assert (shop / ".git/hooks/pre-commit").exists()
