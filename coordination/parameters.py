@@ -16,7 +16,7 @@ ProjectRoot = Annotated[
     str,
     FieldErrors(absent=CoordinationCode.WORKSPACE_REQUIRED, rank=0),
     MOUNTED,
-    Field(max_length=4096, description="Absolute path of the project."),
+    Field(max_length=4096, description="The project's absolute path."),
     AfterValidator(not_blank),
 ]
 WorkspaceId = Annotated[
@@ -34,4 +34,4 @@ ClientId = Annotated[
     Field(description="Yours, for safe retries: the same one answers the first result."),
 ]
 SessionId = Annotated[Id | None, Field(description="From session_open.")]
-SessionSecret = Annotated[Id | None, Field(description="Of session_id.")]
+SessionSecret = Id | None  # of `session_id`; the instructions say where it comes from

@@ -39,4 +39,11 @@ def tool(operation: Operation[Any]) -> Tool:
             destructive_hint=operation.destructive, idempotent_hint=operation.idempotent or None, open_world_hint=False
         )
     schema = parameters_schema(operation.params, accepts_anything=operation.accepts_anything)
-    return Tool(name=operation.name, description=operation.description, input_schema=schema, annotations=hints)
+    return Tool(
+        name=operation.name,
+        title=operation.name.replace("_", " ").capitalize(),
+        description=operation.description,
+        input_schema=schema,
+        output_schema=dict(operation.toolset.reply.schema),
+        annotations=hints,
+    )

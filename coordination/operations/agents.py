@@ -15,14 +15,16 @@ from coordination.toolset import operation
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Id, Label, Nothing, Params
+from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown
 
 
 class AgentRegister(Params):
     agent_id: Annotated[Id, Field(description="Stable, and yours alone: builder-1. Matched exactly.")]
     role: Annotated[Label | None, Field(description="What a role target can address: reviewer.")] = None
     capabilities: Annotated[
-        Any, Field(description="What a capability target can address: a list of names, or {name: true}.")
+        Any,
+        Shown({"type": "array", "items": {"type": "string"}}),
+        Field(description="What a capability target can address: a list of names, or {name: true}."),
     ] = None
     metadata: Annotated[Any, Field(description="Any JSON, shown to others.")] = None
 

@@ -30,8 +30,7 @@ def _declared(stream: str) -> str:
 
 
 def _name_the_streams(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(streams())
-    schema["description"] = "; ".join(f"{name}: {holds}" for name, holds in streams().items()) + "."
+    schema["enum"] = list(streams())  # nexus://reference/monitoring says what they hold
 
 
 StreamName = Annotated[

@@ -26,6 +26,7 @@ from handoffs.rows import HandoffState
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
+from nexus.core.operations.parameters import Shown
 from nexus.core.operations.shapes import Time
 
 
@@ -69,7 +70,9 @@ def handoff_claim(p: HandoffClaim, caller: Caller) -> ClaimedHandoff:
 
 
 class HandoffComplete(HandoffTrusted):
-    result: Annotated[Any, Field(description="The outcome: a string, or any JSON kept as its text.")] = None
+    result: Annotated[
+        Any, Shown({"type": "string"}), Field(description="The outcome: a string, or any JSON kept as its text.")
+    ] = None
 
 
 @operation(

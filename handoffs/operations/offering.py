@@ -23,12 +23,16 @@ from handoffs.titles import MAX_TITLE
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, parse_cursor
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, parse_cursor
 from nexus.core.operations.registry import Wait
 from nexus.core.operations.shapes import Time
 from nexus.core.waiting import Interest
 
 MAX_DEADLINE = 365 * 86_400  # seconds
+TEXT = {"type": "string"}
+VERIFIER = {"anyOf": [TEXT, {
+    "type": "object", "properties": {"agent_id": TEXT, "role": TEXT}, "additionalProperties": False,
+}]}  # fmt: skip
 
 
 class HandoffCreate(Params):
@@ -45,7 +49,7 @@ class HandoffCreate(Params):
         Literal["private", "eligible", "public"],
         Field(description="Who sees it: public, the whole workspace; else whom the target admits."),
     ]
-    payload: Annotated[Any, Field(description="The work: a string, or any JSON kept as its text.")] = None
+    payload: Annotated[Any, Shown(TEXT), Field(description="The work: a string, or any JSON kept as its text.")] = None
     title: Annotated[
         str | None, Field(min_length=1, max_length=MAX_TITLE, description="What it is, in a line; else the payload's.")
     ] = None
@@ -57,6 +61,7 @@ class HandoffCreate(Params):
     ] = None
     verifier: Annotated[
         Any,
+        Shown(VERIFIER),
         Field(
             description='Who says whether the result counts: "creator", "operator", {"agent_id":"…"} or {"role":"…"}; '
             "never who did it."

@@ -27,12 +27,10 @@ CHOICE = choose(["topics"])
 def test_it_offers_the_tools_of_the_contract_with_their_parameters_and_defaults() -> None:
     surface = {}
     for tool in tools(CHOICE):
-        schema = tool.input_schema
+        required, fields = tool.input_schema.get("required", ()), TOPICS.operations[tool.name].params.model_fields
         words = [
-            name
-            + ("*" if name in schema.get("required", ()) else "")
-            + (f"={part['default']}" if "default" in part else "")
-            for name, part in schema.get("properties", {}).items()
+            name + ("*" if name in required else "" if fields[name].default is None else f"={fields[name].default}")
+            for name in tool.input_schema["properties"]
         ]
         surface[tool.name] = " ".join(words)
     assert surface == SURFACE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -35,6 +35,13 @@ class FieldErrors:
     absent: ErrorCode = Code.VALIDATION_ERROR
     malformed: ErrorCode = Code.VALIDATION_ERROR
     rank: int = 2
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Marks a parameter that takes more than agents are told of it: the schema that they see."""
+
+    schema: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

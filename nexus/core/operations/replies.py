@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nexus.core.operations.errors import NexusError
@@ -51,6 +51,7 @@ class Reply:
     body: Callable[[Outcome], Body]
     text: Callable[[Outcome, Body], str] = as_json
     bare: bool = False  # the body of a success is the data itself, as the OpenAPI schema then tells
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})  # of every body, as MCP tells it
 
 
 def ok(data: Data | None = None) -> Body:
@@ -70,4 +71,11 @@ def _in_envelope(outcome: Outcome) -> Body:
     return ok(outcome.data) if outcome.error is None else failure(outcome.error)
 
 
-ENVELOPE = Reply(_in_envelope)
+ENVELOPE = Reply(
+    _in_envelope,
+    schema={
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "data": {"type": "object"}, "error": {"type": "object"}},
+        "required": ["ok"],
+    },
+)
